@@ -1,5 +1,6 @@
-"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph; its value may be converted, or brought to a GPU,
-at its first use.
+"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph.
+
+The value may be converted, or moved to a GPU, when it is first used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from max_weights.shape import Shape
     from max_weights.weight_data import WeightData
 
-# What the package aligns memory of its own to, in bytes.
+# The alignment in bytes of memory that the package allocates.
 _BLOCK_ALIGN = 64
 
 
@@ -34,9 +35,7 @@ def allocate(
     encoding: QuantizationEncoding | None,
     device: DeviceRef | None,
 ) -> Weight:
-    """Check what is asked against what the file has, then record the value. Nothing is recorded unless everything is
-    valid.
-    """
+    """Check the arguments against the file, then record the value; nothing is recorded unless everything is valid."""
     value = node.data()
     if encoding is not None and encoding != value.quantization_encoding:
         _settle_encoding(node.name, encoding, value.quantization_encoding)
@@ -61,9 +60,9 @@ def allocate(
 
 
 def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
-    """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension.
+    """Return a uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension.
 
-    `dtype`, if given, is what the weight must have, or uint8, which is what comes out.
+    `dtype`, if given, is the dtype that the weight must have, or uint8, which is the result.
     """
     value = node.data()
     if dtype is not None and DType(dtype) not in (value.dtype, DType.uint8):
@@ -76,11 +75,11 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
 
 
 def _settle_encoding(name: str, asked: QuantizationEncoding, stored: QuantizationEncoding | None) -> None:
-    """Let a weight keep its own encoding, where a file has several: what is called Q4_K_M has weights in Q6_K, too."""
+    """Let a weight keep its own encoding, if a file has several: files called Q4_K_M also have weights in Q6_K."""
     if stored is None or not asked.is_gguf:
         found = "is not quantized" if stored is None else f"is stored as {stored.value}"
         raise ValueError(f"weight '{shown(name)}' {found}, but quantization_encoding={asked.value} was asked for")
-    # The same words for every weight, so that they are said once.
+    # The same text for every weight, so that the warning is shown once.
     warnings.warn(
         f"quantization_encoding={asked.value} was asked for; weights that are stored as {stored.value} stay so",
         stacklevel=4,
@@ -93,18 +92,18 @@ def _require_shape(name: str, asked: Shape, found: Shape) -> None:
 
 
 def _alignment(data: Any) -> int:
-    """The largest power of two, up to 64, that the data's address is a multiple of."""
+    """Return the largest power of two, up to 64, that the data's address is a multiple of."""
     address = data._data_ptr()
     return min(_BLOCK_ALIGN, address & -address) if address else _BLOCK_ALIGN
 
 
 class LazyCast:
-    """The data of a weight as another dtype, or on a GPU; converted and brought there at the first use, and kept."""
+    """The data of a weight as another dtype, or on a GPU; converted and moved at the first use, and kept."""
 
     __slots__ = ("_buffer", "_source", "device", "dtype")
 
     def __init__(self, source: WeightData, dtype: DType, device: DeviceRef | None = None) -> None:
-        """Convert nothing yet."""
+        """Record the conversion; nothing is converted yet."""
         self._source: WeightData | None = source
         self._buffer: Buffer | None = None
         self.dtype = dtype
@@ -119,10 +118,10 @@ class LazyCast:
         return source.shape if self.dtype is source.dtype else source.logical_shape
 
     def to_buffer(self) -> Buffer:
-        """The data; two threads that come first at once may both convert, with the same result.
+        """Return the data; two threads that ask first at the same time may both convert, with the same result.
 
         Raises:
-            DeviceError: the GPU is not there, or has too little memory.
+            DeviceError: the GPU does not exist, or has too little memory.
         """
         source = self._source
         if self._buffer is None and source is not None:
@@ -135,12 +134,12 @@ class LazyCast:
         there = source.to_buffer().to(self.device)
         try:
             return dataclasses.replace(source, data=there).astype(self.dtype).to_buffer()
-        except DeviceError:  # there is no kernel for it
+        except DeviceError:  # there is no GPU kernel for it
             del there
             return source.astype(self.dtype).to_buffer().to(self.device)
 
     def on_host(self) -> Buffer:
-        """The data in host memory; of a GPU that has it already a copy, otherwise that GPU is not used."""
+        """Return the data in host memory: a copy if a GPU has it already; otherwise the GPU is not used."""
         source = self._source
         if self._buffer is None and source is not None and self.device.is_gpu():
             return source.astype(self.dtype).to_buffer()

@@ -1,4 +1,4 @@
-"""Where tensors live: `Device`; `DeviceRef`, which names one whether or not it is here; and compiling without any."""
+"""Where tensors are: `Device`; `DeviceRef`, which names a device that may not exist here; and compiling without any."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class DeviceKind(StrEnum):
 
 @dataclass(frozen=True, repr=False)
 class Device:
-    """One device; nothing is looked up to name it.
+    """One device; creating it does not look it up.
 
     Args:
         label: The kind, `cpu` or `gpu`. ValueError for any other.
-        id: Its number among the devices of the kind. ValueError for a negative one.
+        id: The number among the devices of the kind. ValueError for a negative one.
     """
 
     label: str
@@ -68,12 +68,12 @@ class Device:
 
     @property
     def is_host(self) -> bool:
-        """True for host memory."""
+        """Whether this is host memory."""
         return self.label == "cpu"
 
     @property
     def api(self) -> str:
-        """What drives the device: `cpu` for the host."""
+        """The API that drives the device: `cpu` for the host."""
         return self.label
 
     def __repr__(self) -> str:
@@ -81,15 +81,15 @@ class Device:
 
 
 def CPU(id: int = 0) -> Device:
-    """The host."""
+    """Return the host."""
     return Device("cpu", id)
 
 
 def Accelerator(id: int = 0) -> Device:
-    """The GPU of this number. Inside `virtual_devices()` every one exists.
+    """Return the GPU of this number. Inside `virtual_devices()`, every number exists.
 
     Raises:
-        DeviceError: there is no such device, or no driver; also a ValueError.
+        DeviceError: there is no such device, or no driver (also a ValueError).
     """
     device = Device("gpu", id)
     if not is_virtual_device_mode() and (reason := missing_accelerator(min(id, 2**31))):
@@ -98,13 +98,13 @@ def Accelerator(id: int = 0) -> Device:
 
 
 def accelerator_api() -> str:
-    """What drives the accelerators: `cuda`, or `cpu` where there is none."""
+    """Return the API that drives the accelerators: `cuda`, or `cpu` if there are none."""
     return "cuda" if accelerator_count() else "cpu"
 
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """A device that a program asks for, here or not; `load_devices` makes devices of them.
+    """A device that a program asks for, whether it exists here or not; `load_devices` turns specs into devices.
 
     Args:
         id: The number of the device; -1 for the host.
@@ -121,31 +121,31 @@ class DeviceSpec:
 
     @classmethod
     def cpu(cls, id: int = -1) -> DeviceSpec:
-        """The host."""
+        """Return the spec of the host."""
         return cls(id, "cpu")
 
     @classmethod
     def accelerator(cls, id: int = 0) -> DeviceSpec:
-        """The GPU of this number."""
+        """Return the spec of the GPU of this number."""
         return cls(id, "gpu")
 
 
 def load_devices(device_specs: Iterable[DeviceSpec]) -> list[Device]:
-    """The devices that were asked for.
+    """Return the devices of these specs.
 
     Raises:
-        DeviceError: one of them is not there; also a ValueError.
+        DeviceError: one of them does not exist (also a ValueError).
     """
     return [Accelerator(spec.id) if spec.device_type == "gpu" else CPU(max(0, spec.id)) for spec in device_specs]
 
 
 def scan_available_devices() -> list[DeviceSpec]:
-    """The devices to compute on: the GPUs, or the host where there are none."""
+    """Return the devices to compute on: the GPUs, or the host if there are none."""
     return [DeviceSpec.accelerator(id) for id in range(accelerator_count())] or [DeviceSpec.cpu()]
 
 
 def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
-    """Whether `load_devices` makes devices of all of them."""
+    """Whether `load_devices` can return all of these devices."""
     return is_virtual_device_mode() or all(
         spec.device_type == "cpu" or spec.id < accelerator_count() for spec in devices
     )
@@ -157,11 +157,13 @@ def _unknown(device: object, cause: str) -> DeviceError:
 
 
 def place(device: object) -> tuple[str, int]:
-    """The kind and number of the device that an argument names: `cpu`, `cuda:1` (or `gpu:1`), or what prints as that,
-    such as a `Device`, a `DeviceRef` or a `torch.device`. `cuda` is torch's current device where torch uses any.
+    """Return the kind and number of the device that an argument names.
+
+    The argument is `cpu`, `cuda:1` (or `gpu:1`), or an object that prints as that, such as a `Device`, a `DeviceRef` or
+    a `torch.device`. `cuda` is torch's current device if torch uses any.
 
     Raises:
-        DeviceError: it names none.
+        DeviceError: it does not name a device.
     """
     text = str(device)
     if text in ("cpu", "cpu:0"):
@@ -173,14 +175,16 @@ def place(device: object) -> tuple[str, int]:
 
 
 def current_gpu() -> int:
-    """The number of the CUDA device that torch would take, if it is in use; the first otherwise."""
+    """Return the number of the CUDA device that torch would use, if it is in use; otherwise the first."""
     torch = sys.modules.get("torch")
     return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
 
 
 def torch_gpu(torch: Any, device: Any) -> str | None:
-    """The GPU, such as `cuda:1`, that is filled here where torch wants tensors on a device; None where that is left to
-    torch: another kind of device, one that is not there, or a torch that sees other GPUs than the driver shows us.
+    """Return the GPU, such as `cuda:1`, that is filled here if torch wants tensors on a device, or `None`.
+
+    `None` leaves it to torch: for another kind of device, one that does not exist, or a torch that sees other GPUs than
+    the driver shows us.
 
     Args:
         torch: The module.
@@ -202,7 +206,7 @@ def require_cpu(device: object) -> None:
     """Refuse every device but the host.
 
     Raises:
-        DeviceError: another one.
+        DeviceError: it is another device.
     """
     if place(device) != ("cpu", 0):
         raise _unknown(device, "a file is opened in host memory, the device 'cpu' (or 'cpu:0'); move tensors by .to()")
@@ -213,7 +217,7 @@ class DeviceRef:
     """A device by kind and number; equal and hashed by both.
 
     Args:
-        device_type: `cpu` or `gpu`, in any case. ValueError for any other.
+        device_type: `cpu` or `gpu`, in upper or lower case. ValueError for any other.
         id: The number of the device among those of its kind, from 0. ValueError for a negative one.
     """
 
@@ -231,20 +235,20 @@ class DeviceRef:
 
     @classmethod
     def CPU(cls, id: int = 0) -> DeviceRef:
-        """The CPU."""
+        """Return the reference to the CPU."""
         return cls("cpu", id)
 
     @classmethod
     def GPU(cls, id: int = 0) -> DeviceRef:
-        """The GPU of this number."""
+        """Return the reference to the GPU of this number."""
         return cls("gpu", id)
 
     @classmethod
     def from_device(cls, device: Any) -> DeviceRef:
-        """The reference to a device.
+        """Return the reference to a device.
 
         Args:
-            device: A `DeviceRef` (given back as it is), a text such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
+            device: A `DeviceRef` (returned as it is), a string such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
                 which has `label` and `id`.
         """
         if isinstance(device, DeviceRef):
@@ -270,10 +274,10 @@ class DeviceRef:
         return self.device_type == "gpu"
 
     def to_device(self) -> Device:
-        """The device itself.
+        """Return the device itself.
 
         Raises:
-            DeviceError: it is not there.
+            DeviceError: it does not exist.
         """
         return CPU(self.id) if self.is_cpu() else Accelerator(self.id)
 
@@ -286,8 +290,9 @@ _VIRTUAL: ContextVar[bool] = ContextVar("max_weights_virtual_devices", default=F
 
 @contextmanager
 def virtual_devices() -> Iterator[None]:
-    """Make `WeightData.astype` return the target dtype over no data, as a compilation needs that looks at dtypes and
-    shapes alone; accelerators exist by name. Holds for the current context (thread or task).
+    """Make `WeightData.astype` return the target dtype without data, for compilations that need no values.
+
+    Accelerators exist by name. This applies to the current context (thread or task).
     """
     token = _VIRTUAL.set(True)
     try:
@@ -297,12 +302,12 @@ def virtual_devices() -> Iterator[None]:
 
 
 def is_virtual_device_mode() -> bool:
-    """True inside `virtual_devices()`."""
+    """Whether the current context is inside `virtual_devices()`."""
     return _VIRTUAL.get()
 
 
 class NoData:
-    """Stands for data that was never converted; reading it raises."""
+    """Stands for data that was never converted; reading it raises an error."""
 
     __slots__ = ("_name",)
 

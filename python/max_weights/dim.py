@@ -1,8 +1,8 @@
 """`Dim`: one dimension of a shape, static (`3`), symbolic (`n`) or algebraic (`n + 1`).
 
-An algebraic dimension is a polynomial with integer coefficients over symbols and floor divisions, kept as its sum of
-products. Two polynomials are the same exactly when their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no
-rules of their own.
+An algebraic dimension is a polynomial with integer coefficients over symbols and floor divisions, stored as its sum of
+products. Two polynomials are the same exactly if their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no rules
+of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factor
 
 _LARGEST = 2**63 - 1
 
-# Weights repeat few sizes, and a dimension cannot change: share the objects, as many as a large model has.
+# Weights repeat few sizes, and a dimension cannot change, so the objects are shared, as many as a large model has.
 _MOST_SHARED = 4096
 
 
@@ -44,19 +44,19 @@ _STATIC = _Static()
 class Dim:
     """One dimension of a shape.
 
-    `Dim(3)` is a `StaticDim`, `Dim("n")` a `SymbolicDim`, and `+ - * //` of them give an `AlgebraicDim` where a symbol
-    is left. Dimensions are immutable; a static one equals its int, a symbolic one its name.
+    `Dim(3)` is a `StaticDim`, `Dim("n")` a `SymbolicDim`, and `+ - * //` of them give an `AlgebraicDim` if a symbol is
+    left. Dimensions are immutable; a static one equals its int, a symbolic one its name.
 
     Args:
-        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is given back as it is.
-            ValueError for an int out of range or a text that is no identifier, TypeError for anything else, floats and
-            bools included.
+        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is returned as it is. ValueError
+            for an int out of range or a string that is not an identifier, TypeError for anything else, including floats
+            and bools.
     """
 
     __slots__ = ()
 
     def __new__(cls, value: DimLike) -> Self:
-        """The dimension, of the subclass that fits the value."""
+        """Return the dimension, of the subclass that fits the value."""
         dim = to_dim(value)
         if not isinstance(dim, cls):
             raise TypeError(f"{value!r} makes a {type(dim).__name__}, not a {cls.__name__}")
@@ -96,7 +96,7 @@ class Dim:
 
     @property
     def parameters(self) -> list[SymbolicDim]:
-        """The symbols that the dimension is computed from, each once; none of a static one."""
+        """The symbols that the dimension is computed from, each once; empty for a static one."""
         found: dict[SymbolicDim, None] = {}
         for product in terms_of(self):
             for atom in product:
@@ -106,7 +106,7 @@ class Dim:
         return list(found)
 
     def substitute(self, mapping: Mapping[str, DimLike]) -> Dim:
-        """The dimension with other dimensions in the place of symbols; symbols that `mapping` does not name stay.
+        """Return the dimension with symbols replaced by other dimensions; symbols that are not in `mapping` stay.
 
         Args:
             mapping: Ints, names or `Dim` by the names of symbols.
@@ -143,7 +143,7 @@ class StaticDim(Dim):
         return self._size
 
     def substitute(self, _mapping: Mapping[str, DimLike]) -> Dim:
-        """The dimension itself."""
+        """Return the dimension itself."""
         return self
 
     def __int__(self) -> int:
@@ -223,7 +223,7 @@ class SymbolicDim(Dim):
 
 @final
 class AlgebraicDim(Dim):
-    """A dimension computed from symbolic ones, such as `Dim("n") + 1`; made by arithmetic only."""
+    """A dimension computed from symbolic ones, such as `Dim("n") + 1`; created by arithmetic only."""
 
     __slots__ = ("_sum",)
     _sum: _Sum
@@ -247,7 +247,7 @@ class AlgebraicDim(Dim):
 
 
 DimLike: TypeAlias = int | str | Dim | SupportsIndex
-"""What stands for a dimension: a size, the name of a symbol, or a `Dim`."""
+"""A value that can be converted to a dimension: a size, the name of a symbol, or a `Dim`."""
 
 # A product of atoms in the order of their text, repeated for powers; empty for the constant. An atom is a symbol, or a
 # floor division as its two sides.
@@ -258,7 +258,7 @@ _Sum: TypeAlias = Mapping[_Product, int]
 
 
 def to_dim(value: DimLike) -> Dim:
-    """The same as `Dim(value)`, for the inside of loops."""
+    """Return `Dim(value)`, faster in loops."""
     if type(value) is int:
         return _STATIC[value]
     if isinstance(value, Dim):
@@ -276,7 +276,7 @@ def to_dim(value: DimLike) -> Dim:
 
 
 def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
-    """A dimension as an int times dimensions that are no products; a sum is one of them, without its common divisor."""
+    """Split a dimension into an int times dimensions that are not products; a sum loses its common divisor."""
     terms = terms_of(dim)
     if len(terms) == 1:
         ((product, coefficient),) = terms.items()
@@ -288,7 +288,7 @@ def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
 
 
 def _int_of(value: object) -> int | None:
-    """The int that a value stands for; none for bools, which are ints only by inheritance, and for anything else."""
+    """Return the int that a value stands for; `None` for bools, which are ints only by inheritance, and all else."""
     if isinstance(value, StaticDim):
         return value._size
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -300,7 +300,7 @@ def _int_of(value: object) -> int | None:
 
 
 def _int_terms(value: object) -> _Sum | None:
-    # The left side of a reflected operation: a text there means the operation of texts, as in "-" * Dim(3).
+    # The left side of a reflected operation: a string there means a string operation, as in "-" * Dim(3).
     size = _int_of(value)
     if size is None:
         return None
@@ -316,8 +316,9 @@ def _terms(value: object) -> _Sum | None:
 
 
 def terms_of(dim: Dim) -> _Sum:
-    """A dimension as a sum: products, each a tuple of symbols and of floor divisions (as their two sides), with their
-    coefficients; the empty product is the constant.
+    """Return a dimension as a sum of products with their coefficients.
+
+    A product is a tuple of symbols and of floor divisions (as their two sides); the empty product is the constant.
     """
     if isinstance(dim, AlgebraicDim):
         return dim._sum
@@ -367,7 +368,7 @@ def _quotient(left: _Sum, right: _Sum) -> Dim:
     elif divisor < 0:
         raise ValueError(f"a dimension is divided by a positive number; found {divisor}")
     else:
-        # What the divisor divides may leave the floor: (4n + m) // 4 == n + m // 4.
+        # Terms that the divisor divides may leave the floor: (4n + m) // 4 == n + m // 4.
         whole = {product: coefficient // divisor for product, coefficient in left.items() if not coefficient % divisor}
         rest = {product: coefficient for product, coefficient in left.items() if coefficient % divisor}
         if not rest.keys() - {()}:

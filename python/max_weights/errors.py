@@ -1,7 +1,7 @@
-"""The exception classes. Each is a `WeightsError` and also the built-in class that callers of such code already catch.
+"""The exception classes. Each is a `WeightsError` and also the built-in class that callers already catch.
 
-The messages are written by the Rust core, which also fills in the attributes; this module imports nothing of the
-package, so that the core can fetch it from anywhere.
+The Rust core writes the messages and fills in the attributes. This module imports nothing of the package, so that the
+core can import it from anywhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = [
 
 
 class WeightsError(Exception):
-    """The base of every error that this package raises by itself.
+    """The base of every error that this package raises itself.
 
-    The attributes say as data what the message says in words; each is None where it is not known.
+    The attributes hold as data what the message says in words; each is `None` if it is not known.
     """
 
     rule: str | None = None
@@ -42,7 +42,7 @@ class WeightsError(Exception):
 
 
 class WeightNotFoundError(WeightsError, KeyError):
-    """No weight of this name."""
+    """There is no weight of this name."""
 
     def __str__(self) -> str:
         # KeyError shows the repr of its argument, which quotes and escapes a sentence.
@@ -50,15 +50,15 @@ class WeightNotFoundError(WeightsError, KeyError):
 
 
 class WeightAttributeError(WeightNotFoundError, AttributeError):
-    """What weights have, such as a shape, asked of a name that is none."""
+    """An attribute of weights, such as a shape, was asked of a name that is not a weight."""
 
 
 class FormatError(WeightsError, ValueError):
-    """Bytes that break the rules of their file format."""
+    """Bytes break the rules of their file format."""
 
 
 class UnsupportedError(WeightsError, NotImplementedError):
-    """Legal, but nothing here can do it."""
+    """A valid request, file or value that this package does not support."""
 
 
 class FileChangedError(WeightsError, OSError):
@@ -66,11 +66,11 @@ class FileChangedError(WeightsError, OSError):
 
 
 class DeviceError(WeightsError, RuntimeError, ValueError):
-    """A device that is absent, or not able to do what was asked."""
+    """A device is absent, or cannot do what was asked."""
 
 
 class MissingFileError(WeightsError, FileNotFoundError, ValueError):
-    """A path that does not exist. Made as `MissingFileError(errno, message, filename)`, it has those attributes."""
+    """A path does not exist. Created as `MissingFileError(errno, message, filename)`, it has those attributes."""
 
 
 class ClosedError(WeightsError, ValueError):
@@ -78,21 +78,21 @@ class ClosedError(WeightsError, ValueError):
 
 
 class ArgumentError(WeightsError, ValueError):
-    """An argument that makes no sense."""
+    """An argument is not valid."""
 
 
 class GraphError(WeightsError, ValueError):
-    """An operation of a graph whose operands do not fit, or that has no graph to go to."""
+    """An operation of a graph has operands that do not fit, or has no graph to go to."""
 
     op: str | None = None
     """The name of the operation."""
     place: str | None = None
-    """The user's line, as `file:line`."""
+    """The line of the user's code, as `file:line`."""
 
 
 class GraphIndexError(GraphError, IndexError):
-    """An axis, or a position on an axis, that a shape does not have."""
+    """A shape does not have this axis, or this position on an axis."""
 
 
 class NoGraphError(GraphError, LookupError):
-    """There is no graph that an operation could go to."""
+    """There is no graph for an operation to go to."""

@@ -1,7 +1,7 @@
-"""What a `config.json` says of a checkpoint: the names and shapes of the model that transformers builds of it.
+"""What a `config.json` says about a checkpoint: the names and shapes of the model that transformers builds from it.
 
-The model is built on torch's device "meta": it has no values and takes no memory. Nothing of the repository is
-executed: a class that transformers itself does not have is an error, as is a configuration that would have it fetch
+The model is built on torch's device "meta": it has no values and takes no memory. No code of the repository is
+executed: a class that transformers itself does not have is an error, and so is a configuration that would make it fetch
 code or weights.
 """
 
@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 __all__ = ["expectation_of_config", "quiet"]
 
 SCHEMA = "max-weights.expectation/1"
-# A configuration of more bytes is none.
+# A larger file is not a configuration.
 _MAX_BYTES = 16 << 20
-# A model of more layers takes minutes to be built, and nobody has one.
+# A model with more layers takes minutes to build, and there is none.
 _MAX_LAYERS = 10_000
-# What would make transformers fetch code from the hub, or weights.
+# Settings that would make transformers fetch code or weights from the hub.
 _FETCHED = ("attn_implementation", "experts_implementation", "kernel_config", "auto_map", "custom_pipelines")
 _WEIGHTS = ("use_pretrained_backbone",)
 
 
 def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The specification (`max-weights.expectation/1`) of the checkpoint that a model's configuration asks for.
+    """Return the specification (`max-weights.expectation/1`) of the checkpoint that a model's configuration asks for.
 
     It has the names and shapes of all parameters and of the buffers that are saved; dtypes are left open, since a
-    checkpoint may be saved in any. Of tied weights one has to be there. What old versions saved besides may be there.
+    checkpoint may be saved in any. Of tied weights, one has to be there. Names that old versions also saved may be
+    there.
 
     Args:
-        path: A `config.json`, or the folder that it lies in.
+        path: A `config.json`, or the folder that contains it.
 
     Raises:
         ImportError: transformers or torch is missing.
-        ArgumentError: a ValueError; this is no configuration of a model.
+        ArgumentError: this is not the configuration of a model (a ValueError).
         UnsupportedError: a class that transformers does not have, or that it cannot build; packed weights.
     """
     file = Path(path)
@@ -61,7 +62,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     with quiet(transformers):
         try:
             config = model_class.config_class.from_dict(_without_code(settings))
-            config._attn_implementation = "eager"  # needs no package but torch
+            config._attn_implementation = "eager"  # needs only torch
             with torch.device("meta"):
                 model = model_class(config)
             model.tie_weights()
@@ -73,7 +74,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _settings(file: Path) -> dict[str, Any]:
-    """The configuration, as far as it can be trusted."""
+    """Return the configuration, after checking that it can be trusted."""
     with file.open("rb") as opened:
         text = opened.read(_MAX_BYTES + 1)
     at = shown(str(file))
@@ -97,7 +98,7 @@ def _settings(file: Path) -> dict[str, Any]:
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, int]]:
-    """The whole numbers of the configuration and of those in it, by key."""
+    """Iterate over the integers in the configuration and in those nested in it, by key."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if isinstance(inner, int):
@@ -107,7 +108,7 @@ def _numbers(value: Any) -> Iterator[tuple[str, int]]:
 
 
 def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any:
-    """The class of transformers that the configuration names; the model without a head if it names none."""
+    """Return the transformers class that the configuration names; the model without a head if it names none."""
     kind, named = settings["model_type"], settings.get("architectures")
     name = named[0] if isinstance(named, list) and named else None
     at = shown(str(file))
@@ -131,7 +132,7 @@ def _remote(settings: dict[str, Any]) -> str:
 
 
 def _without_code(settings: Any) -> Any:
-    """The settings without those that name code or weights that are fetched."""
+    """Return the settings without those that name code or weights to fetch."""
     if isinstance(settings, list):
         return [_without_code(value) for value in settings]
     if not isinstance(settings, dict):
@@ -141,11 +142,11 @@ def _without_code(settings: Any) -> Any:
 
 
 def _specification(model: Any) -> dict[str, Any]:
-    """The specification of a model on the device "meta"."""
-    saved = model.state_dict(keep_vars=True)  # the parameters themselves, by which tied ones are known
+    """Return the specification of a model on the device "meta"."""
+    saved = model.state_dict(keep_vars=True)  # the parameters themselves, by which tied ones are recognised
     try:
         from transformers.core_model_loading import revert_weight_conversion
-    except ImportError:  # before version 5 a model has the names of its files
+    except ImportError:  # before version 5, a model has the names of its files
         pass
     else:
         saved = revert_weight_conversion(model, saved)
@@ -163,8 +164,9 @@ def _specification(model: Any) -> dict[str, Any]:
 
 
 def _extra(model: Any, saved: set[str]) -> list[str]:
-    """What may be in a file beside the model's weights: buffers that older versions saved, and what the class itself
-    says that it ignores.
+    """Return the names that may be in a file beside the model's weights.
+
+    These are buffers that older versions saved, and names that the class itself says it ignores.
     """
     buffers = [_escaped(name) for name, _ in model.named_buffers() if name not in saved]
     ignored = map(_glob, sorted(model._keys_to_ignore_on_load_unexpected or ()))
@@ -172,12 +174,12 @@ def _extra(model: Any, saved: set[str]) -> list[str]:
 
 
 def _escaped(name: str) -> str:
-    """The name as a pattern that matches nothing else."""
+    """Return the name as a pattern that matches nothing else."""
     return re.sub(r"[*?\[]", r"[\g<0>]", name)
 
 
 def _glob(expression: str) -> str | None:
-    """A regular expression that is searched for, as a pattern of whole names; none where it has no such form."""
+    """Return a regular expression for searching as a pattern of whole names; `None` if it has no such form."""
     text = expression.removeprefix("^").removesuffix("$")
     text = text.replace(r"\.", "\0").replace(r"\d+", "*").replace(".*", "*").replace(".", "?").replace("\0", ".")
     if re.search(r"[^\w.*?-]", text):
@@ -188,7 +190,7 @@ def _glob(expression: str) -> str | None:
 
 @contextlib.contextmanager
 def quiet(transformers: Any) -> Iterator[None]:
-    """Without the remarks of transformers about settings."""
+    """Silence the remarks of transformers about settings."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -204,4 +206,4 @@ if __name__ == "__main__":
     try:
         json.dump(expectation_of_config(sys.argv[1]), sys.stdout)
     except (ImportError, ArgumentError, UnsupportedError, OSError) as error:
-        sys.exit(str(error).removeprefix(f"{shown(sys.argv[1])}: "))  # whoever asks for it names the file
+        sys.exit(str(error).removeprefix(f"{shown(sys.argv[1])}: "))  # the caller names the file

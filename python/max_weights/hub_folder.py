@@ -1,11 +1,10 @@
-"""What a folder needs beside the weights of a GGUF file for `from_pretrained` of transformers to open it, and the names
-of the weights there.
+"""What `from_pretrained` of transformers needs beside the weights of a GGUF file, and the names of the weights.
 
     python -m max_weights.hub_folder names GGUF...
     python -m max_weights.hub_folder files GGUF FOLDER [--dtype bfloat16]
 
 The configuration and the tokenizer are made by transformers' own readers of GGUF metadata. The network is never used,
-and nothing beside the file is looked at.
+and no other file beside the GGUF file is read.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ __all__ = ["hub_names", "names_of", "write_hub_files"]
 
 StrPath = str | os.PathLike[str]
 
-# Where a GGUF file has other values or shapes than a checkpoint of Hugging Face, which new names do not undo, by
-# architecture.
+# Architectures whose GGUF files have other values or shapes than a Hugging Face checkpoint, which new names do not
+# undo.
 _NORMS = "1 is added to the weights of norms"
 _DECAY = "A_log is stored as -exp(A_log)"
 _ROWS = "the rows of queries and keys are in another order"
@@ -54,30 +53,30 @@ _CHANGED = {
     "gpt2": "matrices are transposed",
 }
 _EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down|gate_up)_exps\.(?:weight|bias)")
-# The dtypes that a model can be in.
+# The dtypes that a model can have.
 _DTYPES = ("bfloat16", "float16", "float32", "float64")
-# What a file says that has no tokenizer.
+# What a file without a tokenizer says.
 _NO_TOKENIZER = (None, "none", "no_vocab")
-# What transformers notes of the way in which it read the tokenizer.
+# The settings by which transformers records how it read the tokenizer.
 _OF_READING = ("is_local", "local_files_only", "name_or_path")
 _INSTALL = "pip install transformers torch gguf"
 
 
 def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
-    """What the weights of a GGUF file are called in a checkpoint of Hugging Face.
+    """Return the names of the weights of a GGUF file in a Hugging Face checkpoint.
 
     Args:
         paths: The file, or those of a set.
 
     Returns:
         `names`: {name in the file: name}; `heads`: {name in the file: number of heads} of the weights whose rows are in
-        another order in the file, pairs of rows where a checkpoint has halves of a head; `left_out`: the weights that
-        such a checkpoint does not have.
+        another order in the file, with pairs of rows where a checkpoint has halves of a head; `left_out`: the weights
+        that such a checkpoint does not have.
 
     Raises:
-        UnsupportedError: no GGUF file, an architecture that gguf-py has no names for, or one of which the file has
-            other values or shapes than a checkpoint.
-        ArgumentError: a ValueError; no number of heads, two weights of one name.
+        UnsupportedError: not a GGUF file, an architecture that gguf-py has no names for, or one whose files have other
+            values or shapes than a checkpoint.
+        ArgumentError: no number of heads, or two weights with the same name (a ValueError).
         ImportError: gguf-py is missing.
     """
     with load_weights(paths) as node:
@@ -85,7 +84,7 @@ def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
 
 
 def names_of(node: WeightsNode) -> dict[str, Any]:
-    """What `hub_names` gives, of a tree that is open."""
+    """Return what `hub_names` gives, for a tree that is open."""
     if not isinstance(node, GGUFWeights):
         raise UnsupportedError("this is no GGUF file; names in other files are Hugging Face's already")
     names = [info.name for info in node.infos()]
@@ -107,7 +106,7 @@ def names_of(node: WeightsNode) -> dict[str, Any]:
 
 
 def _check_values(node: WeightsNode, names: list[str]) -> None:
-    """That names are all that differs from a checkpoint of Hugging Face."""
+    """Check that a Hugging Face checkpoint differs only in the names."""
     architecture = node.metadata.get("general.architecture")
     why = _CHANGED.get(architecture) if isinstance(architecture, str) else None
     if architecture == "falcon" and node.metadata.get("falcon.attention.head_count_kv", 1) != 1:
@@ -124,28 +123,30 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
 
 
 def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: bool = True) -> dict[str, Any]:
-    """Write what `from_pretrained` needs beside the weights: `config.json`, `generation_config.json`, the tokenizer.
+    """Write the files that `from_pretrained` needs beside the weights.
 
-    They are made first and then put in place, each whole; `config.json` is the last. The weights are those of
+    They are `config.json`, `generation_config.json` and the tokenizer.
+
+    They are made first and then put in place, each as a whole; `config.json` is the last. The weights are those of
     `load_weights(path).save(folder, rename="hf", max_shard_size=...)`.
 
     Args:
         path: The GGUF file; of a set, the first.
-        folder: Where to; it is made if it is not there.
-        dtype: The dtype of the weights, which the configuration notes. None: what the files have.
+        folder: The folder to write to; it is created if it does not exist.
+        dtype: The dtype of the weights, which the configuration records. `None`: that of the files.
         sync: Wait until the bytes are on the disk.
 
     Returns:
         `files`: the names of the files that were written; `left_out`: the weights that a checkpoint does not have;
-        `not_loaded`: the weights that the model does not have, so that transformers does not load them; `notes`: what
-        the configuration does not say, as sentences.
+        `not_loaded`: the weights that the model does not have, so that transformers does not load them; `notes`: facts
+        that the configuration cannot express, as sentences.
 
     Raises:
         ImportError: transformers, torch or gguf-py is missing.
-        UnsupportedError: an architecture or a tokenizer that transformers cannot read from GGUF files, or of which
-            renamed weights would be another model; a model that has other weights than the file.
-        ArgumentError: a ValueError; a dtype that no model is in.
-        OSError: what the system refuses.
+        UnsupportedError: an architecture or a tokenizer that transformers cannot read from GGUF files, or whose renamed
+            weights would give another model; a model that has other weights than the file.
+        ArgumentError: a dtype that models do not have (a ValueError).
+        OSError: the system refuses.
     """
     kind = None if dtype is None else str(DType(dtype).name)
     if kind not in (None, *_DTYPES):
@@ -156,7 +157,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         shapes.pop(None, None)
         metadata = dict(node.metadata)
         blocks = metadata.get(f"{metadata.get('general.architecture')}.block_count", 0)
-        if isinstance(blocks, int) and blocks > len(shapes):  # transformers would make lists of so many
+        if isinstance(blocks, int) and blocks > len(shapes):  # transformers would make lists of this length
             raise ArgumentError(f"the metadata say {blocks} blocks, and the file has {len(shapes)} weights")
         scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["left_out"]}
         first = next((info.file for info in node.infos()), os.fspath(path))
@@ -172,7 +173,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         # Alone in a folder, so that nothing beside it is taken for a part of the model.
         (source / "model.gguf").symlink_to(Path(_first_of_set(first)).resolve())
         config = _config(transformers, source, metadata)
-        # Of a set, transformers looks at the names in the first file alone.
+        # Of a set, transformers looks only at the names in the first file.
         config.tie_word_embeddings = "output.weight" not in named["names"] or config.model_type == "falcon"
         notes = _set_scaling(config, scaling)
         config.dtype = None if kind is None else getattr(torch, kind)
@@ -190,7 +191,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
 
 
 def _first_of_set(path: str) -> str:
-    """The file that has the metadata, of those of a set."""
+    """Return the file of a set that has the metadata."""
     return re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path)
 
 
@@ -207,13 +208,13 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any:
-    """The configuration that transformers makes of the metadata, with the class of the model."""
+    """Return the configuration that transformers makes from the metadata, with the class of the model."""
     architecture = shown(repr(metadata.get("general.architecture")))
     try:
         config = transformers.AutoConfig.from_pretrained(
             source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # whatever its code makes of these metadata
+    except Exception as error:  # whatever its code makes of this metadata
         raise UnsupportedError(
             f"transformers {transformers.__version__} cannot read the architecture {architecture} from GGUF files: "
             f"{_reason(error)}"
@@ -232,13 +233,15 @@ def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any
         raise UnsupportedError(f"transformers {transformers.__version__} has no model of the type {config.model_type}")
     config.architectures = classes[:1]
     if hasattr(config, "_model_name_or_path"):
-        del config._model_name_or_path  # the name of the model, which is no path
+        del config._model_name_or_path  # the name of the model, which is not a path
     return config
 
 
 def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
-    """How positions are scaled: GGUF files have the divisors of the frequencies, and transformers the rule that they
-    follow. What follows none that is known is noted.
+    """Set how positions are scaled, and return notes on what could not be set.
+
+    GGUF files have the divisors of the frequencies, and transformers the rule that gives them. Divisors that follow no
+    known rule are noted.
     """
     notes = []
     for name, divisors in factors.items():
@@ -256,7 +259,7 @@ def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
 
 
 def _llama3_rule(divisors: Any, theta: Any) -> dict[str, Any] | None:
-    """The settings of Llama 3.1 and later by which llama.cpp's converter computes these divisors, if it does."""
+    """Return the settings of Llama 3.1 and later by which llama.cpp's converter computes these divisors, if it does."""
     import numpy as np
 
     if not isinstance(theta, int | float) or not divisors.size:
@@ -276,7 +279,7 @@ def _llama3_rule(divisors: Any, theta: Any) -> dict[str, Any] | None:
 
 
 def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
-    """That the renamed weights are those of the model; the names of those that it does not have."""
+    """Check that the renamed weights are those of the model, and return the names of those that it does not have."""
     expected = expectation_of_config(config)
     tensors: dict[str, Any] = expected["tensors"]
     tied = [names for names in expected.get("ties", []) if any(name in shapes for name in names)]
@@ -303,7 +306,7 @@ def _save_tokenizer(transformers: Any, source: Path, out: Path) -> None:
             source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
         )
         tokenizer.save_pretrained(out)
-    except Exception as error:  # whatever its code makes of these metadata
+    except Exception as error:  # whatever its code makes of this metadata
         raise UnsupportedError(
             f"transformers {transformers.__version__} cannot make a tokenizer of the metadata: {_reason(error)}"
         ) from error
@@ -315,7 +318,7 @@ def _save_tokenizer(transformers: Any, source: Path, out: Path) -> None:
 
 
 def _save_generation(transformers: Any, config: Any, out: Path) -> None:
-    """The tokens at which generation begins and ends, for a model that generates."""
+    """Write the tokens at which generation begins and ends, for a model that generates."""
     (name,) = config.architectures
     model_class = getattr(transformers, name)
     ids = (config.bos_token_id, config.eos_token_id, config.pad_token_id)
@@ -324,7 +327,7 @@ def _save_generation(transformers: Any, config: Any, out: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What an error of another library says, in one line."""
+    """Return the message of another library's error in one line."""
     return shown(" ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 

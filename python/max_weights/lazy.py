@@ -1,4 +1,4 @@
-"""Lazy tensors: a state dict whose values are read when they are taken, as transformers takes them."""
+"""Lazy tensors: a state dict whose values are read when they are used, as transformers uses them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lazy_state_dict(
     packed: bool = False,
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:
-    """The weights below a node, to be read later; see `WeightsNode.lazy_state_dict`."""
+    """Return the weights below a node, to be read later; see `WeightsNode.lazy_state_dict`."""
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None
     infos = {info.name: info for info in node.infos()}
@@ -45,8 +45,9 @@ def lazy_state_dict(
 
 
 class LazyTensor:
-    """A weight of a checkpoint that is read when it is taken: `lazy[...]` is all of it, `lazy[:8]` its first rows, as
-    torch tensors. Nothing is kept here: who takes it twice reads it twice.
+    """A weight of a checkpoint that is read when it is indexed: `lazy[...]` is all of it, `lazy[:8]` its first rows.
+
+    The results are torch tensors. Nothing is kept here: indexing twice reads twice.
     """
 
     __slots__ = ("_ahead", "_copy", "_info", "_node", "_wanted")
@@ -61,7 +62,7 @@ class LazyTensor:
         self._ahead = ahead
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        """Read the tensor, or the part of it that the index says.
+        """Read the tensor, or the part of it that the index selects.
 
         Raises:
             IndexError: there is no such part.
@@ -78,17 +79,17 @@ class LazyTensor:
             converted = part if self._wanted is None else part.astype(self._wanted)
             return from_dlpack(converted.copy() if self._copy and converted is part else converted)
         ahead, position = self._ahead
-        ahead.take(position)  # the rest of the tensors is probably wanted, too
+        ahead.take(position)  # the other tensors will probably be wanted, too
         (buffer,), _ = load_tensors(self._node, [info.name], [self._wanted], own=self._copy, outs={})
         taken: torch.Tensor = own_dtype(from_dlpack(buffer), info)
         return taken
 
     def get_shape(self) -> list[int]:
-        """The shape, slowest dimension first."""
+        """Return the shape, slowest dimension first."""
         return list(self._info.shape if self._wanted is None else self._info.logical_shape)
 
     def get_dtype(self) -> str:
-        """The dtype by the name that safetensors files have for it, such as `BF16`."""
+        """Return the dtype by its name in safetensors files, such as `BF16`."""
         dtype = self._dtype()
         name = _NAMES.get(dtype)
         if name is None:
@@ -104,7 +105,7 @@ class LazyTensor:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of torch."""
+        """The torch dtype."""
         import torch
 
         dtype = self._dtype()
@@ -116,7 +117,7 @@ class LazyTensor:
         return found
 
     def is_floating_point(self) -> bool:
-        """True if the elements are floats."""
+        """Whether the elements are floats."""
         return self.dtype.is_floating_point
 
     def _dtype(self) -> DType | str:

@@ -1,8 +1,8 @@
-"""A checkpoint as one folder for each rank of tensor parallelism, with the part of each weight that the rank has.
+"""A checkpoint as one folder for each rank of tensor parallelism, with that rank's part of each weight.
 
     max-weights reshard PATH OUT --tp N [--dtype DTYPE] [--max-shard-size SIZE] [--no-sync] [--dry-run] [--json]
 
-runs this module. Which part a rank has, the tables of `max_weights.sharding` say, as they do for `load(shard=...)`.
+runs this module. The tables of `max_weights.sharding` define the part of each rank, as for `load(shard=...)`.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ __all__ = ["Part", "RankPlan", "ReshardPlan", "reshard", "reshard_plan"]
 SCHEMA = "max-weights.reshard/1"
 StrPath = str | os.PathLike[str]
 
-# What is copied beside the weights of each rank: all such files of a folder, or, beside a file that was named alone,
-# those that are known to belong to a model.
+# Files that are copied beside the weights of each rank: all such files of a folder, or, beside a file that was named
+# alone, those that are known to belong to a model.
 _BESIDE = tuple(f"*.{suffix}" for suffix in ("json", "txt", "model", "jinja", "tiktoken", "py", "md"))
 _KNOWN = (
     "*config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "chat_template.*", "tekken.json",
 )  # fmt: skip
 _NOT_COPIED = (".*", "*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
-# What is larger is no such file.
+# A larger file is not one of these.
 _MAX_COPIED = 256 << 20
-# So many weights, and reasons, are named in an error.
+# An error names this many weights and reasons.
 _NAMED = 5
 
 
 @dataclass(frozen=True)
 class Part:
-    """What ranks have of one weight."""
+    """What the ranks have of one weight."""
 
     name: str
-    """Its name in the files that are written."""
+    """The name in the files that are written."""
     shape: tuple[int, ...]
-    """The shape of the whole, in elements."""
+    """The shape of the whole weight, in elements."""
     axis: int | None
-    """The axis that it is cut along; None where each rank has the whole."""
+    """The axis that it is split along; `None` if each rank has the whole."""
     sizes: tuple[int, ...]
-    """The size of that axis on each rank; nothing for a whole weight."""
+    """The size of that axis on each rank; empty for a whole weight."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether ranks have elements in common, as heads of keys that are fewer than ranks."""
+        """Whether ranks have elements in common, as when there are fewer key heads than ranks."""
         return self.axis is not None and sum(self.sizes) > self.shape[self.axis]
 
 
@@ -84,7 +84,7 @@ class RankPlan:
     folder: Path
     tensors: int
     bytes: int
-    """The bytes of the tensors."""
+    """The number of bytes of the tensors."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,18 @@ class ReshardPlan:
 
     ranks: tuple[RankPlan, ...]
     parts: tuple[Part, ...]
-    """One for each weight, in the order of the files."""
+    """One part for each weight, in the order of the files."""
     copied: tuple[str, ...]
-    """The files that are copied beside the weights of each rank; those of a GGUF file are made of its metadata."""
+    """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as JSON has it."""
+        """Return the plan as JSON data."""
         ranks = [vars(rank) | {"folder": os.fspath(rank.folder)} for rank in self.ranks]
         parts = [vars(part) | {"shape": list(part.shape), "sizes": list(part.sizes)} for part in self.parts]
         return {"schema": SCHEMA, "tp": len(ranks), "ranks": ranks, "weights": parts, "copied": list(self.copied)}
 
     def _kinds(self) -> list[tuple[tuple[str, str], int]]:
-        """How weights of one kind are cut, the names with `*` for numbers, and how many there are of it."""
+        """Return how each kind of weight is split, by names with `*` for numbers, and how many weights it has."""
         return sorted(Counter((_how(part), _kind(part.name)) for part in self.parts).items())
 
     def _repr_html_(self) -> str:
@@ -122,7 +122,7 @@ class ReshardPlan:
         return view("ReshardPlan", f"{count(len(self.parts), 'weight')} for {count(len(self.ranks), 'rank')}", *parts)
 
     def __str__(self) -> str:
-        """The plan as people read it: weights of one kind, whose names differ in numbers alone, in one line."""
+        """Return the plan in readable form: weights whose names differ only in numbers share one line."""
         lines = [
             f"rank {one.rank}: {one.tensors} tensors, {one.bytes:,} bytes -> {printable(one.folder)}"
             for one in self.ranks
@@ -139,7 +139,7 @@ class ReshardPlan:
 
 
 def _kind(name: str) -> str:
-    """A name without the numbers of layers and experts."""
+    """Return a name without the numbers of layers and experts."""
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
@@ -152,11 +152,11 @@ def _how(part: Part) -> str:
 def reshard_plan(
     path: StrPath | Iterable[StrPath], folder: StrPath, tp: int, *, strategies: Strategies = "auto", dtype: Any = None
 ) -> ReshardPlan:
-    """What `reshard` with these arguments writes. Nothing is written, and of the files the headers are read alone.
+    """Return what `reshard` with these arguments would write; only the headers of the files are read.
 
     Raises:
-        ArgumentError: as of `reshard`.
-        UnsupportedError: as of `reshard`.
+        ArgumentError: as for `reshard`.
+        UnsupportedError: as for `reshard`.
     """
     with load_weights(path) as node:
         return _plan(node, path, Path(folder), tp, strategies, dtype)[1]
@@ -175,27 +175,27 @@ def reshard(
 ) -> ReshardPlan:
     """Write `rank-0` to `rank-(tp - 1)`, each a folder that `load_weights` opens, with what `load(shard=...)` gives.
 
-    The metadata of each file have `tensor_parallel_rank` and `tensor_parallel_size`. The configuration, which is that
-    of the whole model, and the tokenizer are copied to each. Weights of GGUF files get Hugging Face's names, which the
-    tables have; what is beside them is made of the metadata by transformers.
+    The metadata of each file has `tensor_parallel_rank` and `tensor_parallel_size`. The configuration, which is that of
+    the whole model, and the tokenizer are copied to each folder. Weights of GGUF files get Hugging Face's names, which
+    the tables use; transformers makes the other files from the metadata.
 
     Args:
-        path: The checkpoint, as `load_weights` takes it.
-        folder: Where the folders of the ranks are written to; it is made if it is not there.
-        tp: How many ranks there are.
-        strategies: How weights are split, as `load(shard=(rank, tp, strategies))` takes it. "auto": as the table of the
-            model that the configuration names says.
-        dtype: As of `save`.
-        max_shard_size: As of `save_sharded`.
-        sync: As of `save_file`.
-        progress: As of `save_file`, of each rank by itself.
+        path: The checkpoint, as for `load_weights`.
+        folder: The folder that gets the folders of the ranks; it is created if it does not exist.
+        tp: The number of ranks.
+        strategies: How weights are split, as for `load(shard=(rank, tp, strategies))`. "auto" uses the table of the
+            model that the configuration names.
+        dtype: As for `save`.
+        max_shard_size: As for `save_sharded`.
+        sync: As for `save_file`.
+        progress: As for `save_file`, for each rank separately.
 
     Raises:
-        ArgumentError: a ValueError; no number of ranks, a table that is not known or that needs a configuration,
-            weights that cannot be divided, which are named. Nothing has been written then.
-        UnsupportedError: of a GGUF file, what `hub_folder` refuses.
+        ArgumentError: an invalid number of ranks, a table that is not known or that needs a configuration, or weights
+            that cannot be divided, which the message names (a ValueError). Nothing has been written then.
+        UnsupportedError: a GGUF file that `hub_folder` refuses.
         ImportError: gguf-py or transformers is missing, for a GGUF file.
-        OSError: what the system refuses. The ranks that are there are whole.
+        OSError: the system refuses. The ranks that have been written are complete.
     """
     folder = Path(folder)
     with load_weights(path) as node:
@@ -224,8 +224,9 @@ def reshard(
 
 
 def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Path]:
-    """The files that are made of the metadata of a GGUF file, in the folder of the first rank: what cannot be made is
-    refused before anything is written.
+    """Make the files that come from the metadata of a GGUF file, in the folder of the first rank.
+
+    Whatever cannot be made is refused before anything is written.
     """
     first = next(info.file for info in node.infos())
     kind = dtype if isinstance(dtype, str | DType) else None
@@ -235,7 +236,7 @@ def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Pa
 def _plan(
     node: WeightsNode, path: Any, folder: Path, tp: int, strategies: Strategies, dtype: Any
 ) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
-    """The tree that is cut, what is written, and the files that are copied; None where they are made of metadata."""
+    """Return the tree that is split, the plan, and the files to copy; `None` if they are made from metadata."""
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
         raise ArgumentError(f"tp is the number of ranks, at least 1, not {tp!r}")
     old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
@@ -247,7 +248,7 @@ def _plan(
         )
     beside = None
     if isinstance(node, GGUFWeights):
-        names_of(node)  # refuses what is no checkpoint under new names
+        names_of(node)  # refuses a file that is not a checkpoint under new names
         node = node.renamed("hf")
     else:
         beside = _beside(node, path)
@@ -266,14 +267,14 @@ def _plan(
 
 
 def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: ArgumentError) -> ArgumentError:
-    """The error for all kinds of weights that cannot be divided, where it is about one."""
+    """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
     kinds = {_kind(info.name): info for info in reversed(list(node.infos()))}
     found: dict[str, list[str]] = {}
     for info in reversed(kinds.values()):
         try:
             parts_of_rank(node, [info], shard)
         except ArgumentError as one:
-            if one.tensor is None:  # it is no weight that is wrong
+            if one.tensor is None:  # the fault is not that of a weight
                 return error
             reason = re.sub(r".* cannot be sharded as .*\): ", "", str(one))
             found.setdefault(reason, []).append(f"'{shown(info.name)}'")
@@ -291,7 +292,7 @@ def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: Argume
 
 
 def _size(part: Cut) -> int:
-    """The size that the axis of a part has."""
+    """Return the size of the axis of a part."""
     return sum(stop - start for start, stop in part[1])
 
 
@@ -318,7 +319,7 @@ def _parts(ranks: list[Wanted]) -> Iterable[Part]:
 
 
 def _beside(node: WeightsNode, path: Any) -> list[Path]:
-    """The files that belong to the model, in the folder of its weights."""
+    """Return the files that belong to the model, in the folder of its weights."""
     first = next(iter(node.infos()), None)
     if first is None:
         return []
@@ -339,7 +340,7 @@ def _beside(node: WeightsNode, path: Any) -> list[Path]:
 
 
 def _of_dtype(content: bytes, dtype: Any) -> bytes:
-    """A configuration that says the dtype of weights that were converted; what is no JSON object stays as it is."""
+    """Return a configuration with the new dtype of converted weights; anything but a JSON object stays as it is."""
     if not isinstance(dtype, str | DType):
         return content
     try:
@@ -356,7 +357,7 @@ def _of_dtype(content: bytes, dtype: Any) -> bytes:
 
 
 def main() -> int:
-    """Write what the arguments ask for, or say what it would be, and give the exit status."""
+    """Do what the arguments ask for, or print what it would do, and return the exit status."""
     parser = argparse.ArgumentParser("max-weights reshard", allow_abbrev=False)
     parser.add_argument("path")
     parser.add_argument("out")
@@ -388,7 +389,7 @@ def main() -> int:
         return 130
     try:
         print(json.dumps(plan.as_json()) if given.json else plan, flush=True)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

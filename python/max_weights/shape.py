@@ -1,4 +1,4 @@
-"""`Shape`: the dimensions of a tensor, as a list that only ever holds `Dim`."""
+"""`Shape`: the dimensions of a tensor, as a list whose elements are always `Dim`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from max_weights.dim import Dim, DimLike, StaticDim, SymbolicDim, to_dim
 __all__ = ["Shape", "ShapeLike", "matches"]
 
 ShapeLike: TypeAlias = Iterable[DimLike]
-"""What stands for a shape: its dimensions, slowest first."""
+"""A value that can be converted to a shape: its dimensions, slowest first."""
 
 
 class _IsStatic:
-    """Whether every dimension is static; also a function of a shape, as MAX has it: `Shape.is_static(shape)`."""
+    """Whether every dimension is static; also a function of a shape, as in MAX: `Shape.is_static(shape)`."""
 
     @overload
     def __get__(self, shape: None, owner: type) -> Callable[[ShapeLike], bool]: ...
@@ -28,8 +28,8 @@ class _IsStatic:
 class Shape(list[Dim]):
     """The dimensions of a tensor, outermost first; empty for a scalar.
 
-    Everything that enters the list, at any door, becomes a `Dim`. It equals a list or tuple of the same ints and names:
-    `Shape([2, "n"]) == (2, "n")`.
+    Whatever is added to the list becomes a `Dim`. It equals a list or tuple of the same ints and names: `Shape([2,
+    "n"]) == (2, "n")`.
 
     Args:
         dims: Ints (NumPy's too), names of symbolic dimensions, or `Dim`.
@@ -45,7 +45,7 @@ class Shape(list[Dim]):
 
     @property
     def static_dims(self) -> list[int]:
-        """The sizes of the static dimensions, in their order; the others are left out."""
+        """The sizes of the static dimensions, in order; the others are left out."""
         return [dim.dim for dim in self if isinstance(dim, StaticDim)]
 
     is_static = _IsStatic()
@@ -76,7 +76,7 @@ class Shape(list[Dim]):
             return shape_of(super().__getitem__(index))
         return super().__getitem__(index)
 
-    # Wider than the list's own: what is assigned or added need not be a Dim yet.
+    # More general than list's own: an assigned or added value need not be a Dim yet.
     def __setitem__(self, index: SupportsIndex | slice, value: Any, /) -> None:
         if isinstance(index, slice):
             super().__setitem__(index, _to_dims(value))
@@ -84,19 +84,19 @@ class Shape(list[Dim]):
             super().__setitem__(index, to_dim(value))
 
     def append(self, dim: DimLike, /) -> None:
-        """Adds a dimension at the end."""
+        """Add a dimension at the end."""
         super().append(to_dim(dim))
 
     def insert(self, index: SupportsIndex, dim: DimLike, /) -> None:
-        """Adds a dimension before the one at `index`."""
+        """Add a dimension before the one at `index`."""
         super().insert(index, to_dim(dim))
 
     def extend(self, dims: ShapeLike, /) -> None:
-        """Adds dimensions at the end."""
+        """Add dimensions at the end."""
         super().extend(_to_dims(dims))
 
     def copy(self) -> Shape:
-        """Another Shape of the same dimensions."""
+        """Return another Shape of the same dimensions."""
         return shape_of(self)
 
     def __add__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override]
@@ -121,14 +121,14 @@ class Shape(list[Dim]):
 
 
 def shape_of(dims: Iterable[Dim]) -> Shape:
-    """A Shape of what is `Dim` already, which is not looked at again."""
+    """Return a Shape of dimensions that are `Dim` already, and are not checked again."""
     shape = Shape.__new__(Shape)
     list.__init__(shape, dims)
     return shape
 
 
 def matches(declared: Sequence[object], found: Sequence[object]) -> bool:
-    """Whether a shape is what was declared; symbolic dimensions match anything."""
+    """Whether a shape is the declared one; symbolic dimensions match anything."""
     return len(declared) == len(found) and all(
         not isinstance(want, StaticDim) or want == have for want, have in zip(declared, found, strict=True)
     )
@@ -147,7 +147,7 @@ def _to_dims(dims: ShapeLike) -> list[Dim]:
 
 
 def listed(dims: Iterable[object]) -> str:
-    """A shape as people write it: `[n, 5]`."""
+    """Return a shape as people write it: `[n, 5]`."""
     return f"[{', '.join(map(str, dims))}]"
 
 

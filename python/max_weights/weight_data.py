@@ -138,8 +138,7 @@ class WeightData:
         return buffer
 
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> WeightData:
-        """Convert the weight to another dtype, by the rules of docs/dtypes.md; a weight of that dtype is returned as it
-        is.
+        """Convert the weight to another dtype, by the rules of docs/dtypes.md; itself if it has that dtype already.
 
         Packed blocks are decoded into the logical shape, and the result has no encoding.
 

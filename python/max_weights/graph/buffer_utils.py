@@ -1,4 +1,4 @@
-"""Casts of tensors under the dotted path of MAX. They compile nothing, so that `session` is not looked at."""
+"""Casts of tensors under the dotted path of MAX. They compile nothing, so `session` is ignored."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["cast_dlpack_to", "cast_tensor_to", "cast_tensors_to"]
 def cast_dlpack_to(
     raw_tensor: DLPackArray, old_dtype: DType, new_dtype: DType, device: Device, session: Any = None
 ) -> Buffer:
-    """The values of a tensor of any library in another dtype.
+    """Return the values of a tensor of any library in another dtype.
 
     Args:
         raw_tensor: The tensor.
-        old_dtype: What its bytes are, if its own dtype says something else, such as uint8 for fp8.
+        old_dtype: The dtype of its bytes, if the tensor's own dtype differs, such as uint8 for fp8.
         new_dtype: The dtype of the result.
-        device: Where the result is wanted.
+        device: The device of the result.
         session: Not needed here.
 
     Raises:
@@ -35,11 +35,11 @@ def cast_dlpack_to(
 
 
 def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: Any = None) -> Buffer:
-    """A tensor in another dtype; the same object if it has that dtype. `session` is not needed here."""
+    """Return a tensor in another dtype; the same object if it has that dtype. `session` is not needed here."""
     del session
     return tensor if tensor.dtype == new_dtype else tensor.astype(new_dtype)
 
 
 def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session: Any = None) -> list[Buffer]:
-    """Several tensors in another dtype; none for None. `session` is not needed here."""
+    """Return several tensors in another dtype; an empty list for `None`. `session` is not needed here."""
     return [cast_tensor_to(tensor, new_dtype, session) for tensor in tensors or ()]

@@ -1,4 +1,4 @@
-"""The user's own line: what an error of a graph names, and what each recorded operation remembers."""
+"""The line of the user's code that an error of a graph names, and that each recorded operation remembers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INSIDE = f"{_PACKAGE}."
 
 
 def user_place() -> str:
-    """`file:line` of the innermost call that comes from outside this package."""
+    """Return `file:line` of the innermost call that comes from outside this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -27,8 +27,9 @@ def user_place() -> str:
 
 
 def problem(op: str, cause: str, kind: type[GraphError] = GraphError) -> GraphError:
-    """The error of an operation that cannot be recorded: its message begins with the operation and ends with the user's
-    line.
+    """Return the error for an operation that cannot be recorded.
+
+    Its message begins with the operation and ends with the line of the user's code.
     """
     place = user_place()
     error = kind(f"{op}: {cause} (at {printable(place)})")

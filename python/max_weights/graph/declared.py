@@ -1,4 +1,4 @@
-"""`DeclaredWeights`: the names of weights that no file has, made while a graph is written."""
+"""`DeclaredWeights`: the names of weights that no file has, created while a graph is built."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Declarations:
     """The weights that the nodes of one tree share, by the names of the nodes that they are at or below."""
 
     def __init__(self, graph: str) -> None:
-        """No weights yet, for the graph of this name."""
+        """Start without weights, for the graph of this name."""
         self.graph = graph
         self._below: dict[str, dict[str, Weight]] = {}
         self._lock = threading.Lock()
 
     def at_and_below(self, name: str) -> Mapping[str, Weight]:
-        """The weight of this name, if there is one, and all below it, in the order of allocation."""
+        """Return the weight of this name, if there is one, and all below it, in the order of allocation."""
         return self._below.get(name, {})
 
     def add(self, weight: Weight) -> None:
         """Declare a weight.
 
         Raises:
-            GraphError: there is one of its name; a ValueError.
+            GraphError: there already is one with its name (a ValueError).
         """
         name, parts = weight.name, weight.name.split(".")
         with self._lock:
@@ -54,12 +54,12 @@ class Declarations:
 
 
 class DeclaredWeights:
-    """One node of a tree of names; see `Weights`. A weight exists once it was allocated, and has no data."""
+    """One node of a tree of names; see `Weights`. A weight exists once it is allocated, and has no data."""
 
     __slots__ = ("_declarations", "_name")
 
     def __init__(self, declarations: Declarations, name: str) -> None:
-        """The node of this full name."""
+        """Create the node with this full name."""
         self._declarations = declarations
         self._name = name
 
@@ -70,11 +70,11 @@ class DeclaredWeights:
 
     @property
     def allocated_weights(self) -> dict[str, Any]:
-        """The weights that `allocate` made, by full name, in that order; their values are given when a graph is run."""
+        """The weights that `allocate` created, by full name, in that order; their values are given at each run."""
         return dict(self._declarations.at_and_below(""))
 
     def __getattr__(self, key: str) -> DeclaredWeights:
-        if key.startswith("_") and not self[key]._below():  # what copy, pickle and notebooks look for
+        if key.startswith("_") and not self[key]._below():  # names that copy, pickle and notebooks look for
             raise AttributeError(f"weights have no attribute {key!r}; a child of that name is reached by w[{key!r}]")
         return self[key]
 
@@ -87,28 +87,28 @@ class DeclaredWeights:
         return DeclaredWeights(self._declarations, f"{self._name}.{part}" if self._name else part)
 
     def exists(self) -> bool:
-        """True once a weight of exactly this name was allocated."""
+        """Whether a weight of exactly this name has been allocated."""
         return self._name in self._below()
 
     def items(self) -> Iterator[tuple[str, DeclaredWeights]]:
-        """This weight, if it was allocated, and all below it, as (full name, node), in the order of allocation."""
+        """Iterate over this weight, if allocated, and all below it, as (full name, node), in allocation order."""
         for name in list(self._below()):
             yield name, DeclaredWeights(self._declarations, name)
 
     def keys(self) -> list[str]:
-        """The names of the children that have weights, in the order of allocation."""
+        """Return the names of the children that have weights, in the order of allocation."""
         start = len(self._name) + 1 if self._name else 0
         return list(dict.fromkeys(name[start:].partition(".")[0] for name in self._below() if name != self._name))
 
     def children(self) -> list[DeclaredWeights]:
-        """The children that have weights, in the order of allocation."""
+        """Return the children that have weights, in the order of allocation."""
         return [self[key] for key in self.keys()]
 
     def data(self) -> NoReturn:
-        """There is none.
+        """Raise an error, because there is no data.
 
         Raises:
-            WeightNotFoundError: a KeyError, always.
+            WeightNotFoundError: always (a KeyError).
         """
         error = WeightNotFoundError(
             f"weight '{shown(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not "
@@ -133,13 +133,13 @@ class DeclaredWeights:
         quantization_encoding: QuantizationEncoding | str | None = None,
         device: DeviceRef | str | None = None,
     ) -> Weight:
-        """A new `Weight` of this name.
+        """Create a new `Weight` of this name.
 
         Args:
-            dtype: The type of the elements; there is no file to take it from.
-            shape: The shape; the same.
+            dtype: The type of the elements; required, because there is no file to take it from.
+            shape: The shape; required, too.
             quantization_encoding: How the elements are packed.
-            device: Where the weight is wanted; default: the CPU.
+            device: The device of the weight; default: the CPU.
 
         Raises:
             ValueError: dtype or shape is missing, or there is a weight of this name.

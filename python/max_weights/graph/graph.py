@@ -35,24 +35,24 @@ class _Current:
 
 
 class Graph:
-    """A computation, written down: inputs, weights, operations, outputs, each with its type.
+    """A recorded computation: inputs, weights, operations and outputs, each with its type.
 
-    Inside `with graph:` whatever is computed from values is recorded; the same graph can be entered again until it has
-    outputs. Graphs may be nested, each thread and each task has its own innermost one. A graph says what is to be
-    computed; `max_weights.engine.InferenceSession` runs it.
+    Inside `with graph:`, everything that is computed from values is recorded. You can enter the same graph again until
+    it has outputs. Graphs may be nested; each thread and each task has its own innermost one. A graph only describes a
+    computation; `max_weights.engine.InferenceSession` runs it.
 
     Args:
-        name: What messages call it.
-        forward: Called once with the inputs and the further arguments; what it returns (a value, several, or None)
-            becomes the outputs.
+        name: The name that messages use.
+        forward: Called once with the inputs and the further arguments; its result (a value, several, or `None`) becomes
+            the outputs.
         input_types: The types of the inputs.
-        path: A file to read the graph from, as MAX has it; UnsupportedError for any, in this version.
-        *args: Given to `forward` behind the inputs.
-        **kwargs: Given to `forward`.
+        path: A file to read the graph from, as in MAX; any value is an UnsupportedError in this version.
+        *args: Passed to `forward` after the inputs.
+        **kwargs: Passed to `forward`.
     """
 
     current = _Current()
-    """The innermost graph of this thread or task. LookupError, which is a ValueError too, if there is none."""
+    """The innermost graph of this thread or task. LookupError, which is also a ValueError, if there is none."""
 
     name: str
     """The name."""
@@ -86,7 +86,7 @@ class Graph:
         self._by_weight: dict[Weight, TensorValue] = {}
         self._by_name: dict[str, Weight] = {}
         self._of_calls: set[str] = set()
-        self._own_symbols: frozenset[str] | None = None  # once it has its outputs
+        self._own_symbols: frozenset[str] | None = None  # set once the graph has its outputs
         self._subgraphs: dict[str, Graph] = {}
         self._weight_prefix = ""
         self._declarations = Declarations(name)
@@ -131,7 +131,7 @@ class Graph:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The operations recorded so far, inputs and weights included; operands come before what uses them."""
+        """The operations recorded so far, including inputs and weights; operands come before their users."""
         return tuple(self._nodes)
 
     @property
@@ -141,7 +141,7 @@ class Graph:
 
     @property
     def own_symbols(self) -> frozenset[str]:
-        """The names of those that no input and no weight has: operations make them."""
+        """The names of the symbols that no input and no weight has, because operations create them."""
         if self._own_symbols is not None:
             return self._own_symbols
         given = (*self._inputs, *self._by_weight.values())
@@ -151,7 +151,7 @@ class Graph:
         return own
 
     def output(self, *values: TensorValue) -> None:
-        """Declare what running the graph gives, once; nothing can be recorded after it."""
+        """Declare the results of the graph, once; nothing can be recorded after that."""
         if self._outputs is not None:
             raise problem("output", f"graph {self.name!r} has its outputs already")
         for value in values:
@@ -169,20 +169,20 @@ class Graph:
 
     @property
     def outputs(self) -> Sequence[TensorValue]:
-        """What running the graph gives. ValueError before `output` was called."""
+        """The results of the graph. ValueError before `output` is called."""
         if self._outputs is None:
             raise problem("outputs", f"graph {self.name!r} has no outputs yet; call `output(...)` in it")
         return self._outputs
 
     @property
     def output_types(self) -> list[TensorType]:
-        """The types of the outputs. ValueError before `output` was called."""
+        """The types of the outputs. ValueError before `output` is called."""
         return [value.type for value in self.outputs]
 
     def record(
         self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, Any]
     ) -> Node:
-        """Add an operation. It is taken as it is: the functions of `ops` are what checks operands and works out types.
+        """Add an operation without checks; the functions of `ops` check operands and compute types.
 
         Args:
             op: The name of the operation.
@@ -206,12 +206,12 @@ class Graph:
             )
 
     def add_weight(self, weight: Weight) -> TensorValue:
-        """The value of a weight in this graph: the same one for the same object.
+        """Return the value of a weight in this graph; the same value for the same object.
 
-        From then on the weight's dtype, shape and device are fixed.
+        From then on, the weight's dtype, shape and device are fixed.
 
         Raises:
-            GraphError: a ValueError; another weight of this name is in the graph.
+            GraphError: another weight of this name is in the graph (a ValueError).
         """
         from max_weights.graph.weight import Weight
 
@@ -241,10 +241,10 @@ class Graph:
             return value
 
     def weight_of_call(self, subgraph: Graph, weight: Weight, prefix: str) -> TensorValue:
-        """The value here of a weight of a subgraph that is called with a prefix.
+        """Return the value in this graph of a weight of a subgraph that is called with a prefix.
 
         Raises:
-            GraphError: a ValueError; this graph has a weight of the name, and of another type.
+            GraphError: this graph has a weight of that name with another type (a ValueError).
         """
         from max_weights.graph.weight import Weight
 
@@ -263,7 +263,7 @@ class Graph:
         return self.add_weight(known)
 
     def adopt(self, weights: Mapping[str, Weight]) -> None:
-        """Have a model's weights, by name, take the place of those that calls of subgraphs named: they have values."""
+        """Replace the weights that calls of subgraphs named by a model's weights, by name, which have values."""
         for name in list(self._of_calls):
             weight = weights.get(name)
             if weight is not None and weight.name == name and weight.type == self._by_name[name].type:
@@ -271,10 +271,10 @@ class Graph:
 
     @property
     def parameters(self) -> dict[str, Weight]:
-        """The weights in this graph, by the names that they have now.
+        """The weights in this graph, by their current names.
 
         Raises:
-            GraphError: a ValueError; two of them have been given one name since they joined.
+            GraphError: two of them were given the same name after they joined (a ValueError).
         """
         found: dict[str, Weight] = {}
         for weight in self._by_weight:
@@ -288,8 +288,9 @@ class Graph:
         return tuple(self._by_weight.values())
 
     def weights(self) -> DeclaredWeights:
-        """A tree of names whose `allocate` makes new weights, with `dtype` and `shape` given; they join the graph when
-        they are first used, or by `add_weight`.
+        """A tree of names whose `allocate` creates new weights, from `dtype` and `shape`.
+
+        They join the graph when they are first used, or by `add_weight`.
         """
         return DeclaredWeights(self._declarations, "")
 
@@ -303,19 +304,19 @@ class Graph:
         weight_prefix: str = "",
         **kwargs: Any,
     ) -> Graph:
-        """A graph of its own that belongs to this one, for `ops.call`. The arguments are those of `Graph`.
+        """Add a subgraph to this graph, for `ops.call`. The arguments are those of `Graph`.
 
         Args:
-            name: Unique in this graph.
+            name: The name, unique in this graph.
             forward: As in `Graph`.
             input_types: As in `Graph`.
             path: As in `Graph`.
             *args: As in `Graph`.
-            weight_prefix: What the names of weights begin with that are others in each call.
+            weight_prefix: The prefix of the names of weights that differ in each call.
             **kwargs: As in `Graph`.
 
         Raises:
-            GraphError: a ValueError; this graph has a subgraph of the name.
+            GraphError: this graph already has a subgraph of that name (a ValueError).
         """
         if name in self._subgraphs:
             raise problem("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")
@@ -334,15 +335,15 @@ class Graph:
         return MappingProxyType(self._subgraphs)
 
     def to_onnx(self, weights_registry: Mapping[str, Any] | None = None) -> onnx.ModelProto:
-        """The graph as an ONNX model that holds its weights.
+        """Return the graph as an ONNX model that contains its weights.
 
         Args:
-            weights_registry: The values of the weights by name; default: what `load_state_dict` gave them.
+            weights_registry: The values of the weights by name; default: those that `load_state_dict` gave them.
 
         Raises:
-            GraphError: a ValueError; a weight has no value, or one that does not fit.
+            GraphError: a weight has no value, or one that does not fit (a ValueError).
             ValueError: the weights have more than 2 GiB; see `save`.
-            UnsupportedError: an operation or a dtype that ONNX has nothing for.
+            UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
         """
         from max_weights.graph.lowering.saving import to_onnx
 
@@ -356,12 +357,12 @@ class Graph:
 
         Args:
             path: The file to write.
-            weights_registry: The values of the weights by name; default: what `load_state_dict` gave them.
+            weights_registry: The values of the weights by name; default: those that `load_state_dict` gave them.
 
         Raises:
-            GraphError: a ValueError; a weight has no value, or one that does not fit.
-            ValueError: a weight lies in the file that would be written.
-            UnsupportedError: an operation or a dtype that ONNX has nothing for.
+            GraphError: a weight has no value, or one that does not fit (a ValueError).
+            ValueError: a weight is in the file that would be written.
+            UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
         """
         from max_weights.graph.lowering.saving import save
 

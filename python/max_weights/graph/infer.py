@@ -1,7 +1,7 @@
 """The shapes of results from the shapes of operands, with symbolic dimensions.
 
-Two dimensions are the same if they are equal as polynomials. Where it cannot be known whether they are, the operation
-is refused, and the message names the `rebind` that states it.
+Two dimensions are the same if they are equal as polynomials. If it cannot be known whether they are, the operation is
+refused, and the message names the `rebind` that states it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from max_weights.shape import Shape, listed
 
 
 def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> int:
-    """An axis counted from the front.
+    """Return an axis counted from the front.
 
     Args:
         op: The operation, for the message.
         axis: The axis; negative ones count from the back.
-        rank: How many axes there are to choose from; one more than the shape has where an axis is made.
+        rank: The number of axes to choose from; one more than the shape has if a new axis is created.
         shape: The shape, for the message.
 
     Raises:
-        GraphIndexError: an IndexError and a ValueError; there is no such axis.
+        GraphIndexError: there is no such axis (an IndexError and a ValueError).
     """
     number = operator.index(axis)
     if not -rank <= number < rank:
@@ -43,7 +43,7 @@ def is_size(dim: Dim, size: int) -> bool:
 
 
 def new_symbol(name: str, taken: set[str]) -> Dim:
-    """A symbol of this name, with a number behind it where that is taken; its name is taken from then on."""
+    """Return a symbol of this name, with a number appended if it is taken; its name is taken from then on."""
     names = (name if number == 0 else f"{name}_{number}" for number in count())
     found = next(candidate for candidate in names if candidate not in taken)
     taken.add(found)
@@ -51,7 +51,7 @@ def new_symbol(name: str, taken: set[str]) -> Dim:
 
 
 def broadcast(op: str, left: Shape, right: Shape) -> Shape:
-    """The shape that both are broadcast to, by NumPy's rules: aligned at the last axis, 1 fits anything."""
+    """Return the shape that both are broadcast to, by NumPy's rules: aligned at the last axis, 1 fits anything."""
     shared = min(len(left), len(right))
     front = left[: len(left) - shared] or right[: len(right) - shared]
     result, misfits = [], []
@@ -72,19 +72,19 @@ def broadcast(op: str, left: Shape, right: Shape) -> Shape:
 
 
 def _clearest(left: Shape, right: Shape, misfits: Sequence[int]) -> int:
-    """The axis to name: one where sizes are known to differ, before one where they only may."""
+    """Return the axis to name: one where sizes are known to differ, before one where they only may."""
     return next((axis for axis in misfits if _both_static(left[axis], right[axis])), misfits[0])
 
 
 def differ(left: Dim, right: Dim) -> str:
-    """In words, that two dimensions are not known to be equal."""
+    """Return in words that two dimensions are not known to be equal."""
     if _both_static(left, right):
         return f"{left} is not {right}"
     return f"{left} and {right} may differ"
 
 
 def rebind_hint(a: Dim, b: Dim, left: Shape, right: Shape, axis: int, right_axis: int | None = None) -> str:
-    """Which `rebind` states that two dimensions are equal; nothing if they cannot be."""
+    """Return which `rebind` states that two dimensions are equal; nothing if they cannot be."""
     if _both_static(a, b):
         return ""
     if isinstance(b, StaticDim):  # the known size replaces the unknown one
@@ -111,8 +111,9 @@ def broadcast_to(op: str, shape: Shape, target: Shape) -> None:
 
 
 def matmul(op: str, left: Shape, right: Shape) -> Shape:
-    """`[..., a, k] @ [..., k, b]` is `[..., a, b]`; an operand of one axis is a row on the left, a column on the right,
-    and loses that axis in the result.
+    """Return the shape of a product: `[..., a, k] @ [..., k, b]` is `[..., a, b]`.
+
+    An operand of one axis is a row on the left, a column on the right, and loses that axis in the result.
     """
     shown = f"the shapes {listed(left)} and {listed(right)}"
     if not left or not right:
@@ -126,7 +127,7 @@ def matmul(op: str, left: Shape, right: Shape) -> Shape:
 
 
 def same(op: str, shapes: Sequence[Shape], axis: int | None) -> None:
-    """Check that shapes are equal, but for one axis."""
+    """Check that shapes are equal, except along one axis."""
     first = shapes[0]
     for shape in shapes[1:]:
         if len(shape) != len(first):
@@ -142,7 +143,7 @@ def same(op: str, shapes: Sequence[Shape], axis: int | None) -> None:
 
 
 def product(dims: Sequence[Dim]) -> Dim:
-    """The number of elements."""
+    """Return the number of elements."""
     total = to_dim(math.prod(dim.dim for dim in dims if isinstance(dim, StaticDim)))
     for dim in dims:
         if not isinstance(dim, StaticDim):
@@ -151,7 +152,7 @@ def product(dims: Sequence[Dim]) -> Dim:
 
 
 def reshape(op: str, shape: Shape, target: Sequence[DimLike]) -> Shape:
-    """The new shape, with `-1`, which may stand once, worked out."""
+    """Return the new shape, with `-1`, which may occur once, computed."""
     unknown = [i for i, dim in enumerate(target) if not isinstance(dim, str | Dim) and operator.index(dim) == -1]
     if len(unknown) > 1:
         raise problem(op, f"only one dimension can be worked out; found -1 {len(unknown)} times in {listed(target)}")
@@ -175,7 +176,7 @@ def _both_static(left: Dim, right: Dim) -> bool:
 
 
 def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) -> Dim:
-    """The size of the -1."""
+    """Return the size of the -1."""
     count, atoms = _factors(shape)
     divisor, used = _factors(known)
     if divisor == 0:

@@ -1,4 +1,4 @@
-"""A graph as text: one line per operation, with its type and the user's line."""
+"""A graph as text: one line per operation, with its type and the line of the user's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 40
 
 
 def listing(graph: Graph) -> str:
-    """Every operation as `%3 = add(%1, %2)`, then what the graph gives."""
+    """Return every operation as `%3 = add(%1, %2)`, then the results of the graph."""
     numbers: dict[TensorValue, str] = {}
     rows: list[tuple[str, str, str]] = []
     for node in graph.nodes:
@@ -47,7 +47,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
     texts = []
     for name, value in attributes.items():
         if name == "dims" and "graph" in attributes:
-            continue  # the sizes of a call, which the types say
+            continue  # the sizes of a call, which the types already show
         if name in ("at_least", "message", "prefix") and not value:
             continue
         if name == "graph":
@@ -64,7 +64,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _entry(entry: Any) -> str:
-    """One entry of an index, as it is written in Python."""
+    """Return one entry of an index, as it is written in Python."""
     if not isinstance(entry, tuple):
         return str(entry)
     start, stop, step = entry
@@ -73,7 +73,7 @@ def _entry(entry: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if hasattr(value, "ndim"):  # an array; its type says the rest
+    if hasattr(value, "ndim"):  # an array; its type shows the rest
         return "..." if value.size > 8 else " ".join(str(value.tolist()).split())
     text = listed(value) if isinstance(value, tuple) else str(value) if isinstance(value, Dim) else repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

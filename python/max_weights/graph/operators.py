@@ -1,6 +1,7 @@
-"""The operators of Python on tensors: each records the operation of `ops` that it stands for.
+"""Python's operators on tensors: each records the corresponding operation of `ops`.
 
-A right side that is no tensor gives NotImplemented, so that Python asks that object, and else says what is wrong.
+If the right side is not a tensor, the result is NotImplemented, so that Python asks that object, and otherwise raises
+the error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Operators", "is_array", "is_operand", "is_scalar"]
 
 
 def is_scalar(value: object) -> bool:
-    """A number without a dtype of its own: Python's, NumPy's scalars, and arrays without an axis."""
+    """Whether a value is a number without a dtype: Python's, NumPy's scalars, and arrays without axes."""
     if isinstance(value, bool | int | float):
         return True
     numpy = _numpy()
@@ -29,18 +30,18 @@ def is_scalar(value: object) -> bool:
 
 
 def is_array(value: object) -> bool:
-    """A NumPy array of one axis or more."""
+    """Whether a value is a NumPy array of one axis or more."""
     numpy = _numpy()
     return numpy is not None and isinstance(value, numpy.ndarray) and value.ndim > 0
 
 
 def is_operand(value: object) -> bool:
-    """What an operator takes beside a tensor."""
+    """Whether an operator accepts a value beside a tensor."""
     return isinstance(value, Operators | Dim | Shape) or is_scalar(value) or is_array(value)
 
 
 def _numpy() -> Any:
-    return sys.modules.get("numpy")  # whoever made an array has imported it
+    return sys.modules.get("numpy")  # if there is an array, NumPy has been imported
 
 
 def _record(op: str, left: object, right: object) -> TensorValue:

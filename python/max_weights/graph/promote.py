@@ -1,7 +1,7 @@
-"""Which dtype a result has. docs/graph.md states the rules for people.
+"""Rules for the dtype of results. docs/graph.md states them for users.
 
-Two tensors meet in the dtype of one of them, and only in one that holds every value of the other: no third dtype is
-made, and nothing is lost. A scalar has no dtype of its own and takes the tensor's.
+Two tensors are converted to the dtype of one of them, and only to one that holds every value of the other: no third
+dtype is used, and nothing is lost. A scalar has no dtype of its own and takes the tensor's.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import math
 from max_weights.dtype import DType, finfo
 from max_weights.graph.call_site import problem
 
-# Floats that other dtypes widen to, with the bits of their significands: integers of that many bits are exact in them.
+# Floats that other dtypes widen to, with the bits of their significands: they hold integers of that many bits exactly.
 _SIGNIFICAND = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}
 
 
 def promote(op: str, left: DType, right: DType) -> DType:
-    """The dtype that holds both, if one of the two does.
+    """Return the dtype that holds both, if one of the two does.
 
     Raises:
-        GraphError: neither does; names both.
+        GraphError: neither does; the message names both.
     """
     if left is right:
         return left
@@ -34,10 +34,10 @@ def promote(op: str, left: DType, right: DType) -> DType:
 
 
 def alike(op: str, left: DType, right: DType) -> DType:
-    """The dtype of both, where nothing is converted.
+    """Return the dtype of both, for operations that convert nothing.
 
     Raises:
-        GraphError: they differ; names both.
+        GraphError: they differ; the message names both.
     """
     if left is not right:
         raise problem(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
@@ -45,16 +45,16 @@ def alike(op: str, left: DType, right: DType) -> DType:
 
 
 def quotient(op: str, left: DType, right: DType) -> DType:
-    """The dtype in which two tensors are divided: integers of any kinds in float64.
+    """Return the dtype in which two tensors are divided; float64 for any integers.
 
     Raises:
-        GraphError: neither dtype holds the other; names both.
+        GraphError: neither dtype holds the other; the message names both.
     """
     return DType.float64 if left.is_integral() and right.is_integral() else promote(op, left, right)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of one dtype is one of the other."""
+    """Whether one dtype holds every value of the other."""
     if narrow is DType.bool:
         return wide.is_integral() or (wide.is_float() and wide is not DType.float8_e8m0fnu)  # which has no zero
     if narrow.is_integral():
@@ -71,10 +71,10 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int | float:
-    """A scalar as an element of this dtype.
+    """Return a scalar as an element of this dtype.
 
     Raises:
-        GraphError: the dtype has no such value: a fraction among integers, or a number out of range.
+        GraphError: the dtype has no such value: a fraction for integers, or a number out of range.
     """
     if dtype is DType.bool:
         if not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Which graph is being recorded: a stack of its own in each thread and each asynchronous task."""
+"""The graph that is being recorded: each thread and each asynchronous task has its own stack of graphs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _GRAPHS: ContextVar[tuple[Graph, ...]] = ContextVar("max_weights_graphs", defaul
 
 
 def current_or_none() -> Graph | None:
-    """The innermost graph of this context."""
+    """Return the innermost graph of this context, or `None`."""
     graphs = _GRAPHS.get()
     return graphs[-1] if graphs else None
 
 
 def current(op: str) -> Graph:
-    """The innermost graph of this context.
+    """Return the innermost graph of this context.
 
     Raises:
-        NoGraphError: a ValueError and a LookupError; it says what `op` needs.
+        NoGraphError: there is none (a ValueError and a LookupError); the message says what `op` needs.
     """
     graphs = _GRAPHS.get()
     if not graphs:
@@ -38,10 +38,10 @@ def enter(graph: Graph) -> None:
 
 
 def leave(graph: Graph) -> None:
-    """Go back to the graph before.
+    """Go back to the previous graph.
 
     Raises:
-        RuntimeError: the innermost graph of this context is another one.
+        RuntimeError: another graph is the innermost one of this context.
     """
     graphs = _GRAPHS.get()
     if not graphs or graphs[-1] is not graph:

@@ -1,4 +1,4 @@
-"""`TensorType`: what is known of a value before it is computed."""
+"""`TensorType`: what is known about a value before it is computed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Type:
 
 
 class _OwnShape:
-    """A field that is given out as a list of its own at each call: a type never changes."""
+    """A field whose value is copied at each access, because a type never changes."""
 
     def __get__(self, instance: Any, owner: Any) -> Shape:
         if instance is None:
@@ -43,9 +43,9 @@ class _TypeOfElements(Type):
     dtype: DType
     """The type of the elements."""
     shape: Shape = _OwnShape()  # type: ignore[assignment]
-    """The shape; a list of its own at each call."""
+    """The shape; a new list at each access."""
     device: DeviceRef  # type: ignore[misc]
-    """Where the elements live."""
+    """The device of the elements."""
 
     def __init__(self, dtype: DTypeLike, shape: ShapeLike, device: DeviceRef | Device | str) -> None:
         object.__setattr__(self, "dtype", dtype if isinstance(dtype, DType) else DType(dtype))
@@ -66,7 +66,7 @@ class _TypeOfElements(Type):
         return self.shape.parameters
 
     def num_elements(self) -> int:
-        """The number of elements.
+        """Return the number of elements.
 
         Raises:
             ValueError: a dimension is symbolic.
@@ -76,7 +76,7 @@ class _TypeOfElements(Type):
         return math.prod(self.shape.static_dims)
 
     def cast(self, dtype: DTypeLike) -> Self:
-        """The same type of other elements."""
+        """Return the same type with another dtype."""
         return replace(self, dtype=DType(dtype))
 
 
@@ -86,28 +86,29 @@ class TensorType(_TypeOfElements):
     Args:
         dtype: The type of the elements, or its name.
         shape: Ints, names of symbolic dimensions, or `Dim`.
-        device: Where the tensor lives, or its name such as `gpu:1`.
+        device: The device of the tensor, or its name such as `gpu:1`.
     """
 
     def as_buffer(self) -> BufferType:
-        """The type of a buffer that holds such a tensor."""
+        """Return the type of a buffer that holds such a tensor."""
         return BufferType(self.dtype, self.shape, self.device)
 
 
 class BufferType(_TypeOfElements):
     """The dtype, shape and device of memory that a graph changes in place. The arguments are those of `TensorType`.
 
-    Graphs of this version have no operation on buffers: it describes one, and is no input type.
+    Graphs of this version have no operations on buffers: the type only describes a buffer, and cannot be an input type.
     """
 
     def as_tensor(self) -> TensorType:
-        """The type of the tensor that such a buffer holds."""
+        """Return the type of the tensor that such a buffer holds."""
         return TensorType(self.dtype, self.shape, self.device)
 
 
 class FilterLayout(Enum):
-    """The order of axes of the filter of a convolution: its sizes (Q, R, S), channels of the input (C), of the output
-    (F). FCRS is torch's.
+    """The order of axes of the filter of a convolution.
+
+    The letters are its sizes (Q, R, S), the channels of the input (C), and those of the output (F). FCRS is torch's.
     """
 
     RSCF = "RSCF"

@@ -1,7 +1,7 @@
-"""`TensorValue`: a tensor that a graph will compute, known by its type alone.
+"""`TensorValue`: a tensor that a graph will compute, of which only the type is known.
 
-Each method records an operation in the current graph and gives its result. The operations themselves are in `ops`,
-which this module reaches only when one is called.
+Each method records an operation in the current graph and returns its result. The operations themselves are in `ops`,
+which this module imports only when one is called.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
 
 TensorValueLike: TypeAlias = "TensorValue | Dim | Shape | bool | int | float | np.ndarray[Any, Any] | np.generic"
-"""What an operation takes as a tensor: a value or a `Weight`, a `Dim`, a `Shape`, a number, a NumPy array."""
+"""What operations accept as a tensor: a value or a `Weight`, a `Dim`, a `Shape`, a number, a NumPy array."""
 
 
 class Node:
     """One recorded operation.
 
-    Two values compare by `==` as tensors, element by element, so nodes and values are told apart by identity.
+    Values compare by `==` as tensors, element by element, so nodes and values are told apart by identity.
     """
 
     __slots__ = ("attributes", "graph", "inputs", "op", "outputs", "place")
@@ -42,7 +42,7 @@ class Node:
     graph: Graph
     """The graph that it belongs to."""
     op: str
-    """The name of the operation, as in `ops`; `input` and `weight` for what is given to the graph."""
+    """The name of the operation, as in `ops`; `input` and `weight` for inputs and weights of the graph."""
     inputs: tuple[TensorValue, ...]
     """The operands, of the same graph."""
     attributes: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Node:
     outputs: tuple[TensorValue, ...]
     """The results."""
     place: str
-    """The user's line that made it, as `file:line`."""
+    """The line of the user's code that created it, as `file:line`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Node:
 
 
 class Value:
-    """Anything that flows through a graph; today that is always a `TensorValue`."""
+    """Anything that flows through a graph; at present, always a `TensorValue`."""
 
     __slots__ = ("__weakref__",)
 
@@ -81,12 +81,12 @@ class Value:
 class TensorValue(Value, Operators):
     """A tensor that a graph will compute.
 
-    Arithmetic, comparison and indexing follow NumPy's shapes; `==` and `!=` compare element by element too. A value is
-    hashed by identity, and has no truth value and no length.
+    Arithmetic, comparison and indexing follow NumPy's rules for shapes; `==` and `!=` also compare element by element.
+    A value is hashed by identity, and has no truth value and no length.
 
     Args:
-        value: Another value, given back as it is (a `Weight` joins the current graph); a `Dim`, which becomes a scalar
-            of int64; or a `Shape`, which becomes a row of int64. For numbers and arrays there is `ops.constant`.
+        value: Another value, returned as it is (a `Weight` joins the current graph); a `Dim`, which becomes an int64
+            scalar; or a `Shape`, which becomes an int64 vector. For numbers and arrays, use `ops.constant`.
     """
 
     __slots__ = ("_node", "_type")
@@ -95,7 +95,7 @@ class TensorValue(Value, Operators):
     _type: TensorType
 
     def __new__(cls, value: TensorValue | Dim | Shape) -> Self:
-        """The value itself, or the one that stands for the dimension or shape."""
+        """Return the value itself, or the one that stands for the dimension or shape."""
         if not isinstance(value, TensorValue | Dim | Shape):
             raise TypeError(
                 f"a TensorValue is made from a value, a Dim or a Shape, not {type(value).__name__}; "
@@ -129,7 +129,7 @@ class TensorValue(Value, Operators):
 
     @property
     def tensor(self) -> Self:
-        """Itself; a value of a graph is always a tensor."""
+        """The value itself; a value of a graph is always a tensor."""
         return self
 
     @property
@@ -139,12 +139,12 @@ class TensorValue(Value, Operators):
 
     @property
     def shape(self) -> Shape:
-        """The shape; a list of its own at each call."""
+        """The shape; a new list at each access."""
         return self._type.shape
 
     @property
     def device(self) -> DeviceRef:
-        """Where the tensor will be computed."""
+        """The device on which the tensor will be computed."""
         return self._type.device
 
     @property
@@ -154,88 +154,88 @@ class TensorValue(Value, Operators):
 
     @property
     def T(self) -> TensorValue:
-        """The last two axes swapped: `[..., a, b]` becomes `[..., b, a]`."""
+        """The tensor with the last two axes swapped: `[..., a, b]` becomes `[..., b, a]`."""
         return self.transpose(-1, -2)
 
     def reshape(self, shape: Iterable[DimLike]) -> TensorValue:
-        """The same elements in another shape; see `ops.reshape`."""
+        """Return the same elements in another shape; see `ops.reshape`."""
         from max_weights.graph.ops.shaping import reshape
 
         return reshape(self, shape)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
-        """The axes from `start_dim` to `end_dim`, both included, as one."""
+        """Merge the axes from `start_dim` to `end_dim`, both included, into one."""
         from max_weights.graph.ops.shaping import flatten
 
         return flatten(self, start_dim, end_dim)
 
     def broadcast_to(self, shape: ShapeLike) -> TensorValue:
-        """Repeated to a shape; see `ops.broadcast_to`."""
+        """Repeat the tensor to a shape; see `ops.broadcast_to`."""
         from max_weights.graph.ops.shaping import broadcast_to
 
         return broadcast_to(self, shape)
 
     def rebind(self, shape: ShapeLike, message: str = "") -> TensorValue:
-        """The same tensor with other names for its dimensions; see `ops.rebind`."""
+        """Return the same tensor with other names for its dimensions; see `ops.rebind`."""
         from max_weights.graph.ops.shaping import rebind
 
         return rebind(self, shape, message)
 
     def transpose(self, dim_1: int, dim_2: int) -> TensorValue:
-        """Two axes swapped."""
+        """Swap two axes."""
         from max_weights.graph.ops.shaping import transpose
 
         return transpose(self, dim_1, dim_2)
 
     def permute(self, dims: Iterable[int]) -> TensorValue:
-        """The axes in another order."""
+        """Reorder the axes."""
         from max_weights.graph.ops.shaping import permute
 
         return permute(self, dims)
 
     def cast(self, dtype: DTypeLike) -> TensorValue:
-        """Each element as another dtype."""
+        """Convert each element to another dtype."""
         from max_weights.graph.ops.elementwise import cast
 
         return cast(self, dtype)
 
     def max(self, axis: int = -1) -> TensorValue:
-        """The largest element along an axis, which stays with size 1."""
+        """Return the largest element along an axis, which stays with size 1."""
         from max_weights.graph.ops.reduction import max as max_op
 
         return max_op(self, axis)
 
     def min(self, axis: int = -1) -> TensorValue:
-        """The smallest element along an axis, which stays with size 1."""
+        """Return the smallest element along an axis, which stays with size 1."""
         from max_weights.graph.ops.reduction import min as min_op
 
         return min_op(self, axis)
 
     def argmax(self, axis: int = -1) -> TensorValue:
-        """Where along an axis the largest element is, as int64; the axis stays with size 1."""
+        """Return the position of the largest element along an axis, as int64; the axis stays with size 1."""
         from max_weights.graph.ops.reduction import argmax
 
         return argmax(self, axis)
 
     def mean(self, axis: int = -1) -> TensorValue:
-        """The mean along an axis, which stays with size 1."""
+        """Return the mean along an axis, which stays with size 1."""
         from max_weights.graph.ops.reduction import mean
 
         return mean(self, axis)
 
     def var(self, axis: int = -1) -> TensorValue:
-        """The mean square distance from the mean along an axis, which stays with size 1."""
+        """Return the mean square distance from the mean along an axis, which stays with size 1."""
         apart = self - self.mean(axis)
         return (apart * apart).mean(axis)
 
     def stdev(self, axis: int = -1) -> TensorValue:
-        """The square root of `var`, of floats."""
+        """Return the square root of `var`, for floats."""
         from max_weights.graph.ops.elementwise import sqrt
 
         return sqrt(self.var(axis))
 
     def to(self, device: DeviceRef | str) -> TensorValue:
-        """The same tensor on another device; see `ops.transfer_to`."""
+        """Return the same tensor on another device; see `ops.transfer_to`."""
         from max_weights.graph.ops.effects import transfer_to
 
         return transfer_to(self, device)
@@ -247,7 +247,7 @@ class TensorValue(Value, Operators):
         print_op(self, label)
 
     def _part(self, pieces: Pieces) -> TensorValue | Pieces:
-        """What a sharding strategy that is called with this value gives; the pieces alone where no graph records."""
+        """Return what a sharding strategy gives for this value; only the pieces if no graph is recording."""
         if current_or_none() is None:
             return pieces
         from max_weights.graph.ops.joining import concat

@@ -52,20 +52,19 @@ __all__ = [
 
 
 class Weight(TensorValue):
-    """A value of a graph that can be loaded at a later time, described by everything but its data.
+    """A value of a graph that can be loaded later, described by everything but its data.
 
-    Everything that computes with it (arithmetic, comparison by order, indexing, `@`, `.T`) needs a graph around it,
-    which the weight then joins, and raises ValueError without one. A weight may join several graphs; from the first
-    one on its dtype, shape and device are fixed. Weights are equal to themselves alone; `ops.equal`
-    compares elements.
+    Computations with it (arithmetic, order comparison, indexing, `@`, `.T`) need a graph around it, which the weight
+    then joins, and raise ValueError without one. A weight may join several graphs; once it has joined the first, its
+    dtype, shape and device are fixed. A weight is equal only to itself; `ops.equal` compares elements.
 
     Args:
         name: The name, without those of the modules around it.
         dtype: The type of the elements.
         shape: Ints and names of symbolic dimensions.
-        device: Where the value is wanted.
-        quantization_encoding: How the elements are packed; none for a weight that is not quantized.
-        align: Bytes that the data must be aligned to; by default what the dtype asks for.
+        device: The device of the value.
+        quantization_encoding: How the elements are packed; `None` for a weight that is not quantized.
+        align: The alignment of the data in bytes; by default, what the dtype requires.
         sharding_strategy: How the weight is split over devices.
     """
 
@@ -73,12 +72,12 @@ class Weight(TensorValue):
     """The name of the first graph that the weight joined."""
 
     shard_idx: int | None
-    """Which shard of a split weight this is; none for a whole weight."""
+    """The number of this shard of a split weight; `None` for a whole weight."""
     sharding_strategy: ShardingStrategy | None
-    """How the weight is split over devices; none if it is not."""
+    """How the weight is split over devices; `None` if it is not."""
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
-        """A weight that no graph has yet."""
+        """Create a weight that is in no graph yet."""
         return object.__new__(cls)
 
     def __init__(
@@ -126,7 +125,7 @@ class Weight(TensorValue):
 
     @property
     def shape(self) -> Shape:
-        """The shape; of bytes where the elements are packed."""
+        """The shape; counted in bytes where the elements are packed."""
         return self._shape if self._joined is None else self._shape.copy()
 
     @shape.setter
@@ -136,7 +135,7 @@ class Weight(TensorValue):
 
     @property
     def device(self) -> DeviceRef:
-        """Where the value is wanted."""
+        """The device of the value."""
         return self._device
 
     @device.setter
@@ -151,7 +150,7 @@ class Weight(TensorValue):
 
     @property
     def quantization_encoding(self) -> QuantizationEncoding | None:
-        """How the elements are packed; none for a weight that is not quantized."""
+        """How the elements are packed; `None` for a weight that is not quantized."""
         return self._quantization_encoding
 
     @quantization_encoding.setter
@@ -160,7 +159,7 @@ class Weight(TensorValue):
 
     @property
     def align(self) -> int | None:
-        """Bytes that the data must be aligned to, a power of two; none stands for what the dtype asks for."""
+        """The alignment of the data in bytes, a power of two; `None` stands for what the dtype requires."""
         return self._align
 
     @align.setter
@@ -189,14 +188,14 @@ class Weight(TensorValue):
 
     @property
     def value(self) -> Any:
-        """The loaded value: the array, `Buffer` or tensor that `load_state_dict` gave the weight; none before that."""
+        """The value that `load_state_dict` gave the weight: an array, `Buffer` or tensor; `None` before that."""
         return self._loaded
 
     def data(self) -> Any:
-        """The loaded value; for a shard its part of that of the whole weight, as `data_of` cuts it.
+        """Return the loaded value; for a shard, its part of the whole weight's value, as `data_of` cuts it.
 
         Raises:
-            ValueError: nothing was loaded yet.
+            ValueError: nothing has been loaded yet.
         """
         value = self.value
         if value is None:
@@ -206,10 +205,10 @@ class Weight(TensorValue):
         return value
 
     def load(self, value: Any, name: str | None = None) -> None:
-        """Give the weight its value, as it is: `Module.load_state_dict` is what checks values.
+        """Give the weight its value, without checks; `Module.load_state_dict` checks values.
 
         Args:
-            value: What the weight holds from now on; none to unload it.
+            value: What the weight holds from now on; `None` to unload it.
             name: The full name in the model; `local_name` stays.
         """
         self._loaded = value
@@ -217,23 +216,23 @@ class Weight(TensorValue):
             self._name = name
 
     def snapshot(self) -> dict[str, Any]:
-        """What the weight is now, for `restore`."""
+        """Return the current state of the weight, for `restore`."""
         return self.__dict__.copy()
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Make the weight what it was at a `snapshot`, where several weights change together or not at all."""
+        """Restore the state of a `snapshot`, for several weights that change together or not at all."""
         self.__dict__ = snapshot.copy()
 
     def shard(self, devices: Iterable[DeviceRef | str]) -> list[Weight]:
-        """The shards, one for each device, by the sharding strategy.
+        """Return the shards, one for each device, by the sharding strategy.
 
         Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
-        weight: its dtype, encoding and shape may still change. `shard.data()` is its part of the value that was loaded
-        into this weight, `shard.data_of(value)` that of any other.
+        weight, whose dtype, encoding and shape may still change. `shard.data()` is its part of the value that was
+        loaded into this weight, `shard.data_of(value)` that of any other.
 
         Raises:
-            ValueError: no strategy, another number of devices than the strategy's, a shape that it does not fit, or
-                this is a shard already.
+            ValueError: there is no strategy, it is for another number of devices, it does not fit the shape, or this is
+                a shard already.
             NotImplementedError: a strategy that modules interpret.
         """
         from max_weights.graph.weight_shard import shards
@@ -241,8 +240,9 @@ class Weight(TensorValue):
         return list(shards(self, devices))
 
     def data_of(self, value: Any) -> Any:
-        """The part of `value` that belongs to this weight: for a shard its pieces, see `WeightShard.data_of`; for a
-        whole weight the value itself.
+        """Return the part of `value` that belongs to this weight.
+
+        For a shard, these are its pieces, see `WeightShard.data_of`; for a whole weight, the value itself.
         """
         return value
 
@@ -283,7 +283,7 @@ class Weight(TensorValue):
         return graph.add_weight(self)
 
     def _join(self, graph: str) -> None:
-        """From now on the graph of this name relies on the type."""
+        """Record that the graph of this name relies on the type from now on."""
         if self._joined is None:
             self._joined = graph
 

@@ -19,9 +19,9 @@ __all__ = ["WeightShard", "shards"]
 
 
 class WeightShard(Weight):
-    """One device's part of a weight; made by `Weight.shard`.
+    """One device's part of a weight, created by `Weight.shard`.
 
-    Name, dtype, shape and encoding follow those of the whole weight, which may still change until a graph has it.
+    Name, dtype, shape and encoding follow those of the whole weight, which may still change until it is in a graph.
     """
 
     whole: Weight
@@ -105,11 +105,11 @@ class WeightShard(Weight):
 
     @property
     def value(self) -> Any:
-        """The part of the whole weight's loaded value, cut at each call; none before there is one."""
+        """The part of the whole weight's loaded value, cut at each access; `None` before there is one."""
         return None if self.whole.value is None else self.data_of(self.whole.value)
 
     def load(self, value: Any, name: str | None = None) -> None:  # noqa: ARG002
-        """Refused: a shard has its part of the whole weight's value.
+        """Raise an error: a shard has its part of the whole weight's value.
 
         Raises:
             ValueError: always.
@@ -117,14 +117,14 @@ class WeightShard(Weight):
         raise ValueError(f"load the whole weight '{shown(self.whole.name)}', of which this is a shard")
 
     def data_of(self, value: Any) -> Any:
-        """The part of a value of the whole weight that belongs to this shard.
+        """Return the part of a value of the whole weight that belongs to this shard.
 
-        A view, which reads nothing, where the part lies in one run, such as the rows of a mapped weight. Otherwise
-        the runs that are needed are gathered into one new tensor; the rest of a file is not read.
+        If the part is one run of memory, such as the rows of a mapped weight, this is a view, and nothing is read.
+        Otherwise the runs are gathered into one new tensor; the rest of a file is not read.
 
         Args:
-            value: The value of the whole weight: a `Buffer`, a `WeightData`, a weight of a checkpoint, a NumPy array,
-                a torch tensor, or any other tensor that speaks DLPack.
+            value: The value of the whole weight: a `Buffer`, a `WeightData`, a weight of a checkpoint, a NumPy array, a
+                torch tensor, or any other tensor that supports DLPack.
 
         Returns:
             The same kind of object; a `WeightData` for a weight of a checkpoint, a `Buffer` for other DLPack tensors.
@@ -146,7 +146,7 @@ class WeightShard(Weight):
 
 
 def shards(weight: Weight, devices: Iterable[DeviceRef | str]) -> list[WeightShard]:
-    """What `Weight.shard` gives."""
+    """Return the shards, as `Weight.shard` does."""
     if isinstance(weight, WeightShard):
         raise ValueError(
             f"weight '{shown(weight.name)}' is a shard already and cannot be sharded again; shard "

@@ -52,7 +52,7 @@ class Count:
 
     @property
     def text(self) -> str:
-        """Return the number of parameters in a readable form."""
+        """The number of parameters in a readable form."""
         unknown = f" + {self.symbolic} of symbolic shape" if self.symbolic else ""
         return f"{self.parameters:,}{unknown}"
 

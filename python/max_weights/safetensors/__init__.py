@@ -1,13 +1,13 @@
-"""The safetensors package as programs know it, over this package: the same names, the same results, less waiting.
+"""The API of the safetensors package on top of this package: the same names, the same results, less waiting.
 
 >>> from max_weights.safetensors import safe_open
 >>> with safe_open("model.safetensors", framework="pt") as file:
 ...     tensor = file.get_tensor(file.keys()[0])
 
-Here are `safe_open`, `deserialize`, `serialize` and `serialize_file`; in the modules `torch`, `numpy` and `flax`
-`load_file`, `load`, `save_file` and `save`, and for torch `load_model` and `save_model`. docs/dropin.md lists what
-differs. Importing this module imports no framework, and the safetensors package only for its `SafetensorError` and
-`__version__`.
+This module has `safe_open`, `deserialize`, `serialize` and `serialize_file`; the modules `torch`, `numpy` and `flax`
+have `load_file`, `load`, `save_file` and `save`, and for torch also `load_model` and `save_model`. docs/dropin.md lists
+the differences. Importing this module imports no framework, and the safetensors package only for its `SafetensorError`
+and `__version__`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from max_weights.safetensors.prefetch import PrefetchLoader
 
     SafetensorError: type[Exception]
-    """The error class of the installed safetensors package, and without it one of that name."""
+    """The error class of the installed safetensors package, or one of the same name if it is not installed."""
     __version__: str
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The indices that safetensors takes for arrays: integers, slices and `...`, none of which reaches beyond the array."""
+"""The indices that safetensors accepts for arrays: integers, slices and `...`, none of which exceeds the array."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ __all__ = ["array_index"]
 
 
 def array_index(index: Any, shape: list[int]) -> tuple[Any, ...]:
-    """The index for NumPy. Slices may have negative steps and bounds that count from the end, too; those are clipped.
+    """Return the index for NumPy.
+
+    Slices may also have negative steps, and bounds that count from the end; those are clipped.
 
     Raises:
-        SafetensorError: an index that safetensors refuses, in its words.
+        SafetensorError: an index that safetensors refuses, with its message.
     """
     if isinstance(index, list):
         if index:
@@ -35,7 +37,7 @@ def array_index(index: Any, shape: list[int]) -> tuple[Any, ...]:
 
 
 def _item(item: Any, at: int, size: int) -> int | slice:
-    """One index, if it is of the kinds that there are."""
+    """Return one index, if it is of a supported kind."""
     if isinstance(item, slice):
         if item.step == 0:
             raise safetensor_error("Slice step must be a positive integer, got 0")
@@ -51,7 +53,7 @@ def _item(item: Any, at: int, size: int) -> int | slice:
 
 
 def _reaches_beyond(items: list[int | slice], shape: list[int]) -> str | None:
-    """What is wrong with an index that is more than there is."""
+    """Return what is wrong with an index that is out of range."""
     if len(items) > len(shape):
         return "more slicing indexes than dimensions in tensor"
     for at, (item, size) in reversed(list(enumerate(zip(items, shape, strict=False)))):
@@ -62,7 +64,7 @@ def _reaches_beyond(items: list[int | slice], shape: list[int]) -> str | None:
 
 
 def _asked_beyond(item: int | slice, size: int) -> int | None:
-    """What is asked for beyond a dimension of this size. None of a dimension of nothing can be asked for."""
+    """Return what is selected of a dimension of this size. Nothing can be selected of an empty dimension."""
     if not isinstance(item, slice):
         return item if item >= size else None
     start, stop = item.start or 0, size if item.stop is None else item.stop
@@ -74,7 +76,7 @@ def _asked_beyond(item: int | slice, size: int) -> int | None:
 
 
 def _written(item: int | slice) -> str:
-    """An index as it is written between brackets."""
+    """Return an index as it is written between brackets."""
     if not isinstance(item, slice):
         return str(item)
     bounds = [item.start, item.stop] if item.step in (None, 1) else [item.start, item.stop, item.step]

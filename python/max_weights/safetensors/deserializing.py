@@ -1,4 +1,4 @@
-"""Files that are in memory already."""
+"""Reading files that are in memory already."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Piece(NamedTuple):
 
 
 def pieces(data: Bytes) -> Iterator[Piece]:
-    """The tensors of a file in memory, in its order; their bytes are views.
+    """Return the tensors of a file in memory, in its order; their bytes are views.
 
     Raises:
-        TypeError: no contiguous buffer.
-        SafetensorError: the bytes are no safetensors file, or a damaged one.
+        TypeError: it is not a contiguous buffer.
+        SafetensorError: the bytes are not a safetensors file, or a damaged one.
     """
     view = memoryview(data)
     if not view.c_contiguous:
@@ -48,16 +48,17 @@ def pieces(data: Bytes) -> Iterator[Piece]:
 
 
 def deserialize(bytes: Bytes) -> list[tuple[str, dict[str, Any]]]:
-    """The tensors of a file in memory.
+    """Return the tensors of a file in memory.
 
     Args:
         bytes: The whole file: bytes, or any other contiguous buffer, such as an mmap.
 
     Returns:
-        (name, {"shape": list, "dtype": str, "data": bytearray}) of each, in the order of the file. The data are copies.
+        A list of (name, {"shape": list, "dtype": str, "data": bytearray}), in the order of the file. The data is
+        copied.
 
     Raises:
-        SafetensorError: the bytes are no safetensors file, or a damaged one.
+        SafetensorError: the bytes are not a safetensors file, or a damaged one.
     """
     return [
         (piece.name, {"shape": piece.shape, "dtype": piece.dtype, "data": bytearray(piece.data)})

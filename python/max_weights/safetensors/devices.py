@@ -1,4 +1,4 @@
-"""What safetensors takes for a device."""
+"""The devices that safetensors accepts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _NUMBERED = ("cuda", "hpu", "mlu", "musa", "npu", "xla", "xpu")
 
 
 def as_asked(device: Any) -> Any:
-    """The device; `"cuda"` as the environment variable MAX_WEIGHTS_CUDA has it: the `first`, which is what it is for
-    safetensors, or torch's `current` one.
+    """Return the device; what `"cuda"` means depends on the environment variable MAX_WEIGHTS_CUDA.
+
+    It is the `first` device, as in safetensors, or torch's `current` one.
 
     Raises:
-        ArgumentError: a ValueError; the variable has another value.
+        ArgumentError: the variable has another value (a ValueError).
     """
     if device != "cuda" or (said := os.environ.get(_CUDA, "first")) == "first":
         return device
@@ -32,11 +33,11 @@ def as_asked(device: Any) -> Any:
 
 
 def device_of(device: Any) -> str | int:
-    """The device by its full name, or its number where torch is to say of what kind it is; `"cuda"` is `"cuda:0"`.
+    """Return the device by its full name, or its number if torch has to say of what kind it is; `"cuda"` is `"cuda:0"`.
 
     Raises:
-        SafetensorError: no device that safetensors knows.
-        ValueError: a number of a device that is none.
+        SafetensorError: a device that safetensors does not know.
+        ValueError: a device with an invalid number.
     """
     device = as_asked(device)
     if device is None or device == "cpu":

@@ -1,4 +1,4 @@
-"""`SafetensorError`, and the errors of this package in the words that programs look for in those of safetensors."""
+"""`SafetensorError`, and the errors of this package with the messages of safetensors, which programs look for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FULL = "incomplete metadata, file not fully covered"
 _JSON = ("invalid JSON in header", "InvalidHeaderDeserialization")
 _OFFSET = ("invalid offset for tensor `{}`", "InvalidOffset")
 
-# Rule -> what safetensors says since 0.6, and the name that it said before, for which programs look, too.
+# Rule -> the message of safetensors since 0.6, and the name that it used before, for which programs also look.
 _REASONS = {
     "safetensors.header-empty": ("invalid JSON in header: EOF while parsing a value", "InvalidHeaderDeserialization"),
     "safetensors.header-too-long": ("header too large", "HeaderTooLarge"),
@@ -49,7 +49,7 @@ _class: type[Exception] | None = None
 
 
 def error_class() -> type[Exception]:
-    """`SafetensorError`: the class of the installed package, or one of the same name where there is none."""
+    """Return `SafetensorError`: the class of the installed package, or one of the same name if there is none."""
     global _class
     if _class is None:
         from max_weights.safetensors.installed import found_extension
@@ -61,7 +61,7 @@ def error_class() -> type[Exception]:
 
 def _own_class() -> type[Exception]:
     class SafetensorError(Exception):
-        """What `safe_open` and the functions beside it raise."""
+        """Raised by `safe_open` and the other functions of this module."""
 
     SafetensorError.__module__ = "max_weights.safetensors"
     SafetensorError.__qualname__ = "SafetensorError"
@@ -69,29 +69,29 @@ def _own_class() -> type[Exception]:
 
 
 def safetensor_error(message: str) -> Exception:
-    """A `SafetensorError` of this text."""
+    """Return a `SafetensorError` with this message."""
     return error_class()(message)
 
 
 def closed() -> Exception:
-    """That the file is closed."""
+    """Return the error for a closed file."""
     return safetensor_error("File is closed")
 
 
 def missing_tensor(name: str) -> Exception:
-    """That there is no tensor of this name."""
+    """Return the error for a tensor name that the file does not have."""
     return safetensor_error(f"File does not contain tensor {shown(name)}")
 
 
 def no_dtype(dtype: str) -> Exception:
-    """That no framework has the dtype."""
+    """Return the error for a dtype that no framework has."""
     return safetensor_error(f"Dtype not understood: {shown(dtype)}")
 
 
 def opening_error(error: WeightsError, path: str | os.PathLike[str] | None) -> Exception:
-    """What safetensors raises where opening a file, or bytes where `path` is None, fails like this."""
+    """Return what safetensors raises if opening a file, or bytes if `path` is `None`, fails like this."""
     if isinstance(error, MissingFileError):
-        # One argument, as there: programs look at the first one.
+        # One argument, as in safetensors: programs look at the first one.
         return FileNotFoundError(f"No such file or directory: {os.fspath(path) if path is not None else ''}")
     if error.rule in ("file.directory", "file.special"):
         return OSError(f"No such device (os error 19): {error}")
@@ -103,18 +103,18 @@ def opening_error(error: WeightsError, path: str | os.PathLike[str] | None) -> E
 
 
 def unfit(rule: str, what: str) -> Exception:
-    """That a tensor cannot be saved, which breaks this rule of the format."""
+    """Return the error for a tensor that cannot be saved, because it breaks this rule of the format."""
     reason, token = _REASONS[rule]
     return serializing_error(f"{reason} ({token}): {what}")
 
 
 def serializing_error(message: str) -> Exception:
-    """That tensors cannot be saved, for this reason."""
+    """Return the error for tensors that cannot be saved, for this reason."""
     return safetensor_error(f"Error while serializing: {message}")
 
 
 def saving_error(error: OSError | ValueError) -> Exception:
-    """What safetensors raises where saving fails like this; a ValueError says that no reader would take the header."""
+    """Return what safetensors raises if saving fails like this; a ValueError means that no reader takes the header."""
     if not isinstance(error, OSError):
         reason, token = _REASONS["safetensors.header-too-long"]
         return serializing_error(f"{reason} ({token}): {error}")

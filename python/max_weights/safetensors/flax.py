@@ -1,4 +1,4 @@
-"""`safetensors.flax` over this package."""
+"""`safetensors.flax` on top of this package."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ __all__ = ["_jnp2np", "_np2jnp", "load", "load_file", "numpy", "safe_open", "sav
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Array]:
-    """The tensors of a file by name, in its order, on JAX's default device.
+    """Return the tensors of a file by name, in its order, on JAX's default device.
 
     Args:
         filename: The file.
-        backend: "mmap", or "pread": each tensor is read into memory of its own.
+        backend: "mmap", or "pread", which reads each tensor into memory of its own.
 
     Raises:
         FileNotFoundError: there is no such file.
-        SafetensorError: no safetensors file, or a damaged one.
+        SafetensorError: it is not a safetensors file, or a damaged one.
     """
     with safe_open(filename, framework="flax", backend=backend) as file:
         return file.get_tensors()
 
 
 def load(data: Bytes) -> dict[str, Array]:
-    """The tensors of a file in memory by name, in its order, on JAX's default device.
+    """Return the tensors of a file in memory by name, in its order, on JAX's default device.
 
     Args:
         data: The whole file: bytes, or any other contiguous buffer, such as an mmap.
 
     Raises:
-        SafetensorError: the bytes are no safetensors file, or a damaged one.
+        SafetensorError: the bytes are not a safetensors file, or a damaged one.
     """
     return _np2jnp(numpy.load(data))
 
 
 def _np2jnp(numpy_dict: dict[str, Any]) -> dict[str, Array]:
-    """The same dict, with an array of JAX in place of each of NumPy."""
+    """Return the dict with each NumPy array replaced by a JAX array."""
     for name, array in numpy_dict.items():
         numpy_dict[name] = jnp.array(array)
     return numpy_dict
 
 
 def _jnp2np(jnp_dict: dict[str, Any]) -> dict[str, Any]:
-    """The same dict, with an array of NumPy in place of each of JAX."""
+    """Return the dict with each JAX array replaced by a NumPy array."""
     for name, array in jnp_dict.items():
         jnp_dict[name] = np.asarray(array)
     return jnp_dict
 
 
 def save(tensors: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file with these arrays of JAX.
+    """Return the bytes of a safetensors file with these JAX arrays.
 
     Args:
         tensors: Arrays by name.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
-        TypeError: names or metadata that are not text.
-        SafetensorError: as of `max_weights.safetensors.numpy.save`.
+        TypeError: names or metadata that are not strings.
+        SafetensorError: as for `max_weights.safetensors.numpy.save`.
     """
     return numpy.save({name: np.asarray(array) for name, array in tensors.items()}, metadata)
 
@@ -76,15 +76,15 @@ def save(tensors: dict[str, Array], metadata: dict[str, str] | None = None) -> b
 def save_file(
     tensors: dict[str, Array], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
-    """Save arrays of JAX as a safetensors file, as `max_weights.safetensors.serialize_file` does: whole or not at all.
+    """Save JAX arrays as a safetensors file, as `max_weights.safetensors.serialize_file` does: whole or not at all.
 
     Args:
-        tensors: As of `save`.
+        tensors: As for `save`.
         filename: The file, which may be one that is in use.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
-        TypeError: as of `save`, and a filename that is none.
-        SafetensorError: as of `save`, and what the system refuses: no room, no permission.
+        TypeError: as for `save`, or the filename is not a path.
+        SafetensorError: as for `save`, or the system refuses, for lack of space or of permission.
     """
     numpy.save_file({name: np.asarray(array) for name, array in tensors.items()}, filename, metadata)

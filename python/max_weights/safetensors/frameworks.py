@@ -23,7 +23,7 @@ __all__ = ["SERVED", "Framework", "brought", "framework_of", "from_capsule", "is
 
 _T = TypeVar("_T")
 
-# Every name that safetensors takes, and what it stands for.
+# Every name that safetensors accepts, and the framework that it stands for.
 _NAMES = {
     "pt": "pytorch",
     "torch": "pytorch",
@@ -38,36 +38,37 @@ _NAMES = {
     "paddle": "paddle",
 }
 SERVED = ("pytorch", "numpy", "flax")
-"""The frameworks that tensors are made for here."""
+"""The frameworks for which this package makes tensors."""
 
 
 def is_elsewhere(name: object) -> bool:
-    """Whether this is a framework that safetensors makes tensors for, and we do not."""
+    """Whether safetensors makes tensors for this framework, and this package does not."""
     return isinstance(name, str) and _NAMES.get(name, SERVED[0]) not in SERVED
 
 
 class Framework(Protocol):
-    """Makes tensors."""
+    """Makes tensors of one framework."""
 
     @property
     def prefetches(self) -> bool:
         """Whether tensors may be read in the background."""
 
     def tensor(self, file: _SafetensorsFile, name: str) -> Any:
-        """A tensor. KeyError: there is none of this name."""
+        """Return a tensor. KeyError if there is none of this name."""
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
-        """All tensors, in the order of the file."""
+        """Return all tensors, in the order of the file."""
 
     def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
-        """The part of a tensor that an index selects."""
+        """Return the part of a tensor that an index selects."""
 
 
 def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
-    """The framework of this name, and the device by its full name, on which it makes tensors.
+    """Return the framework of this name, and the full name of the device on which it makes tensors.
 
     Raises:
-        SafetensorError: none that safetensors knows, or one that is not served here or has no such device here.
+        SafetensorError: a framework that safetensors does not know, or that is not supported here, or not on this
+            device.
         ImportError: it is not installed.
     """
     if not isinstance(name, str):
@@ -89,8 +90,10 @@ def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
 
 
 class _Torch:
-    """PyTorch. A tensor is a view of the file's private pages with a storage of its own, or what we bring to a GPU, or
-    what torch makes of the view on another device.
+    """PyTorch.
+
+    A tensor is a view of the file's private pages with a storage of its own, or memory that we load to a GPU, or what
+    torch makes of the view on another device.
     """
 
     __slots__ = ("_convert", "_device")
@@ -116,7 +119,7 @@ class _Torch:
                 return {name: shared(buffer) for name, buffer in there}
             tensors = file.take_all(self._convert)
         except BufferError:
-            return {name: self.tensor(file, name) for name in file.names()}  # which names the tensor
+            return {name: self.tensor(file, name) for name in file.names()}  # an error here names the tensor
         if self._device != "cpu":
             for name, tensor in tensors.items():
                 tensors[name] = tensor.to(self._device)
@@ -150,21 +153,23 @@ class _Torch:
 
 
 def from_capsule() -> Callable[[Any], Any]:
-    """What makes a torch tensor of a DLPack capsule: on the CPU whatever device torch makes tensors on by default."""
+    """Return a function that makes a CPU tensor of a DLPack capsule, whatever torch's default device."""
     import torch
     from torch.utils.dlpack import from_dlpack
 
     def convert(capsule: Any) -> Any:
         tensor = from_dlpack(capsule)
-        # Memory of no bytes has the address of its neighbour, for which torch.save would take them to be one storage.
+        # Memory of no bytes has the address of its neighbour, so torch.save would take them for one storage.
         return tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     return convert
 
 
 def brought(device: str | int, bring: Callable[[str], _T]) -> _T | None:
-    """What `bring` brings to the GPU that this device is; None where that is torch's to do: for another kind of device,
-    and where the GPU refuses us, so that what comes of it, an error too, is torch's.
+    """Return the GPU that we load to for this device; `None` if that is left to torch.
+
+    It is left to torch for another kind of device, and if the GPU refuses us, so that the result, even an error, is
+    torch's.
     """
     if device == "cpu":
         return None
@@ -178,14 +183,14 @@ def brought(device: str | int, bring: Callable[[str], _T]) -> _T | None:
 
 
 def shared(buffer: Buffer) -> Any:
-    """The torch tensor of memory of a GPU, for which torch's current stream waits."""
+    """Return the torch tensor over GPU memory, for which torch's current stream waits."""
     from torch.utils.dlpack import from_dlpack
 
     return from_dlpack(buffer)
 
 
 def _part_that_is_read(file: _SafetensorsFile, name: str, index: Any) -> Buffer | None:
-    """The part that a basic index selects; None for any other, and for one that the framework is to refuse."""
+    """Return the part that a basic index selects; `None` for any other, and for one that the framework must refuse."""
     try:
         return file.part(name, index)
     except (IndexError, TypeError, ValueError):
@@ -193,7 +198,7 @@ def _part_that_is_read(file: _SafetensorsFile, name: str, index: Any) -> Buffer 
 
 
 class _Numpy:
-    """NumPy. An array is a view of the file's private pages, or a copy where it would not be aligned."""
+    """NumPy. An array is a view of the file's private pages, or a copy if the view would not be aligned."""
 
     __slots__ = ()
 
@@ -219,10 +224,10 @@ class _Numpy:
 
 
 def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """A NumPy array of a tensor whose dtype has this name in safetensors files.
+    """Return a NumPy array of a tensor with a dtype of this name in safetensors files.
 
     Raises:
-        TypeError: bfloat16, while no program has imported ml_dtypes, which brings it to NumPy.
+        TypeError: bfloat16, if the program has not imported ml_dtypes, which adds it to NumPy.
         AttributeError: a smaller float, likewise.
     """
     import numpy as np
@@ -238,7 +243,7 @@ def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 class _Jax(_Numpy):
-    """JAX, by way of NumPy: its default device, and its own choice of widths."""
+    """JAX, by way of NumPy, with its default device and its own choice of widths."""
 
     __slots__ = ()
 

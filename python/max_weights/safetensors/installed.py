@@ -1,5 +1,6 @@
-"""The installed safetensors package: its error class, its version, and `safe_open` for frameworks that are not served
-here. Found also where this package stands in its place in `sys.modules`.
+"""The installed safetensors package: its error class, its version, and its `safe_open` for other frameworks.
+
+It is found even if this package replaces it in `sys.modules`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from types import ModuleType
 __all__ = ["found_extension", "loaded_extension", "version"]
 
 _EXTENSION = "safetensors._safetensors_rust"
-# The surface that is here, where no package says another number.
+# The version whose API is provided here, if no package gives another.
 _VERSION = "0.8.0"
 
 
 def loaded_extension() -> ModuleType | None:
-    """The compiled part of the installed package, if the program has loaded it."""
+    """Return the compiled part of the installed package, if the program has loaded it."""
     return sys.modules.get(_EXTENSION)
 
 
 def found_extension() -> ModuleType | None:
-    """The compiled part of the installed package; None where there is none."""
+    """Return the compiled part of the installed package; `None` if it is not installed."""
     if found := loaded_extension():
         return found
     if not _is_replaced():
@@ -36,7 +37,7 @@ def found_extension() -> ModuleType | None:
 
 
 def version() -> str:
-    """The version of the installed package, or else that of the surface that is here."""
+    """Return the version of the installed package, or else of the API that is provided here."""
     found = found_extension()
     return str(getattr(found, "__version__", _VERSION))
 

@@ -1,4 +1,4 @@
-"""The functions of `max_weights.safetensors.flax`, by the name of the framework."""
+"""The functions of `max_weights.safetensors.flax`, under the name of the framework."""
 
 from max_weights.safetensors.flax import load, load_file, save, save_file
 

@@ -1,4 +1,4 @@
-"""`safetensors.numpy` over this package."""
+"""`safetensors.numpy` on top of this package."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TYPES: dict[str, Any] = {
     "BOOL": bool,
     "C64": np.complex64,
 }
-# What NumPy has from ml_dtypes.
+# The dtypes that NumPy gets from ml_dtypes.
 _ML_TYPES = {
     "BF16": "bfloat16",
     "F8_E4M3": "float8_e4m3fn",
@@ -64,18 +64,18 @@ _ML_TYPES = {
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Array]:
-    """The tensors of a file by name, in its order.
+    """Return the tensors of a file by name, in its order.
 
     They are writable views of private pages of the file: writing to them changes neither the file nor another process.
     bfloat16 and the 8-bit floats have the dtypes of ml_dtypes, in programs that have imported it.
 
     Args:
         filename: The file.
-        backend: "mmap", or "pread": each tensor is read into memory of its own.
+        backend: "mmap", or "pread", which reads each tensor into memory of its own.
 
     Raises:
         FileNotFoundError: there is no such file.
-        SafetensorError: no safetensors file, or a damaged one.
+        SafetensorError: it is not a safetensors file, or a damaged one.
         TypeError: bfloat16, and ml_dtypes was not imported.
         AttributeError: an 8-bit float, and ml_dtypes was not imported.
     """
@@ -84,28 +84,28 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dic
 
 
 def load(data: Bytes) -> dict[str, Array]:
-    """The tensors of a file in memory by name, in its order; writable copies.
+    """Return the tensors of a file in memory by name, in its order, as writable copies.
 
     Args:
         data: The whole file: bytes, or any other contiguous buffer, such as an mmap.
 
     Raises:
-        SafetensorError: the bytes are no safetensors file, or a damaged one.
-        KeyError: a dtype that NumPy lacks; those of ml_dtypes are there in programs that have imported it.
+        SafetensorError: the bytes are not a safetensors file, or a damaged one.
+        KeyError: a dtype that NumPy lacks; those of ml_dtypes are available in programs that have imported it.
     """
     views = ((piece.name, piece._asdict() | {"data": bytearray(piece.data)}) for piece in pieces(data))
     return _view2np(views)
 
 
 def _getdtype(dtype_str: str) -> Any:
-    """The dtype of NumPy by the name that safetensors files have for it. KeyError: NumPy has none."""
+    """Return the NumPy dtype of the name that safetensors files have for it. KeyError if NumPy has none."""
     if dtype_str in _ML_TYPES and "ml_dtypes" in sys.modules:
         return getattr(sys.modules["ml_dtypes"], _ML_TYPES[dtype_str])
     return _TYPES[dtype_str]
 
 
 def _view2np(safeview: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Array]:
-    """The arrays over what `deserialize` gives."""
+    """Return the arrays over what `deserialize` gives."""
     return {
         name: np.frombuffer(view["data"], dtype=_getdtype(view["dtype"])).reshape(view["shape"])
         for name, view in safeview
@@ -119,16 +119,16 @@ def _is_little_endian(tensor: Array) -> bool:
 
 
 def save(tensor_dict: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file with these arrays.
+    """Return the bytes of a safetensors file with these arrays.
 
     Args:
         tensor_dict: Arrays by name. Those that are not contiguous, or have their bytes in the other order, are copied.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
-        AttributeError: something that is no array.
-        TypeError: names or metadata that are not text.
-        SafetensorError: a dtype that safetensors files do not have, and as of `max_weights.safetensors.serialize`.
+        AttributeError: something that is not an array.
+        TypeError: names or metadata that are not strings.
+        SafetensorError: a dtype that safetensors files do not have, or as for `max_weights.safetensors.serialize`.
     """
     kept: list[Any] = []
     return serialize(_flatten(tensor_dict, kept), metadata=metadata)
@@ -140,21 +140,21 @@ def save_file(
     """Save arrays as a safetensors file, as `max_weights.safetensors.serialize_file` does: whole or not at all.
 
     Args:
-        tensor_dict: As of `save`.
+        tensor_dict: As for `save`.
         filename: The file, which may be one that is in use.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
-        AttributeError: as of `save`.
-        TypeError: as of `save`, and a filename that is none.
-        SafetensorError: as of `save`, and what the system refuses: no room, no permission.
+        AttributeError: as for `save`.
+        TypeError: as for `save`, or the filename is not a path.
+        SafetensorError: as for `save`, or the system refuses, for lack of space or of permission.
     """
     kept: list[Any] = []
     serialize_file(_flatten(tensor_dict, kept), filename, metadata=metadata)
 
 
 def _flatten(tensor_dict: dict[str, Array], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
-    """What `serialize` takes; the arrays whose memory that is are added to `keep_alive_buffer`."""
+    """Return what `serialize` takes; the arrays that own the memory are added to `keep_alive_buffer`."""
     specs = {}
     for name, array in tensor_dict.items():
         packed = array if _is_little_endian(array) else array.byteswap(inplace=False)

@@ -28,25 +28,26 @@ _BACKENDS = {"mmap": "mmap", "pread": "read"}
 class _Signed(type):
     @property
     def __text_signature__(cls) -> str:
-        """Where programs look for "backend" before they use it: a class of Python has none of its own."""
+        """The place where programs look for "backend" before they use it, as a Python class has no text signature."""
         return "(filename, framework, device='cpu', *, backend='mmap')"
 
 
 class safe_open(metaclass=_Signed):
-    """One safetensors file, open; a context manager. Only its header is read now.
+    """An open safetensors file, as a context manager. Only its header is read at first.
 
     Args:
         filename: The file, as a string or a path.
-        framework: What tensors are made for: "pt" (torch, pytorch), "np" (numpy), or "flax" (jax). For "tf", "mlx" and
-            "paddle" the installed safetensors package opens the file; what is returned is an object of its class.
-        device: Where tensors go, by torch's name of it or its number; default: the CPU. Only torch has others.
-        backend: "mmap": tensors are writable views of private pages of the file; writing to them changes neither
-            the file nor another process. "pread": each is read into memory of its own when it is taken.
+        framework: The framework of the tensors: "pt" (torch, pytorch), "np" (numpy), or "flax" (jax). For "tf", "mlx"
+            and "paddle", the installed safetensors package opens the file, and the result is an object of its class.
+        device: Where tensors go, by torch's name for the device or by its number; default: the CPU. Only torch has
+            others.
+        backend: "mmap": tensors are writable views of private pages of the file; writing to them changes neither the
+            file nor another process. "pread": each is read into memory of its own when it is used.
 
     Raises:
         FileNotFoundError: there is no such file.
-        OSError: a directory, or what is no regular file.
-        SafetensorError: no safetensors file, a damaged one, or an argument that makes no sense.
+        OSError: a directory, or something that is not a regular file.
+        SafetensorError: it is not a safetensors file, it is damaged, or an argument is not valid.
     """
 
     __slots__ = ("_device", "_file", "_framework", "_keys")
@@ -92,22 +93,22 @@ class safe_open(metaclass=_Signed):
         return self._file
 
     def keys(self) -> list[str]:
-        """The names of all tensors, sorted."""
+        """Return the names of all tensors, sorted."""
         file = self._open_file()
         if self._keys is None:
             self._keys = file.sorted_names()
         return self._keys.copy()
 
     def offset_keys(self) -> list[str]:
-        """The names of all tensors, in the order of the file."""
+        """Return the names of all tensors, in the order of the file."""
         return self._open_file().names()
 
     def metadata(self) -> dict[str, str] | None:
-        """The metadata of the file; None where it has none."""
+        """Return the metadata of the file; `None` if it has none."""
         return self._open_file().metadata()
 
     def get_tensor(self, name: str) -> Any:
-        """A tensor.
+        """Return a tensor.
 
         Raises:
             SafetensorError: there is none of this name, or the framework has no such dtype.
@@ -121,8 +122,9 @@ class safe_open(metaclass=_Signed):
             raise safetensor_error(f"Could not read tensor {shown(name)} from file: {error}") from error
 
     def get_tensors(self) -> dict[str, Any]:
-        """All tensors by name, in the order of the file. Where they have to come from a disk, they are in memory when
-        this returns.
+        """Return all tensors by name, in the order of the file.
+
+        If they have to come from a disk, they are in memory when this returns.
 
         Raises:
             SafetensorError: the framework has no such dtype.
@@ -133,7 +135,7 @@ class safe_open(metaclass=_Signed):
             raise safetensor_error(f"Could not read tensors from file: {error}") from error
 
     def get_slice(self, name: str) -> PySafeSlice:
-        """A tensor that is taken in parts, of which nothing is read now.
+        """Return a tensor that can be read in parts; nothing is read yet.
 
         Raises:
             SafetensorError: there is none of this name.
@@ -144,7 +146,7 @@ class safe_open(metaclass=_Signed):
             raise missing_tensor(name) from None
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
-        """What the header says of a tensor.
+        """Return what the header says about a tensor.
 
         Raises:
             SafetensorError: there is none of this name.
@@ -158,15 +160,15 @@ class safe_open(metaclass=_Signed):
     def prefetch(
         self, plan: Plan | None = None, *, device: str | int | None = None, threads: int = 8
     ) -> PrefetchLoader:
-        """Read tensors in the background, and hand each of them out once.
+        """Read tensors in the background, and hand out each of them once.
 
         Args:
-            plan: {name: None for the whole tensor, or a slice of its first dimension with the step 1}; default: all.
-            device: Where they go; default: as the file was opened. The CPU is one, too.
-            threads: How many read.
+            plan: {name: `None` for the whole tensor, or a slice of its first dimension with step 1}; default: all.
+            device: Where they go, which may be the CPU; default: the device that the file was opened for.
+            threads: The number of threads that read.
 
         Raises:
-            SafetensorError: the file was not opened for torch, or the plan names what is not there.
+            SafetensorError: the file was not opened for torch, or the plan has names that the file does not have.
         """
         from max_weights.safetensors.prefetch import PrefetchLoader
 
@@ -191,13 +193,13 @@ class safe_open(metaclass=_Signed):
 
 
 class _safe_open_handle(safe_open):
-    """As `safe_open`, of an open file that has a name.
+    """Open a file object that has a name, as `safe_open` does.
 
     Args:
         f: A file object with `fileno` and `name`; it is opened by its name.
-        framework: As of `safe_open`.
-        device: As of `safe_open`.
-        backend: As of `safe_open`.
+        framework: As for `safe_open`.
+        device: As for `safe_open`.
+        backend: As for `safe_open`.
     """
 
     __slots__ = ()

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "PrefetchLoader"]
 
 Plan = dict[str, slice | None]
-"""Which tensors are wanted: None for the whole of it, or a slice of its first dimension."""
+"""Which tensors are wanted: `None` for a whole tensor, or a slice of its first dimension."""
 
 
 class PrefetchLoader:
-    """The tensors of one file, read in the background into memory of their own; what `safe_open.prefetch` gives.
+    """The tensors of one file, read in the background into memory of their own; the result of `safe_open.prefetch`.
 
     Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file.
     """
@@ -62,7 +62,7 @@ class PrefetchLoader:
         return len(self._names)
 
     def take(self, name: str) -> Any:
-        """A tensor, once its bytes are there.
+        """Return a tensor, once its bytes have been read.
 
         Raises:
             SafetensorError: there is none of this name, it was taken before, or it cannot be read.
@@ -76,7 +76,7 @@ class PrefetchLoader:
         return self._tensor(name, future)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """(name, tensor) of all that were not taken, as their bytes come."""
+        """Iterate over (name, tensor) of all tensors that were not taken, as their bytes arrive."""
         while pending := dict(self._pending):
             done = wait(pending.values(), return_when=FIRST_COMPLETED).done
             for name, future in pending.items():
@@ -97,7 +97,7 @@ class PrefetchLoader:
         return tensor.to(self._device) if part.is_host and self._device != "cpu" else tensor
 
     def close(self) -> None:
-        """Stop reading, and let go of what was not taken; tensors that were taken stay valid."""
+        """Stop reading, and release what was not taken; tensors that were taken stay valid."""
         with self._lock:
             self._pending.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -116,7 +116,7 @@ class PrefetchLoader:
 
 
 def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
-    """The rows that are wanted, within the tensor."""
+    """Return the requested rows, within the tensor."""
     if not isinstance(name, str):
         raise safetensor_error("prefetch plan keys must be tensor names")
     try:

@@ -1,4 +1,4 @@
-"""`serialize` and `serialize_file`: tensors that are in memory, as a safetensors file or as its bytes."""
+"""`serialize` and `serialize_file`: write tensors in memory as a safetensors file or as its bytes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from max_weights.safetensors.tensor_spec import CODES, TensorSpec
 
 __all__ = ["serialize", "serialize_file"]
 
-# What the format has: the header padded to 8 bytes, the tensors in the order that is safetensors' own.
+# The format: the header padded to 8 bytes, and the tensors in the order of safetensors.
 _ALIGNMENT = 8
 _METADATA = "__metadata__"
 _DTYPES = {code: DType(code) for code in CODES.values()}
 
 
 def serialize(tensor_dict: dict[str, TensorSpec], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file with these tensors.
+    """Return the bytes of a safetensors file with these tensors.
 
-    They are those that the safetensors package makes, with the keys of the metadata sorted, where there they come in
-    another order each time. Several threads copy the tensors, once, and other threads of Python run meanwhile.
+    They are the bytes that the safetensors package makes, but with the keys of the metadata sorted; there, their order
+    differs each time. Several threads copy the tensors, once, and other Python threads run meanwhile.
 
     Args:
         tensor_dict: {name: TensorSpec}, of this package or of the installed safetensors package.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
         TypeError: an argument of another kind.
-        SafetensorError: a tensor whose size is not that of its shape, or that is called `__metadata__`; a header that
-            no reader takes.
+        SafetensorError: a tensor whose size does not fit its shape, or that is called `__metadata__`; a header that no
+            reader accepts.
     """
     specs, noted = _specs(tensor_dict), _noted(metadata)
     try:
         return serialize_tensors(list(specs), _memory_of(specs), noted, alignment=_ALIGNMENT)
     except UnicodeError:
-        raise  # of a name: as it is there
+        raise  # an error about a name, as in safetensors
     except ValueError as error:
         raise saving_error(error) from None
 
@@ -47,21 +47,21 @@ def serialize(tensor_dict: dict[str, TensorSpec], metadata: dict[str, str] | Non
 def serialize_file(
     tensor_dict: dict[str, TensorSpec], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
-    """Save tensors as a safetensors file, which has the bytes that `serialize` gives.
+    """Save tensors as a safetensors file, with the bytes that `serialize` gives.
 
-    It is written beside the file of that name, by several threads, and takes its place when it is complete: whatever
-    happens before leaves what was there, and a file that is loaded at that moment may be saved over. A file that is
-    replaced keeps its permissions; a new one has those that the umask gives. That its bytes are on the disk when this
-    returns is not waited for, as in the safetensors package; `max_weights.save_file` does that.
+    Several threads write a temporary file beside it, which replaces it once it is complete. A failure before that
+    leaves the old file untouched, and you can save over a file that is loaded at that moment. A file that is replaced
+    keeps its permissions; a new one gets those that the umask gives. As in the safetensors package, this does not wait
+    until the bytes are on the disk; `max_weights.save_file` does.
 
     Args:
-        tensor_dict: As of `serialize`.
+        tensor_dict: As for `serialize`.
         filename: The file.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
         TypeError: an argument of another kind.
-        SafetensorError: as of `serialize`, and what the system refuses: no room, no permission.
+        SafetensorError: as for `serialize`, or the system refuses, for lack of space or of permission.
     """
     specs, path, noted = _specs(tensor_dict), os.fspath(filename), _noted(metadata)
     if not isinstance(path, str):
@@ -69,16 +69,16 @@ def serialize_file(
     try:
         save_tensors(path, list(specs), _memory_of(specs), noted, alignment=_ALIGNMENT, sync=False)
     except UnicodeError:
-        raise  # of a name: as it is there
+        raise  # an error about a name, as in safetensors
     except (OSError, ValueError) as error:
         raise saving_error(error) from None
 
 
 def _specs(tensor_dict: Any) -> dict[str, TensorSpec]:
-    """The tensors, if that is what they are; a dict of its own, which no other thread changes."""
+    """Return the tensors, if they are tensors, in a new dict that no other thread changes."""
     if not isinstance(tensor_dict, dict):
         raise _no("tensor_dict", tensor_dict, "dict")
-    theirs = getattr(loaded_extension(), "TensorSpec", TensorSpec)  # not loaded, it cannot have made any
+    theirs = getattr(loaded_extension(), "TensorSpec", TensorSpec)  # if not loaded, it cannot have made any
     specs = dict(tensor_dict)
     for name, spec in specs.items():
         if not isinstance(name, str):
@@ -118,7 +118,7 @@ def _memory(name: str, spec: TensorSpec) -> Buffer:
 
 
 def _noted(metadata: Any) -> dict[str, str] | None:
-    """The metadata, if they are text by name."""
+    """Return the metadata, if it maps strings to strings."""
     if metadata is None:
         return None
     if not isinstance(metadata, dict):

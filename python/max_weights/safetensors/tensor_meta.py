@@ -1,4 +1,4 @@
-"""`TensorMeta`: what the header says of a tensor."""
+"""`TensorMeta`: what the header says about a tensor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["TensorMeta"]
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """What the header of a file says of a tensor; what `get_tensor_meta` gives."""
+    """What the header of a file says about a tensor; the result of `get_tensor_meta`."""
 
     dtype: str
     """The dtype as safetensors spells it, such as `F32`."""
     shape: list[int] = field(hash=False)
     """The shape, slowest dimension first."""
     data_offsets: tuple[int, int]
-    """The first byte and the end in the data, which begin after the header."""
+    """The first byte and the end in the data, which begins after the header."""

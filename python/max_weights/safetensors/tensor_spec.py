@@ -33,13 +33,13 @@ CODES = {
     "float4_e2m1fn_x2": "F4",
     "complex64": "C64",
 }
-"""The dtypes that a `TensorSpec` has: as torch and NumPy spell them, and as safetensors files do."""
+"""The dtypes of a `TensorSpec`: as torch and NumPy spell them, and as safetensors files do."""
 
 
 class TensorSpec:
-    """A tensor for `serialize` and `serialize_file`: contiguous memory by its address.
+    """A tensor for `serialize` and `serialize_file`: contiguous memory, given by its address.
 
-    Whoever makes it keeps the memory alive while it is used.
+    You have to keep the memory alive while it is used.
 
     Args:
         dtype: The dtype as torch and NumPy spell it, such as "float32".
@@ -77,7 +77,7 @@ class TensorSpec:
 
     @property
     def shape(self) -> list[int]:
-        """The shape that the file will say, which counts elements of packed dtypes one by one."""
+        """The shape as written to the file, which counts the elements of packed dtypes one by one."""
         return self._shape.copy()
 
     @property
@@ -101,7 +101,7 @@ class TensorSpec:
 
 
 def _listed(shape: Any) -> list[Any]:
-    """The dimensions, of what is a sequence or an array, and no text."""
+    """Return the dimensions of a sequence or an array that is not a string."""
     if isinstance(shape, str):
         raise TypeError("argument 'shape': a sequence of integers is needed, not `str`")
     if not isinstance(shape, Sequence) and not hasattr(type(shape), "__array__"):

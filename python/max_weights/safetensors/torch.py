@@ -1,4 +1,4 @@
-"""`safetensors.torch` over this package."""
+"""`safetensors.torch` on top of this package."""
 
 from __future__ import annotations
 
@@ -67,40 +67,40 @@ __all__ = [
 def load_file(
     filename: str | os.PathLike[str], device: str | int = "cpu", *, backend: str = "mmap"
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, in its order.
+    """Return the tensors of a file by name, in its order.
 
     On the CPU they are writable views of private pages of the file, each with a storage of its own: writing to them
-    changes neither the file nor another process. Where the file has to come from a disk, they are in memory when this
+    changes neither the file nor another process. If the file has to come from a disk, they are in memory when this
     returns; otherwise nothing is read before it is used.
 
     Args:
         filename: The file.
         device: Where the tensors go.
-        backend: "mmap", or "pread": each tensor is read into memory of its own.
+        backend: "mmap", or "pread", which reads each tensor into memory of its own.
 
     Raises:
         FileNotFoundError: there is no such file.
-        SafetensorError: no safetensors file, or a damaged one.
+        SafetensorError: it is not a safetensors file, or a damaged one.
     """
     with safe_open(filename, framework="pt", device=device, backend=backend) as file:
         return file.get_tensors()
 
 
 def load(data: Bytes) -> dict[str, torch.Tensor]:
-    """The tensors of a file in memory by name, in its order; copies, on the CPU.
+    """Return the tensors of a file in memory by name, in its order, as copies on the CPU.
 
     Args:
         data: The whole file: bytes, or any other contiguous buffer, such as an mmap.
 
     Raises:
-        SafetensorError: the bytes are no safetensors file, or a damaged one.
+        SafetensorError: the bytes are not a safetensors file, or a damaged one.
         KeyError: a dtype that torch lacks.
     """
     return {piece.name: _tensor(bytearray(piece.data), piece.dtype, piece.shape) for piece in pieces(data)}
 
 
 def _tensor(data: Any, dtype: str, shape: list[int]) -> torch.Tensor:
-    """A tensor over the memory of a writable buffer."""
+    """Return a tensor over the memory of a writable buffer."""
     of_torch = _getdtype(dtype)
     if dtype == "F4":
         shape = [*shape[:-1], shape[-1] // 2]
@@ -110,12 +110,12 @@ def _tensor(data: Any, dtype: str, shape: list[int]) -> torch.Tensor:
 
 
 def _view2torch(safeview: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, torch.Tensor]:
-    """The tensors over what `deserialize` gives."""
+    """Return the tensors over what `deserialize` gives."""
     return {name: _tensor(view["data"], view["dtype"], view["shape"]) for name, view in safeview}
 
 
 def _getdtype(dtype_str: str) -> torch.dtype:
-    """The dtype of torch by the name that safetensors files have for it. KeyError: torch has none."""
+    """Return the torch dtype of the name that safetensors files have for it. KeyError if torch has none."""
     return _TYPES[dtype_str]
 
 
@@ -127,21 +127,23 @@ def load_model(
     *,
     backend: str = "mmap",
 ) -> tuple[set[str], list[str]]:
-    """Loads a file into a model; tensors that share memory in the model may stand in the file under one of their names.
+    """Load a file into a model.
+
+    Tensors that share memory in the model may be in the file under only one of their names.
 
     Args:
         model: The model.
         filename: The file.
-        strict: Whether names that are in one of the two alone are an error.
+        strict: Whether names that only the model or only the file has are an error.
         device: Where the file's tensors go before they are copied.
-        backend: As of `load_file`.
+        backend: As for `load_file`.
 
     Returns:
         (missing, unexpected): names of the model that are not in the file, and names of the file that are not in the
         model.
 
     Raises:
-        RuntimeError: shapes differ, or names if it is strict.
+        RuntimeError: shapes differ, or, if it is strict, names.
     """
     state_dict = load_file(filename, device=device, backend=backend)
     shared = _remove_duplicate_names(model.state_dict(), preferred_names=state_dict)

@@ -1,4 +1,4 @@
-"""Saving tensors of torch as `safetensors.torch` does: `save`, `save_file`, `save_model`, and what they refuse."""
+"""Saving torch tensors as `safetensors.torch` does: `save`, `save_file`, `save_model`, and what they refuse."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["_evaluate_tensors_for_save", "_flatten_as_ptr", "_to_ndarray", "save
 
 
 def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file with these tensors.
+    """Return the bytes of a safetensors file with these tensors.
 
     Args:
-        tensors: Tensors by name: dense, contiguous, and none that shares memory with another. Those of another device
-            are copied to the CPU first.
-        metadata: Text by name.
+        tensors: Tensors by name: dense, contiguous, and none that shares memory with another. Those on another device
+            are first copied to the CPU.
+        metadata: Strings by name.
 
     Raises:
-        ValueError: no dict of tensors; a sparse tensor, or one that is not contiguous.
+        ValueError: it is not a dict of tensors; a sparse tensor, or one that is not contiguous.
         RuntimeError: tensors that share memory.
         KeyError: a dtype that safetensors files do not have.
         NotImplementedError: a tensor on the device meta.
-        TypeError: names or metadata that are not text.
-        SafetensorError: as of `max_weights.safetensors.serialize`.
+        TypeError: names or metadata that are not strings.
+        SafetensorError: as for `max_weights.safetensors.serialize`.
     """
     kept: list[Any] = []
     return serialize(_flatten_as_ptr(tensors, kept), metadata=metadata)
@@ -41,17 +41,17 @@ def save_file(
     """Save tensors as a safetensors file, as `max_weights.safetensors.serialize_file` does: whole or not at all.
 
     Args:
-        tensors: As of `save`.
+        tensors: As for `save`.
         filename: The file, which may be one that is in use.
-        metadata: Text by name.
+        metadata: Strings by name.
 
     Raises:
-        ValueError: as of `save`.
-        RuntimeError: as of `save`.
-        KeyError: as of `save`.
-        NotImplementedError: as of `save`.
-        TypeError: as of `save`, and a filename that is none.
-        SafetensorError: as of `save`, and what the system refuses: no room, no permission.
+        ValueError: as for `save`.
+        RuntimeError: as for `save`.
+        KeyError: as for `save`.
+        NotImplementedError: as for `save`.
+        TypeError: as for `save`, or the filename is not a path.
+        SafetensorError: as for `save`, or the system refuses, for lack of space or of permission.
     """
     kept: list[Any] = []
     serialize_file(_flatten_as_ptr(tensors, kept), filename, metadata=metadata)
@@ -63,19 +63,19 @@ def save_model(
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Save the tensors of a model as a safetensors file; of those that are one, as tied weights, only one.
+    """Save the tensors of a model as a safetensors file; tensors that are the same, such as tied weights, only once.
 
     Args:
         model: The model.
         filename: The file.
-        metadata: Text by name. {name that is left out: name under which its tensor is in the file} is added in the
-            file, where nothing has that key yet.
-        force_contiguous: Whether tensors that are not contiguous are copied, or else refused.
+        metadata: Strings by name. {name that is left out: name under which its tensor is in the file} is added in the
+            file, unless that key is already used.
+        force_contiguous: Whether tensors that are not contiguous are copied; otherwise they are refused.
 
     Raises:
-        RuntimeError: tensors that share memory, none of which is all of it.
+        RuntimeError: tensors that share memory, none of which covers all of it.
         ValueError: a tensor that is not contiguous, or sparse.
-        SafetensorError: as of `save_file`.
+        SafetensorError: as for `save_file`.
     """
     state_dict: dict[str, torch.Tensor] = dict(model.state_dict())
     noted = None if metadata is None else dict(metadata)
@@ -90,16 +90,16 @@ def save_model(
         save_file(state_dict, filename, metadata=noted)
     except ValueError as error:
         if type(error) is not ValueError:
-            raise  # such as a name that is no Unicode
+            raise  # such as a name that is not valid Unicode
         hint = "Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
         raise ValueError(f"{error} {hint}") from None
 
 
 def _evaluate_tensors_for_save(tensors: Any) -> None:
-    """Raises if these are not dense tensors by name, each with memory of its own.
+    """Raise an error unless these are dense tensors by name, each with memory of its own.
 
     Raises:
-        ValueError: no dict, something that is no tensor, a sparse tensor.
+        ValueError: it is not a dict, a value is not a tensor, or a tensor is sparse.
         RuntimeError: tensors that share memory.
     """
     if not isinstance(tensors, dict):
@@ -110,7 +110,7 @@ def _evaluate_tensors_for_save(tensors: Any) -> None:
     sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
     if sparse:
         raise ValueError(
-            # Word by word what the package's own tests compare.
+            # Word for word what the package's own tests compare.
             f"You are trying to save a sparse tensors: `{sparse}` which this library does not support. You can make it "
             "a dense tensor before saving with `.to_dense()` but be aware this might make a much larger file than "
             "needed."
@@ -125,13 +125,13 @@ def _evaluate_tensors_for_save(tensors: Any) -> None:
 
 
 def _flatten_as_ptr(tensors: Any, keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
-    """What `serialize` takes; the tensors whose memory that is are added to `keep_alive_buffer`.
+    """Return what `serialize` takes; the tensors that own the memory are added to `keep_alive_buffer`.
 
     Raises:
-        ValueError: as of `save`.
-        RuntimeError: as of `save`.
-        KeyError: as of `save`.
-        NotImplementedError: as of `save`.
+        ValueError: as for `save`.
+        RuntimeError: as for `save`.
+        KeyError: as for `save`.
+        NotImplementedError: as for `save`.
     """
     _evaluate_tensors_for_save(tensors)
     specs = {}
@@ -153,14 +153,14 @@ def _flatten_as_ptr(tensors: Any, keep_alive_buffer: list[Any]) -> dict[str, Ten
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with its values in memory of the CPU: torch may owe them a sign or a conjugation."""
+    """Return the tensor with its values in CPU memory: torch may still have to apply a sign or a conjugation."""
     tensor = tensor.detach()
     tensor = tensor if tensor.device.type == "cpu" else tensor.to("cpu")
     return tensor.resolve_conj().resolve_neg()
 
 
 def _to_ndarray(tensor: torch.Tensor) -> tuple[Any, torch.Tensor]:
-    """The bytes of a contiguous tensor as an array over its memory, and the tensor on the CPU, which keeps it alive.
+    """Return the bytes of a contiguous tensor as an array over its memory, and the CPU tensor that keeps it alive.
 
     Raises:
         KeyError: a dtype that safetensors files do not have.

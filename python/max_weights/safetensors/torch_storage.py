@@ -19,7 +19,7 @@ __all__ = [
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
-    """The address of the first byte of a tensor's storage; 0 where it has none."""
+    """Return the address of the first byte of a tensor's storage; 0 if it has none."""
     try:
         return tensor.untyped_storage().data_ptr()
     except NotImplementedError:
@@ -27,7 +27,7 @@ def storage_ptr(tensor: torch.Tensor) -> int:
 
 
 def storage_size(tensor: torch.Tensor) -> int:
-    """The bytes of a tensor's storage, which may be more than its own; its own where it has none."""
+    """Return the bytes of a tensor's storage, which may be more than its own; its own if it has no storage."""
     try:
         return tensor.untyped_storage().nbytes()
     except NotImplementedError:
@@ -35,7 +35,7 @@ def storage_size(tensor: torch.Tensor) -> int:
 
 
 def _end_ptr(tensor: torch.Tensor) -> int:
-    """The address after the last element."""
+    """Return the address after the last element."""
     if tensor.nelement() == 0:
         return tensor.data_ptr()
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -43,14 +43,14 @@ def _end_ptr(tensor: torch.Tensor) -> int:
 
 
 def _is_complete(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is all of its storage."""
+    """Whether a tensor covers all of its storage."""
     return tensor.data_ptr() == storage_ptr(tensor) and tensor.nelement() * tensor.element_size() == storage_size(
         tensor
     )
 
 
 def _find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
-    """The names of tensors in groups: those of one group have bytes in common, and most are alone."""
+    """Return the names of tensors in groups whose tensors have bytes in common; most tensors are alone."""
     by_storage: defaultdict[tuple[torch.device, int, int], set[str]] = defaultdict(set)
     for name, tensor in state_dict.items():
         if tensor.device.type != "meta" and storage_ptr(tensor) != 0 and storage_size(tensor) != 0:
@@ -59,7 +59,7 @@ def _find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str
 
 
 def _filter_shared_not_shared(tensors: Iterable[set[str]], state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
-    """Groups of tensors of one storage each, taken apart where their bytes are apart."""
+    """Split groups of tensors of one storage where their bytes do not overlap."""
     groups: list[set[str]] = []
     for names in tensors:
         if len(names) < 2:
@@ -81,15 +81,15 @@ def _remove_duplicate_names(
     preferred_names: Iterable[str] | None = None,
     discard_names: Iterable[str] | None = None,
 ) -> dict[str, list[str]]:
-    """{name that stays: the other names of the same bytes}.
+    """Return {name that stays: the other names of the same bytes}.
 
     Args:
         state_dict: Tensors by name.
-        preferred_names: Those that stay rather than others.
-        discard_names: Those that stay only if no other can.
+        preferred_names: Names that stay rather than others.
+        discard_names: Names that stay only if no other can.
 
     Raises:
-        RuntimeError: no tensor of a group is all of its storage, so that none of its names can stay.
+        RuntimeError: no tensor of a group covers all of its storage, so that none of its names can stay.
     """
     preferred_names, discard_names = set(preferred_names or ()), set(discard_names or ())
     removed: defaultdict[str, list[str]] = defaultdict(list)

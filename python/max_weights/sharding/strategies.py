@@ -64,7 +64,7 @@ class Split:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """Return the arguments of the class method other than the number of devices."""
+        """The arguments of the class method other than the number of devices."""
         axis = {"axis": self.axis} if self.kind in ("axiswise", "gate_up", "segmented") else {}
         return {**axis, **({} if self.rule is None else vars(self.rule))}
 

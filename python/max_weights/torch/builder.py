@@ -75,7 +75,7 @@ class Loading:
 
     @property
     def globals(self) -> list[str]:
-        """Return every class and function that the file names, such as `torch._utils._rebuild_tensor_v2`."""
+        """Every class and function that the file names, such as `torch._utils._rebuild_tensor_v2`."""
         return self._file.globals
 
     @property
