@@ -1,4 +1,4 @@
-"""The operations of a graph: each takes values, records itself in the current graph, and gives its results."""
+"""The operations of a graph: each takes values, records itself in the current graph, and returns its results."""
 
 from max_weights.absent import absent
 from max_weights.graph.ops import complex, elementwise, reduction

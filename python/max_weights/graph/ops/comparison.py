@@ -1,4 +1,4 @@
-"""Operations whose results are true or false, and the choice that they decide."""
+"""Operations with boolean results, and the selection by a condition."""
 
 from __future__ import annotations
 
@@ -15,64 +15,64 @@ if TYPE_CHECKING:
 
 
 def equal(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs == rhs`, element by element."""
+    """Compute `lhs == rhs`, element by element."""
     return _compare("equal", lhs, rhs)
 
 
 def not_equal(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs != rhs`, element by element."""
+    """Compute `lhs != rhs`, element by element."""
     return _compare("not_equal", lhs, rhs)
 
 
 def less(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs < rhs`."""
+    """Compute `lhs < rhs`, element by element."""
     return _compare("less", lhs, rhs, ordered=True)
 
 
 def less_equal(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs <= rhs`."""
+    """Compute `lhs <= rhs`, element by element."""
     return _compare("less_equal", lhs, rhs, ordered=True)
 
 
 def greater(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs > rhs`."""
+    """Compute `lhs > rhs`, element by element."""
     return _compare("greater", lhs, rhs, ordered=True)
 
 
 def greater_equal(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs >= rhs`."""
+    """Compute `lhs >= rhs`, element by element."""
     return _compare("greater_equal", lhs, rhs, ordered=True)
 
 
 def logical_and(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs & rhs`, of bool."""
+    """Compute `lhs & rhs`, for bool."""
     return _logical("logical_and", lhs, rhs)
 
 
 def logical_or(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs | rhs`, of bool."""
+    """Compute `lhs | rhs`, for bool."""
     return _logical("logical_or", lhs, rhs)
 
 
 def logical_xor(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs ^ rhs`, of bool."""
+    """Compute `lhs ^ rhs`, for bool."""
     return _logical("logical_xor", lhs, rhs)
 
 
 def logical_not(x: TensorValueLike) -> TensorValue:
-    """`~x`, of bool."""
+    """Compute `~x`, for bool."""
     value = operand("logical_not", x)
     _require_bool("logical_not", value)
     return record("logical_not", [value], value.type)
 
 
 def where(condition: TensorValueLike, x: TensorValueLike, y: TensorValueLike) -> TensorValue:
-    """The elements of `x` where the condition is true, else those of `y`; all three are broadcast together.
+    """Return the elements of `x` where the condition is true, else those of `y`; all three are broadcast together.
 
     Args:
         condition: A tensor of bool.
-        x: A tensor or a number, of a common dtype with `y`.
-        y: The same.
+        x: A tensor or a number, with a common dtype with `y`.
+        y: A tensor or a number.
     """
     chooser = operand("where", condition)
     _require_bool("where", chooser)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def as_interleaved_complex(x: TensorValueLike) -> TensorValue:
-    """Pairs of numbers as complex ones: `[..., 2 * n]` becomes `[..., n, 2]`."""
+    """Turn pairs of numbers into complex ones: `[..., 2 * n]` becomes `[..., n, 2]`."""
     value = operand("as_interleaved_complex", x)
     shape = value.shape
     half = shape[-1] // 2 if shape else to_dim(0)
@@ -27,7 +27,7 @@ def as_interleaved_complex(x: TensorValueLike) -> TensorValue:
 
 
 def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """The product of two tensors of complex numbers, `[..., 2]` each, broadcast together."""
+    """Multiply two tensors of complex numbers, `[..., 2]` each, broadcast together."""
     left, right = operands("complex.mul", lhs, rhs)
     for value in (left, right):
         if not value.rank or not infer.is_size(value.shape[-1], 2):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _OP = "conv2d"
 
-# Where batch, height, width and channels stand in an input.
+# The positions of batch, height, width and channels in an input.
 _INPUT = {ConvInputLayout.NHWC: (0, 1, 2, 3), ConvInputLayout.NCHW: (0, 2, 3, 1)}
-# Where height, width, channels of the input and channels of the output stand in a filter.
+# The positions of height, width, input channels and output channels in a filter.
 _FILTER = {FilterLayout.RSCF: (0, 1, 2, 3), FilterLayout.FCRS: (2, 3, 1, 0)}
 
 
@@ -35,23 +35,23 @@ def conv2d(
     input_layout: ConvInputLayout = ConvInputLayout.NHWC,
     filter_layout: FilterLayout = FilterLayout.RSCF,
 ) -> TensorValue:
-    """The sums of products of a filter with each window of an image.
+    """Convolve an image: sum the products of a filter with each window.
 
     Args:
-        x: `[batch, height, width, channels]`, floats; `[batch, channels, height, width]` by `input_layout` NCHW.
+        x: `[batch, height, width, channels]`, floats; `[batch, channels, height, width]` with `input_layout` NCHW.
         filter: `[height, width, channels / groups, out_channels]`; `[out_channels, channels / groups, height, width]`
-            by `filter_layout` FCRS, as torch has it.
-        stride: How far windows are apart, along height and width.
-        dilation: How far the elements of a window are apart.
-        padding: Zeros around the image: above, below, left, right.
-        groups: Into how many parts the channels are split, each with filters of its own.
-        bias: `[out_channels]`, added.
+            with `filter_layout` FCRS, as in torch.
+        stride: The distance between windows, along height and width.
+        dilation: The distance between the elements of a window.
+        padding: The zeros around the image: above, below, left, right.
+        groups: The number of groups that the channels are split into, each with filters of its own.
+        bias: `[out_channels]`, added to the result.
         input_layout: NHWC or NCHW; the result has the same.
         filter_layout: RSCF or FCRS.
 
     Returns:
-        `[batch, out_height, out_width, out_channels]`, where the height is
-        `(height + above + below - dilation * (filter_height - 1) - 1) // stride + 1`, and the width alike.
+        `[batch, out_height, out_width, out_channels]`, where the height is `(height + above + below - dilation *
+        (filter_height - 1) - 1) // stride + 1`, and the width likewise.
     """
     given = [x, filter] if bias is None else [x, filter, bias]
     values = operands(_OP, *given)
@@ -97,7 +97,7 @@ def conv2d(
 def _reach(
     size: Dim, window: Dim, dilation: int, pads: tuple[int, ...], image: Shape, filter: Shape
 ) -> tuple[Dim, Dim]:
-    """The padded size of an axis, and how much of it a window takes, which is no more."""
+    """Return the padded size of an axis, and how much of it a window covers, which is not more."""
     if infer.is_size(window, 0):
         raise problem(_OP, f"the filter {listed(filter)} has no elements")
     padded, reach = size + sum(pads), (window - 1) * dilation + 1

@@ -1,4 +1,4 @@
-"""Tensors from nothing but numbers."""
+"""Create tensors from numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def constant(value: Any, dtype: DTypeLike | None = None, device: DeviceRef | str | None = None) -> TensorValue:
-    """A tensor that is part of the graph. Its elements are copied, so a large one is better a `Weight`.
+    """Create a tensor that is part of the graph. Its elements are copied, so use a `Weight` for a large one.
 
     Args:
-        value: A number, nested lists of numbers, a NumPy array, or any object that speaks DLPack and lies in the
-            host's memory. An array may lose precision but not range, and integers change nothing.
+        value: A number, nested lists of numbers, a NumPy array, or any object in host memory that supports DLPack. An
+            array may lose precision but not range, and integers must not change.
         dtype: By default that of an array; bool, int64 and float32 for Python's bool, int and float.
         device: By default the CPU.
     """
@@ -59,13 +59,14 @@ def range(
     dtype: DTypeLike | None = None,
     device: DeviceRef | str | None = None,
 ) -> TensorValue:
-    """The numbers from `start` up to but not including `stop`, `step` apart.
+    """Create the numbers from `start` up to but not including `stop`, `step` apart.
 
     Args:
         start: A number, a `Dim`, or a scalar tensor.
-        stop: The same.
-        step: The same; not 0.
-        out_dim: How many there are; needed where a tensor or a float counts with a symbol, as it cannot be worked out.
+        stop: A number, a `Dim`, or a scalar tensor.
+        step: A number, a `Dim`, or a scalar tensor; not 0.
+        out_dim: The number of elements; needed if it cannot be computed, because a tensor, or a float together with a
+            symbol, is among the arguments.
         dtype: By default int64, or float32 if one of the three is a float.
         device: By default the CPU.
     """
@@ -101,20 +102,20 @@ def range(
 
 
 def shape_to_tensor(shape: ShapeLike) -> TensorValue:
-    """The sizes of a shape as int64 on the CPU, `[rank]`: known ones as a constant, others when the graph is run."""
+    """Return the sizes of a shape as int64 on the CPU, `[rank]`: known at once, or computed at each run."""
     return operand("shape_to_tensor", Shape(shape))
 
 
 def hann_window(
     window_length: int, device: DeviceRef | str, periodic: bool = True, dtype: DTypeLike = DType.float32
 ) -> TensorValue:
-    """A Hann window, `0.5 - 0.5 * cos(2 * pi * i / n)`, as `[window_length]`.
+    """Create a Hann window, `0.5 - 0.5 * cos(2 * pi * i / n)`, as `[window_length]`.
 
     Args:
-        window_length: How many numbers; 0 gives none, 1 gives `[1]`.
-        device: Where the window lives.
-        periodic: Whether n is `window_length`, so that windows follow one another, or one less, so that it ends as it
-            begins.
+        window_length: The number of elements; 0 gives none, 1 gives `[1]`.
+        device: The device of the window.
+        periodic: Whether n is `window_length`, so that windows can follow one another, or one less, so that the window
+            ends as it begins.
         dtype: A float dtype.
     """
     if isinstance(window_length, bool) or not isinstance(window_length, builtins.int):
@@ -138,7 +139,7 @@ def _dtype_of(value: Any) -> DType:
 
 
 def _count(start: Any, stop: Any, step: Any) -> Dim | None:
-    """How many numbers there are; None if that cannot be said."""
+    """Return the number of elements; `None` if it cannot be computed."""
     numbers = [value.dim if isinstance(value, StaticDim) else value for value in (start, stop, step)]
     numbers = [value.item() if is_scalar(value) and hasattr(value, "item") else value for value in numbers]
     first, last, apart = numbers

@@ -1,4 +1,4 @@
-"""Operations that are about running: where a value lives, what is printed, which graph is called."""
+"""Operations that concern the run: on which device a value is, what is printed, which graph is called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def transfer_to(x: TensorValueLike, device: DeviceRef | str) -> TensorValue:
-    """The same tensor on another device; the value itself if it is there."""
+    """Move a tensor to another device; the value itself if it is there already."""
     value, target = operand("transfer_to", x), DeviceRef.from_device(device)
     if value.device == target:
         return value
@@ -29,7 +29,7 @@ def transfer_to(x: TensorValueLike, device: DeviceRef | str) -> TensorValue:
 
 
 def print(value: TensorValueLike | str, label: str = "debug_tensor") -> None:
-    """Print a label and the elements of a tensor, or a text alone, when the graph is run."""
+    """Print a label and the elements of a tensor, or only a string, when the graph is run."""
     if isinstance(value, str):
         current("print").record("print", (), (), {"label": value})
     else:
@@ -41,17 +41,18 @@ def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefi
     """Call a subgraph with values, and with the weights of this call.
 
     Args:
-        graph: A graph with outputs: of `Module.build_subgraph`, or of `Graph.add_subgraph`.
-        *args: Its inputs, in order; a list of values counts as these.
-        prefix: What the names of the weights of this call begin with. Weights whose names begin with the subgraph's
-            `weight_prefix` are others in each call: `prefix` stands in its place.
+        graph: A graph with outputs, from `Module.build_subgraph` or `Graph.add_subgraph`.
+        *args: Its inputs, in order; a list of values counts as several.
+        prefix: The prefix of the names of this call's weights. Weights whose names begin with the subgraph's
+            `weight_prefix` differ in each call: `prefix` replaces it.
 
     Returns:
-        The outputs, in order. A symbol in their shapes that the subgraph makes itself, by `rebind` or `nonzero` for
-        example, is another one in each call: `m`, then `m_1`, `m_2` and so on, as far as the caller has no such symbol.
+        The outputs, in order. A symbol in their shapes that the subgraph creates itself, for example by `rebind` or
+        `nonzero`, is a different one in each call: `m`, then `m_1`, `m_2` and so on, unless the caller has such a
+        symbol already.
 
     Raises:
-        GraphError: a ValueError; another number of values, or one whose dtype, device or shape does not fit.
+        GraphError: another number of values, or one whose dtype, device or shape does not fit (a ValueError).
     """
     caller = current("call")
     if graph is caller:
@@ -81,7 +82,7 @@ def _flat(values: Iterable[TensorValueLike | Sequence[TensorValueLike]]) -> Iter
 
 
 def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: dict[str, Dim]) -> None:
-    """Check that a value can be an input, and note what the symbols of its type stand for in this call."""
+    """Check that a value can be an input, and record what the symbols of its type stand for in this call."""
     fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
     if fits:
         for given, dim in zip(value.shape, kind.shape, strict=True):
@@ -93,7 +94,7 @@ def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: d
 
 
 def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
-    """Note what the symbols of the outputs that the subgraph makes itself are called in this call."""
+    """Record the names in this call of the symbols of the outputs that the subgraph creates itself."""
     own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
     if own:
         taken = caller.symbols

@@ -1,4 +1,4 @@
-"""Operations on each element. Operands are broadcast by NumPy's rules and brought to one dtype."""
+"""Operations on each element. Operands are broadcast by NumPy's rules and converted to one dtype."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike, logical: str | None = None) -> TensorValue:
-    """An operation of two tensors of numbers with a result of their dtype; `logical` is what it is of two of bool."""
+    """Record an operation on two tensors of numbers with a result of their dtype; `logical` is its form for bool."""
     left, right = operands(op, lhs, rhs)
     shape = infer.broadcast(op, left.shape, right.shape)
     if left.dtype is DType.bool and logical is not None:
@@ -27,32 +27,32 @@ def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike, logical: str
 
 
 def add(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs + rhs`; of two tensors of bool `lhs | rhs`, as in NumPy."""
+    """Compute `lhs + rhs`; for two tensors of bool `lhs | rhs`, as in NumPy."""
     return arithmetic("add", lhs, rhs, "logical_or")
 
 
 def sub(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs - rhs`."""
+    """Compute `lhs - rhs`."""
     return arithmetic("sub", lhs, rhs)
 
 
 def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs * rhs`; of two tensors of bool `lhs & rhs`, as in NumPy."""
+    """Compute `lhs * rhs`; for two tensors of bool `lhs & rhs`, as in NumPy."""
     return arithmetic("mul", lhs, rhs, "logical_and")
 
 
 def max(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """The larger of each pair of elements. See also `ops.max`."""
+    """Return the larger of each pair of elements. See also `ops.max`."""
     return arithmetic("maximum", lhs, rhs, "logical_or")
 
 
 def min(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """The smaller of each pair of elements. See also `ops.min`."""
+    """Return the smaller of each pair of elements. See also `ops.min`."""
     return arithmetic("minimum", lhs, rhs, "logical_and")
 
 
 def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs / rhs`; the quotient of integers, of any two kinds, is float64, as in NumPy."""
+    """Compute `lhs / rhs`; the quotient of integers, of any two kinds, is float64, as in NumPy."""
     left, right = operands("div", lhs, rhs, common=quotient)
     shape = infer.broadcast("div", left.shape, right.shape)
     require_number("div", left)
@@ -62,7 +62,7 @@ def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 
 
 def floordiv(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs // rhs`, rounded toward minus infinity."""
+    """Compute `lhs // rhs`, rounded toward minus infinity."""
     return arithmetic("floordiv", lhs, rhs)
 
 
@@ -71,17 +71,17 @@ floor_div = floordiv
 
 
 def mod(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs % rhs`, with the sign of `rhs`."""
+    """Compute `lhs % rhs`, with the sign of `rhs`."""
     return arithmetic("mod", lhs, rhs)
 
 
 def pow(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs ** rhs`."""
+    """Compute `lhs ** rhs`."""
     return arithmetic("pow", lhs, rhs)
 
 
 def neg(x: TensorValueLike) -> TensorValue:
-    """`-x`; not for unsigned integers."""
+    """Compute `-x`; not for unsigned integers."""
     value = operand("neg", x)
     require_number("neg", value)
     if value.dtype.is_unsigned_integral():
@@ -94,37 +94,37 @@ negate = neg
 
 
 def abs(x: TensorValueLike) -> TensorValue:
-    """`abs(x)`."""
+    """Compute `abs(x)`."""
     return _number("abs", x)
 
 
 def relu(x: TensorValueLike) -> TensorValue:
-    """The larger of `x` and 0."""
+    """Return the larger of `x` and 0."""
     return _number("relu", x)
 
 
 def sqrt(x: TensorValueLike) -> TensorValue:
-    """The square root, of floats."""
+    """Compute the square root, for floats."""
     return _float("sqrt", x)
 
 
 def rsqrt(x: TensorValueLike) -> TensorValue:
-    """`1 / sqrt(x)`, of floats."""
+    """Compute `1 / sqrt(x)`, for floats."""
     return _float("rsqrt", x)
 
 
 def exp(x: TensorValueLike) -> TensorValue:
-    """`e ** x`, of floats."""
+    """Compute `e ** x`, for floats."""
     return _float("exp", x)
 
 
 def log(x: TensorValueLike) -> TensorValue:
-    """The natural logarithm, of floats."""
+    """Compute the natural logarithm, for floats."""
     return _float("log", x)
 
 
 def log1p(x: TensorValueLike) -> TensorValue:
-    """`log(1 + x)`, exact for small `x` too, of floats."""
+    """Compute `log(1 + x)`, exact for small `x` too, for floats."""
     value = operand("log1p", x)
     require_float("log1p", value)
     # What rounding takes from 1 + x, the quotient gives back: log(u) / (u - 1) hardly changes near u = 1.
@@ -134,17 +134,17 @@ def log1p(x: TensorValueLike) -> TensorValue:
 
 
 def sin(x: TensorValueLike) -> TensorValue:
-    """The sine of radians, of floats."""
+    """Compute the sine of radians, for floats."""
     return _float("sin", x)
 
 
 def cos(x: TensorValueLike) -> TensorValue:
-    """The cosine of radians, of floats."""
+    """Compute the cosine of radians, for floats."""
     return _float("cos", x)
 
 
 def acos(x: TensorValueLike) -> TensorValue:
-    """The angle in radians, 0 to pi, whose cosine is `x`, of floats; what lies beyond -1 or 1 counts as these."""
+    """Compute the angle in radians, 0 to pi, whose cosine is `x`, for floats; `x` is limited to -1 to 1."""
     value = operand("acos", x)
     require_float("acos", value)
     inside = max(min(value, 1.0), -1.0)
@@ -152,64 +152,64 @@ def acos(x: TensorValueLike) -> TensorValue:
 
 
 def atanh(x: TensorValueLike) -> TensorValue:
-    """The number whose hyperbolic tangent is `x`, of floats."""
+    """Compute the inverse hyperbolic tangent, for floats."""
     return _float("atanh", x)
 
 
 def tanh(x: TensorValueLike) -> TensorValue:
-    """The hyperbolic tangent, of floats."""
+    """Compute the hyperbolic tangent, for floats."""
     return _float("tanh", x)
 
 
 def erf(x: TensorValueLike) -> TensorValue:
-    """The error function, of floats."""
+    """Compute the error function, for floats."""
     return _float("erf", x)
 
 
 def floor(x: TensorValueLike) -> TensorValue:
-    """The largest whole number that is not larger, of floats."""
+    """Round down to an integer, for floats."""
     return _float("floor", x)
 
 
 def ceil(x: TensorValueLike) -> TensorValue:
-    """The smallest whole number that is not smaller, of floats."""
+    """Round up to an integer, for floats."""
     return _float("ceil", x)
 
 
 def round(x: TensorValueLike) -> TensorValue:
-    """The nearest whole number, the even one of two, of floats."""
+    """Round to the nearest integer, and halves to the even one, for floats."""
     return _float("round", x)
 
 
 def trunc(x: TensorValueLike) -> TensorValue:
-    """The whole number toward 0, of floats."""
+    """Round toward 0 to an integer, for floats."""
     value = operand("trunc", x)
     require_float("trunc", value)
     return where(value < 0.0, ceil(value), floor(value))
 
 
 def is_nan(x: TensorValueLike) -> TensorValue:
-    """Whether each float is no number, as bool."""
+    """Return whether each float is NaN, as bool."""
     return _question("is_nan", x)
 
 
 def is_inf(x: TensorValueLike) -> TensorValue:
-    """Whether each float is infinite, as bool."""
+    """Return whether each float is infinite, as bool."""
     return _question("is_inf", x)
 
 
 def sigmoid(x: TensorValueLike) -> TensorValue:
-    """`1 / (1 + exp(-x))`, of floats."""
+    """Compute `1 / (1 + exp(-x))`, for floats."""
     return _float("sigmoid", x)
 
 
 def silu(x: TensorValueLike) -> TensorValue:
-    """`x * sigmoid(x)`, of floats."""
+    """Compute `x * sigmoid(x)`, for floats."""
     return _float("silu", x)
 
 
 def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
-    """`x` times the normal distribution's share below `x`, of floats.
+    """Compute `x` times the cumulative normal distribution at `x`, for floats.
 
     Args:
         x: The tensor.
@@ -223,7 +223,7 @@ def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
 
 
 def cast(x: TensorValueLike, dtype: DTypeLike) -> TensorValue:
-    """Each element as another dtype; the value itself if it has that dtype."""
+    """Convert each element to another dtype; the value itself if it has that dtype."""
     return converted(operand("cast", x), DType(dtype))
 
 

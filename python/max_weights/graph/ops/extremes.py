@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def max(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | None = None) -> TensorValue:
-    """The largest element along an axis; of two tensors, the larger of each pair of elements.
+    """Return the largest element along an axis; for two tensors, the larger of each pair of elements.
 
     Args:
-        x: `[..., n, ...]`, the n being at `axis`; not empty there.
+        x: `[..., n, ...]`, with n at `axis`, where it must not be empty.
         y: A second tensor, broadcast with the first; then there is no axis.
         axis: The axis, the last one by default. The result has size 1 there.
     """
@@ -28,7 +28,7 @@ def max(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | Non
 
 
 def min(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | None = None) -> TensorValue:
-    """The smallest element along an axis; of two tensors, the smaller of each pair of elements. See `max`."""
+    """Return the smallest element along an axis; for two tensors, the smaller of each pair of elements. See `max`."""
     if y is None:
         return reduction.min(x, -1 if axis is None else axis)
     _require_no_axis("min", axis)

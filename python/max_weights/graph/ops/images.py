@@ -1,4 +1,4 @@
-"""Images at another size, and the choice among overlapping boxes."""
+"""Resizing of images, and the selection among overlapping boxes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROUNDINGS = ("half_down", "half_up", "floor", "ceil")
 
 
 class InterpolationMode(enum.Enum):
-    """How elements between those of an image are found."""
+    """How elements between those of an image are computed."""
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
@@ -44,15 +44,15 @@ class InterpolationMode(enum.Enum):
 def resize(
     input: TensorValueLike, shape: ShapeLike, interpolation: InterpolationMode = InterpolationMode.BILINEAR
 ) -> TensorValue:
-    """An image at another size.
+    """Resize an image.
 
     Args:
-        input: `[batch, channels, height, width]`, floats; for the nearest element also integers of 16 bits and fewer.
+        input: `[batch, channels, height, width]`, floats; for the nearest element also integers of up to 16 bits.
         shape: The shape of the result, four sizes.
-        interpolation: How elements between those of the image are found.
+        interpolation: How elements between those of the image are computed.
 
     Returns:
-        `shape`.
+        A tensor of shape `shape`.
     """
     value, mode = _image("resize", input), InterpolationMode(interpolation)
     if mode is InterpolationMode.BICUBIC:
@@ -63,18 +63,18 @@ def resize(
 def resize_linear(
     input: TensorValueLike, size: ShapeLike, coordinate_transform_mode: int = 0, antialias: bool = False
 ) -> TensorValue:
-    """A tensor at another size, by lines between neighbours along each axis.
+    """Resize a tensor by linear interpolation along each axis.
 
     Args:
         input: Any tensor of floats.
-        size: The shape of the result, as many sizes as there are axes.
-        coordinate_transform_mode: Where an element of the result lies among those of the input, with `s` for the size
-            of the result by that of the input: 0 for `(i + 0.5) / s - 0.5`; 1 for the first and the last at the first
-            and the last; 2 for `i / s`; 3 as 0, but 0 where the result has size 1.
+        size: The shape of the result, with as many sizes as there are axes.
+        coordinate_transform_mode: The position of element `i` of the result among those of the input, where `s` is the
+            size of the result divided by that of the input: 0 for `(i + 0.5) / s - 0.5`; 1 for the first and the last
+            at the first and the last; 2 for `i / s`; 3 as 0, but 0 where the result has size 1.
         antialias: Whether more than two neighbours count where the result is smaller.
 
     Returns:
-        `size`.
+        A tensor of shape `size`.
     """
     coordinates = _choice("resize_linear", "coordinate_transform_mode", coordinate_transform_mode, _COORDINATES)
     return _resize("resize_linear", input, size, "linear", coordinates, antialias=bool(antialias))
@@ -83,17 +83,17 @@ def resize_linear(
 def resize_nearest(
     input: TensorValueLike, size: ShapeLike, coordinate_transform_mode: int = 0, round_mode: int = 0
 ) -> TensorValue:
-    """A tensor at another size, by the nearest element.
+    """Resize a tensor by the nearest element.
 
     Args:
-        input: Any tensor of floats, or of integers of 16 bits and fewer.
-        size: The shape of the result, as many sizes as there are axes.
+        input: Any tensor of floats, or of integers of up to 16 bits.
+        size: The shape of the result, with as many sizes as there are axes.
         coordinate_transform_mode: As in `resize_linear`.
         round_mode: Which element is the nearest: 0 the lower one of two, 1 the upper one; 2 always the one below, 3 the
             one above.
 
     Returns:
-        `size`.
+        A tensor of shape `size`.
     """
     coordinates = _choice("resize_nearest", "coordinate_transform_mode", coordinate_transform_mode, _COORDINATES)
     rounding = _choice("resize_nearest", "round_mode", round_mode, _ROUNDINGS)
@@ -104,14 +104,14 @@ def resize_nearest(
 
 
 def resize_bicubic(input: TensorValueLike, size: ShapeLike) -> TensorValue:
-    """An image at another size, by cubic curves through four neighbours along height and width, as torch has it.
+    """Resize an image by cubic curves through four neighbours along height and width, as torch does.
 
     Args:
         input: `[batch, channels, height, width]`, floats.
         size: The shape of the result, four sizes.
 
     Returns:
-        `size`.
+        A tensor of shape `size`.
     """
     value = _image("resize_bicubic", input)
     return _resize("resize_bicubic", value, size, "cubic", "half_pixel")
@@ -125,15 +125,15 @@ def non_maximum_suppression(
     score_threshold: TensorValueLike,
     out_dim: DimLike = "num_selected",
 ) -> TensorValue:
-    """The best boxes of each class that do not overlap better ones by too much.
+    """Select the best boxes of each class that do not overlap better ones too much.
 
     Args:
         boxes: `[batch, boxes, 4]`, floats: y and x of one corner, then of the opposite one.
         scores: `[batch, classes, boxes]`, of the same dtype.
-        max_output_boxes_per_class: How many boxes a class of an image has at most: a number, or a scalar.
-        iou_threshold: Boxes overlap too much where what they share is more than this part of what they cover.
-        score_threshold: The score that a box has at least.
-        out_dim: How many boxes are left, as a number or a name: it is known only when the graph is run.
+        max_output_boxes_per_class: The most boxes for a class of an image: a number, or a scalar.
+        iou_threshold: Boxes overlap too much if their intersection is more than this part of their union.
+        score_threshold: The least score of a box.
+        out_dim: The number of boxes that are left, as a number or a name: it is known only when the graph is run.
 
     Returns:
         int64, `[out_dim, 3]`: the numbers of the image, of the class and of the box.

@@ -1,8 +1,8 @@
 """Parts of a tensor, by position.
 
-A slice lies inside its dimension; one that does not is refused, as in MAX. Of a symbolic dimension that is taken for
-granted: `x[1:]` of `[n]` has `n - 1` elements, `x[:3]` has 3. What that needs (`n >= 1`, `n >= 3`) is kept with the
-operation, to be checked when the graph is run.
+A slice has to be inside its dimension; otherwise it is refused, as in MAX. For a symbolic dimension this is assumed:
+`x[1:]` of `[n]` has `n - 1` elements, `x[:3]` has 3. The conditions (`n >= 1`, `n >= 3`) are stored with the operation,
+and checked when the graph is run.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ if TYPE_CHECKING:
 
 _OP = "slice_tensor"
 
-# One entry of a normalised index: an int, start and stop and step (none for the end of the dimension), or a new axis.
+# One entry of a normalised index: an int; start, stop and step (None for the end of the dimension); or a new axis.
 _Slice: TypeAlias = tuple[int | Dim | None, int | Dim | None, int]
 _Entry: TypeAlias = int | _Slice | None
-# What is assumed: the first of each pair is at least the second.
+# The assumptions: the first of each pair is at least the second.
 _Needs: TypeAlias = list[tuple[Dim, Dim]]
 
-_LAST = 2**63 - 1  # where a slice that is open at an end begins or ends, for those who count its bounds in int64
+_LAST = 2**63 - 1  # the bound of a slice that is open at an end, for code that counts its bounds in int64
 _STATE_IT = "state it: `x[(slice(...), size), ...]`"
 
 
 def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
-    """`x[indices]`, by NumPy's rules for basic indexing, and tensors of indices.
+    """Return `x[indices]`, by NumPy's rules for basic indexing, and for tensors of indices.
 
     Args:
         x: Any tensor.
-        indices: One entry, or several as a tuple or list: an int, or a tensor of integers without an axis; a slice,
-            whose bounds may be `Dim`; `(slice, size)`, where the size of the result is stated, because it cannot be
-            worked out, and then the bounds may be tensors, of one integer on the CPU; `...`; `None` for a new axis of
-            size 1; and at most one tensor or array of integers with axes, beside slices only, whose axes come in the
-            place of the axis.
+        indices: One entry, or several as a tuple or list: an int, or a tensor of integers without axes; a slice, whose
+            bounds may be `Dim`; `(slice, size)`, which states the size of the result where it cannot be computed (then
+            the bounds may be tensors, of one integer on the CPU); `...`; `None` for a new axis of size 1; and at most
+            one tensor or array of integers with axes, beside slices only, whose axes replace the indexed axis.
 
     Raises:
-        GraphIndexError: an IndexError and a ValueError; a position outside of a known size, or more entries than axes.
-        GraphError: a ValueError; the size of a slice cannot be known, or the slice ends before it begins.
+        GraphIndexError: a position outside a known size, or more entries than axes (an IndexError and a ValueError).
+        GraphError: the size of a slice cannot be known, or the slice ends before it begins (a ValueError).
     """
     value = operand(_OP, x)
     shape = value.shape
@@ -82,11 +81,11 @@ def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
 
 
 def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> TensorValue:
-    """The slices at the given positions of an axis.
+    """Return the slices at the given positions of an axis.
 
     Args:
-        input: `[..., n, ...]`, the n being at `axis`.
-        indices: Integers of any shape, -n to n - 1. Their axes come in the place of `axis`.
+        input: `[..., n, ...]`, with n at `axis`.
+        indices: Integers of any shape, -n to n - 1. Their axes replace `axis`.
         axis: The axis.
     """
     value, positions = operand("gather", input), operand("gather", indices)
@@ -101,7 +100,7 @@ def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> Tenso
 
 
 def _expanded(indices: Any, shape: Shape) -> list[Any]:
-    """The entries, one per axis and new axis, with `...` written out."""
+    """Return the entries, one per axis and new axis, with `...` expanded."""
     entries = list(indices) if isinstance(indices, tuple | list) else [indices]
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     if len(ellipses) > 1:
@@ -124,7 +123,7 @@ def _has_tensor_bounds(entry: Any) -> bool:
 
 
 def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
-    """What needs no tensor first, in one operation, then one operation for each entry with a tensor, from the back."""
+    """Index without tensors first, in one operation; then record one for each entry with a tensor, from the back."""
     positions = {place: operand(_OP, entry) for place, entry in enumerate(entries) if _is_tensor(entry)}
     for index in positions.values():
         if not index.dtype.is_integral():
@@ -144,7 +143,7 @@ def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
 
 
 def _between(value: TensorValue, entry: Any, axis: int) -> TensorValue:
-    """A slice of one axis, whose bounds are computed in the graph."""
+    """Slice one axis with bounds that are computed in the graph."""
     if not isinstance(entry, tuple):
         raise problem(_OP, f"the size of a slice between tensors is not known; {_STATE_IT}")
     whole, size = _stated(entry)
@@ -159,7 +158,7 @@ def _between(value: TensorValue, entry: Any, axis: int) -> TensorValue:
 
 
 def _position(bound: Any) -> TensorValue:
-    """A bound of a slice as a scalar of int64."""
+    """Return a bound of a slice as a scalar of int64."""
     if not isinstance(bound, TensorValue):
         return scalar(_OP, _bound(bound), DType.int64, CPU)
     value = operand(_OP, bound)
@@ -171,7 +170,7 @@ def _position(bound: Any) -> TensorValue:
 
 
 def _stated(entry: tuple[Any, ...]) -> tuple[slice, Dim]:
-    """A slice with the size that is stated for it."""
+    """Return a slice with the size that is stated for it."""
     if len(entry) != 2 or not isinstance(entry[0], slice):
         raise TypeError(f"{_OP}: an entry in parentheses is (slice, size), not {entry!r}")
     return entry[0], to_dim(entry[1])
@@ -185,7 +184,7 @@ def _step(whole: slice) -> int:
 
 
 def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Slice, Dim, _Needs]:
-    """The bounds, the size of the result, and what is assumed of dimensions that are not known."""
+    """Return the bounds, the size of the result, and the assumptions about dimensions that are not known."""
     whole, stated = _stated(entry) if isinstance(entry, tuple) else (entry, None)
     start, stop, step = _bound(whole.start), _bound(whole.stop), _step(whole)
     bounds = (start, stop, step)
@@ -207,7 +206,7 @@ def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Sl
 
 
 def size_of_slice(bounds: _Slice, dim: Dim, shape: Shape) -> Dim | None:
-    """The size of a slice; none where it has to be stated."""
+    """Return the size of a slice; `None` if it has to be stated."""
     try:
         return _sliced(slice(*bounds), dim, shape)[1]
     except GraphError:
@@ -215,7 +214,7 @@ def size_of_slice(bounds: _Slice, dim: Dim, shape: Shape) -> Dim | None:
 
 
 def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: Shape) -> tuple[Dim, _Needs]:
-    """How far apart two bounds are, where a symbol is among them and the dimension, and what that assumes."""
+    """Return the distance of two bounds that involve a symbol and the dimension, and what that assumes."""
     if isinstance(dim, StaticDim):  # so that a bound that counts from the back counts from the front
         start, stop = (
             bound if isinstance(bound, Dim) else slice(bound, bound).indices(dim.dim)[side]
@@ -249,17 +248,17 @@ def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: 
 
 
 def _difference(left: Dim, right: Dim) -> Dim:
-    """`left - right`, which is not negative."""
+    """Return `left - right`, which is not negative."""
     if isinstance(left, StaticDim) and isinstance(right, StaticDim) and left < right:
         raise _empty()
     return left - right
 
 
 def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int, size: int, shape: Shape) -> None:
-    """Refuse bounds outside of a known size, and a slice that ends before it begins."""
+    """Refuse bounds outside a known size, and a slice that ends before it begins."""
     known = [bound for bound in (start, stop) if isinstance(bound, int)]
     for bound in known:
-        # Backward, a slice begins at the last element and ends before the first.
+        # A backward slice begins at the last element and ends before the first.
         low, high = (-size, size) if step > 0 else (-size - 1, max(size - 1, 0))
         if not low <= bound <= high:
             raise problem(

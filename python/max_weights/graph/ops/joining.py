@@ -1,4 +1,4 @@
-"""Several tensors as one, and one as several."""
+"""Join several tensors into one, and split one into several."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
-    """Tensors one after the other along an axis.
+    """Join tensors one after the other along an axis.
 
     Args:
-        original_vals: One or more, `[..., n_i, ...]`, equal but for the axis, and of one dtype: nothing is converted.
-        axis: Where the result has the sum of the sizes.
+        original_vals: One or more, `[..., n_i, ...]`, equal except along the axis, and of one dtype: nothing is
+            converted.
+        axis: The axis on which the result has the sum of the sizes.
 
-    In a sharding function of one's own it joins slices of the stand-in that the function is given.
+    In a sharding function of your own, it joins slices of the stand-in that the function is given.
     """
     if not isinstance(original_vals, TensorValue):
         original_vals = list(original_vals)
@@ -45,7 +46,7 @@ def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorVal
 
 
 def stack(values: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
-    """Tensors of one shape and dtype, along a new axis, which is `axis` in the result."""
+    """Join tensors of one shape and dtype along a new axis, which is `axis` in the result."""
     parts = _several("stack", values)
     shapes = [value.shape for value in parts]
     infer.same("stack", shapes, None)
@@ -55,7 +56,7 @@ def stack(values: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
 
 
 def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> list[TensorValue]:
-    """A tensor cut into pieces along an axis.
+    """Split a tensor into pieces along an axis.
 
     Args:
         x: `[..., n, ...]`.
@@ -79,11 +80,11 @@ def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> 
 
 
 def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
-    """A tensor cut into equal pieces along an axis.
+    """Split a tensor into equal pieces along an axis.
 
     Args:
         x: `[..., n, ...]`.
-        chunks: How many; n is a multiple of it.
+        chunks: The number of pieces; n is a multiple of it.
         axis: The axis.
 
     Returns:

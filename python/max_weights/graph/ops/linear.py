@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def matmul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs @ rhs`, by NumPy's rules.
+    """Compute `lhs @ rhs`, by NumPy's rules.
 
     Args:
         lhs: `[..., a, k]`, or `[k]`.
         rhs: `[..., k, b]`, or `[k]`; the leading axes are broadcast.
 
     Returns:
-        `[..., a, b]`; an operand of one axis leaves none in the result.
+        `[..., a, b]`; an operand of one axis has no axis in the result.
     """
     left, right = operands("matmul", lhs, rhs)
     shape = infer.matmul("matmul", left.shape, right.shape)
@@ -36,7 +36,7 @@ def matmul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 
 
 def outer(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """Every element of `[a]` times every element of `[b]`: `[a, b]`."""
+    """Multiply every element of `[a]` by every element of `[b]`: `[a, b]`."""
     left, right = operands("outer", lhs, rhs)
     if left.rank != 1 or right.rank != 1:
         raise problem("outer", f"takes two tensors of one axis, found {listed(left.shape)} and {listed(right.shape)}")
@@ -47,12 +47,12 @@ def outer(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 def band_part(
     x: TensorValueLike, num_lower: int | None = None, num_upper: int | None = None, exclude: bool = False
 ) -> TensorValue:
-    """Matrices with zeros outside of a band about the diagonal.
+    """Set the elements of matrices outside a band about the diagonal to zero.
 
     Args:
         x: `[..., m, n]`.
-        num_lower: How many diagonals below the main one are kept; none for all.
-        num_upper: How many above it; none for all.
+        num_lower: The number of diagonals below the main one that are kept; `None` for all.
+        num_upper: The number above it; `None` for all.
         exclude: Whether the band itself is set to zero, and the rest kept.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Operations that scale a tensor by what its last axis holds."""
+"""Operations that scale a tensor by the values on its last axis."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 def softmax(value: TensorValueLike, axis: int = -1) -> TensorValue:
-    """`exp(x)` divided by its sum along an axis, of floats."""
+    """Compute `exp(x)` divided by its sum along an axis, for floats."""
     return _along("softmax", value, axis)
 
 
 def logsoftmax(value: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The logarithm of `softmax`, of floats."""
+    """Compute the logarithm of `softmax`, for floats."""
     return _along("logsoftmax", value, axis)
 
 
 def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValueLike, epsilon: float) -> TensorValue:
-    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over the last axis.
+    """Compute `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over the last axis.
 
     Args:
         input: `[..., n]`, floats.
         gamma: `[n]`, of the same dtype.
         beta: `[n]`, of the same dtype.
-        epsilon: Positive.
+        epsilon: A positive number.
     """
     value, scale, shift = operands("layer_norm", input, gamma, beta)
     _require_row("layer_norm", value, scale)
@@ -43,17 +43,17 @@ def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValue
 def group_norm(
     input: TensorValueLike, gamma: TensorValueLike, beta: TensorValueLike, num_groups: int, epsilon: float
 ) -> TensorValue:
-    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over groups of channels and all that follows them.
+    """Compute `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over groups of channels and the axes after them.
 
     Args:
         input: `[batch, channels, ...]`, floats.
         gamma: `[channels]`, of the same dtype.
         beta: `[channels]`, of the same dtype.
-        num_groups: Into how many groups the channels are split, of equal size.
-        epsilon: Positive.
+        num_groups: The number of groups of equal size that the channels are split into.
+        epsilon: A positive number.
 
     Returns:
-        The shape of `input`.
+        A tensor of the shape of `input`.
     """
     op = "group_norm"
     value, scale, shift = operands(op, input, gamma, beta)
@@ -81,12 +81,12 @@ def rms_norm(
     weight_offset: float = 0.0,
     multiply_before_cast: bool = False,
 ) -> TensorValue:
-    """`x / sqrt(mean(x * x) + epsilon) * (weight + weight_offset)`, over the last axis.
+    """Compute `x / sqrt(mean(x * x) + epsilon) * (weight + weight_offset)`, over the last axis.
 
     Args:
         input: `[..., n]`, floats; the result has their dtype.
         weight: `[n]`, of any float dtype.
-        epsilon: Positive.
+        epsilon: A positive number.
         weight_offset: Added to the weight: 1.0 for models that store the weight less one.
         multiply_before_cast: Whether the product is rounded to the input's dtype, or the normalised input before it.
     """

@@ -1,4 +1,4 @@
-"""From what people write to values of the current graph: numbers, arrays, dimensions, values, weights."""
+"""Conversion of operands to values of the current graph: numbers, arrays, dimensions, values, weights."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CPU = DeviceRef.CPU()
 
 
 def record(op: str, inputs: Iterable[TensorValue], *types: TensorType, **attributes: Any) -> TensorValue:
-    """Record an operation in the current graph, and give its first result."""
+    """Record an operation in the current graph, and return its first result."""
     return current(op).record(op, inputs, types, attributes).outputs[0]
 
 
 def like(value: TensorValue, shape: ShapeLike | None = None, dtype: DType | None = None) -> TensorType:
-    """The type of a value, but for what is given."""
+    """Return the type of a value, with the given changes."""
     return TensorType(value.dtype if dtype is None else dtype, value.shape if shape is None else shape, value.device)
 
 
 def operand(op: str, value: TensorValueLike) -> TensorValue:
-    """A value of the current graph.
+    """Return a value of the current graph.
 
     Raises:
-        TypeError: nothing that stands for a tensor by itself; a number does not, as it has no dtype.
-        GraphError: a ValueError; there is no graph, or the value is another graph's.
+        TypeError: the argument does not stand for a tensor by itself, as a number, which has no dtype.
+        GraphError: there is no graph, or the value is another graph's (a ValueError).
     """
     if isinstance(value, TensorValue):
         owned = value._value()
@@ -57,7 +57,7 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
 
 
 def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
-    """A constant without an axis, or the size of a dimension, as this dtype."""
+    """Return a constant without axes, or the size of a dimension, as this dtype."""
     kind = TensorType(dtype, [], device)
     if isinstance(value, Dim) and not isinstance(value, StaticDim):
         if not (dtype.is_integral() or dtype.is_float()):
@@ -67,7 +67,7 @@ def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
 
 
 def _number(op: str, value: Any) -> bool | int | float:
-    """The number of a scalar as one of Python's own."""
+    """Return the number of a scalar as a Python number."""
     number = value.dim if isinstance(value, StaticDim) else value
     if not isinstance(number, bool | int | float):
         number = number.item()
@@ -75,7 +75,7 @@ def _number(op: str, value: Any) -> bool | int | float:
         # NumPy's float64 is a float, but no float should be told from another by its class later.
         return float(number) if isinstance(number, float) else number
     try:
-        if DType.from_numpy(value.dtype).is_float():  # ml_dtypes have no item of Python's own
+        if DType.from_numpy(value.dtype).is_float():  # items of ml_dtypes are not Python numbers
             return float(number)
     except ValueError:
         pass
@@ -83,10 +83,10 @@ def _number(op: str, value: Any) -> bool | int | float:
 
 
 def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> TensorValue:
-    """A constant with the elements of an array, which are copied.
+    """Return a constant with the elements of an array, which are copied.
 
     Raises:
-        GraphError: a ValueError; the elements are not numbers, or the dtype cannot hold them.
+        GraphError: the elements are not numbers, or the dtype cannot hold them (a ValueError).
     """
     import numpy as np
 
@@ -116,16 +116,18 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
 def operands(
     op: str, *values: TensorValueLike, common: Callable[[str, DType, DType], DType] = promote
 ) -> list[TensorValue]:
-    """Values of one dtype and one device. Numbers and dimensions take both from the tensors, arrays the device.
+    """Return values of one dtype and one device.
+
+    Numbers and dimensions take both from the tensors, arrays take the device.
 
     Args:
         op: The operation, for messages.
-        *values: The operands; one tensor at least.
-        common: What gives the dtype of two.
+        *values: The operands, with at least one tensor.
+        common: The function that gives the dtype of two.
 
     Raises:
-        TypeError: something else than a tensor, or no tensor at all.
-        GraphError: a ValueError; dtypes without a common one, two devices, a number that does not fit.
+        TypeError: a value is not a tensor, or none is.
+        GraphError: dtypes without a common one, two devices, or a number that does not fit (a ValueError).
     """
     made = [
         operand(op, value)
@@ -154,7 +156,7 @@ def operands(
 
 
 def require_one_device(op: str, values: Iterable[TensorValue]) -> None:
-    """Refuse operands that live on different devices."""
+    """Refuse operands on different devices."""
     first: DeviceRef | None = None
     for value in values:
         device = value.device
@@ -168,12 +170,12 @@ def require_one_device(op: str, values: Iterable[TensorValue]) -> None:
 
 
 def converted(value: TensorValue, dtype: DType) -> TensorValue:
-    """The value as another dtype; itself if it has that."""
+    """Return the value as another dtype; itself if it has that."""
     return value if value.dtype is dtype else record("cast", [value], like(value, dtype=dtype), dtype=dtype)
 
 
 def require_float(op: str, value: TensorValue) -> None:
-    """Refuse what is no float."""
+    """Refuse anything but floats."""
     if not value.dtype.is_float():
         raise problem(op, f"needs a float, found {value.type}; convert it with `.cast(DType.float32)`")
 

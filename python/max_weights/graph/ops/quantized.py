@@ -26,21 +26,21 @@ def qmatmul(
     lhs: TensorValueLike,
     *rhs: TensorValueLike,
 ) -> TensorValue:
-    """`lhs @ m.T`, where `m` is a matrix of floats in packed blocks.
+    """Compute `lhs @ m.T`, where `m` is a matrix of floats in packed blocks.
 
     Args:
         encoding: How they are packed: Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K.
-        config: None; MAX has it for GPTQ.
-        lhs: `[..., k]`, floats, which are taken as float32.
-        *rhs: The matrix `[n, k]` as `[n, bytes]` of uint8, each row so many blocks.
+        config: Must be `None`; MAX uses it for GPTQ.
+        lhs: `[..., k]`, floats, which are converted to float32.
+        *rhs: The matrix `[n, k]` as `[n, bytes]` of uint8, where each row is whole blocks.
 
     Returns:
         `[..., n]`, of the dtype of `lhs`.
 
     Raises:
-        UnsupportedError: a NotImplementedError; GPTQ.
-        TypeError: `rhs` is no matrix of uint8, or a row has no known size.
-        GraphError: a ValueError; another encoding, or shapes that do not fit.
+        UnsupportedError: GPTQ (a NotImplementedError).
+        TypeError: `rhs` is not a matrix of uint8, or a row has no known size.
+        GraphError: another encoding, or shapes that do not fit (a ValueError).
     """
     del config
     kind = _kind("qmatmul", encoding)
@@ -66,19 +66,19 @@ def qmatmul(
 
 
 def dequantize(encoding: QuantizationEncoding | str, quantized: TensorValueLike) -> TensorValue:
-    """The elements of packed blocks.
+    """Decode the elements of packed blocks.
 
     Args:
         encoding: How they are packed: Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K.
-        quantized: `[..., bytes]` of uint8, each row so many blocks.
+        quantized: `[..., bytes]` of uint8, where each row is whole blocks.
 
     Returns:
         float32, `[..., bytes / bytes of a block * elements of a block]`.
 
     Raises:
-        UnsupportedError: a NotImplementedError; GPTQ.
+        UnsupportedError: GPTQ (a NotImplementedError).
         TypeError: the blocks are not uint8, or a row has no known size.
-        GraphError: a ValueError; another encoding, or a row that ends within a block.
+        GraphError: another encoding, or a row that ends within a block (a ValueError).
     """
     kind, value = _kind("dequantize", encoding), operand("dequantize", quantized)
     shape = [*value.shape[:-1], _elements("dequantize", kind, value)]
@@ -102,7 +102,7 @@ def _kind(op: str, encoding: QuantizationEncoding | str) -> QuantizationEncoding
 
 
 def _elements(op: str, kind: QuantizationEncoding, blocks: TensorValue) -> Dim:
-    """How many elements a row of bytes has."""
+    """Return the number of elements in a row of bytes."""
     if blocks.dtype is not DType.uint8 or not blocks.rank:
         raise TypeError(f"{op}: packed blocks are bytes of uint8, found {blocks.type}")
     size = blocks.shape[-1]

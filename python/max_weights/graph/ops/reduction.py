@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 
 
 def max(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The largest element along an axis, which stays with size 1; of bool, whether any is true.
+    """Return the largest element along an axis, which stays with size 1; for bool, whether any is true.
 
     Args:
-        x: `[..., n, ...]`, the n being at `axis`; not empty there.
+        x: `[..., n, ...]`, with n at `axis`, where it must not be empty.
         axis: The axis.
     """
     return _extreme("max", x, axis)
 
 
 def min(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The smallest element along an axis, which stays with size 1; of bool, whether all are true. See `max`."""
+    """Return the smallest element along an axis, which stays with size 1; for bool, whether all are true. See `max`."""
     return _extreme("min", x, axis)
 
 
 def sum(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The sum along an axis, which stays with size 1; of the operand's dtype, so that small integers may wrap."""
+    """Compute the sum along an axis, which stays with size 1, in the operand's dtype; small integers may wrap."""
     return _reduce("sum", operand("sum", x), axis)
 
 
 def prod(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The product along an axis, which stays with size 1; of the operand's dtype, so that integers may wrap."""
+    """Compute the product along an axis, which stays with size 1, in the operand's dtype, so that integers may wrap."""
     return _reduce("prod", operand("prod", x), axis)
 
 
 def mean(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The mean along an axis, which stays with size 1; of the operand's dtype, and among integers rounded toward 0."""
+    """Compute the mean along an axis, which stays with size 1, in the operand's dtype; integers round toward 0."""
     return _reduce("mean", operand("mean", x), axis)
 
 
 def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> TensorValue:
-    """The sums of what comes up to each element along an axis; the shape stays.
+    """Compute the running sums along an axis; the shape stays.
 
     Args:
-        x: `[..., n, ...]`, the n being at `axis`.
+        x: `[..., n, ...]`, with n at `axis`.
         axis: The axis.
         exclusive: Whether each element is left out of its own sum, so that the first one is 0.
-        reverse: Whether it is summed from the end.
+        reverse: Whether the sums begin at the end.
     """
     value = operand("cumsum", x)
     require_number("cumsum", value)
@@ -62,12 +62,18 @@ def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse:
 
 
 def argmax(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """Where along an axis the largest element is, the first of equal ones, as int64; the axis stays with size 1."""
+    """Return the position of the largest element along an axis, which stays with size 1; the first of equal ones.
+
+    Positions are int64.
+    """
     return _reduce("argmax", _number(operand("argmax", x)), axis, DType.int64, may_be_empty=False)
 
 
 def argmin(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """Where along an axis the smallest element is, the first of equal ones, as int64; the axis stays with size 1."""
+    """Return the position of the smallest element along an axis, which stays with size 1; the first of equal ones.
+
+    Positions are int64.
+    """
     return _reduce("argmin", _number(operand("argmin", x)), axis, DType.int64, may_be_empty=False)
 
 
@@ -77,7 +83,7 @@ def _extreme(op: str, x: TensorValueLike, axis: int) -> TensorValue:
 
 
 def _number(value: TensorValue) -> TensorValue:
-    """The value itself, or 0 and 1 in the place of false and true."""
+    """Return the value itself, or 0 and 1 instead of false and true."""
     return converted(value, DType.int32) if value.dtype is DType.bool else value
 
 

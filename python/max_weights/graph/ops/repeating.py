@@ -1,4 +1,4 @@
-"""Elements several times in succession."""
+"""Repetition of elements."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def repeat_interleave(
     x: TensorValueLike, repeats: int | TensorValue, axis: int | None = None, out_dim: DimLike | None = None
 ) -> TensorValue:
-    """Each element of an axis several times in succession.
+    """Repeat each element of an axis several times in succession.
 
     Args:
-        x: `[..., n, ...]`, the n being at `axis`.
-        repeats: How often: an int of 0 or more, or integers of shape `[]`, `[1]` or `[n]`.
-        axis: The axis; none for the elements in a row.
-        out_dim: How many elements there are then; needed where `repeats` is a tensor, and only there.
+        x: `[..., n, ...]`, with n at `axis`.
+        repeats: The number of repetitions: an int of 0 or more, or integers of shape `[]`, `[1]` or `[n]`.
+        axis: The axis; `None` for all elements as one row.
+        out_dim: The number of elements in the result; needed if `repeats` is a tensor, and only then.
 
     Returns:
         `[..., n * repeats, ...]`, or `[..., out_dim, ...]`.
@@ -48,7 +48,7 @@ def repeat_interleave(
 
 
 def _repeated(op: str, value: TensorValue, axis: int, repeats: TensorValue, out_dim: DimLike | None) -> TensorValue:
-    """Repeated as a tensor says: a place in the result comes from the first element that ends behind it."""
+    """Repeat as a tensor says: a position in the result comes from the first element that ends after it."""
     if out_dim is None:
         raise problem(op, "how many elements there are is not known; state it as out_dim")
     if not repeats.dtype.is_integral() or repeats.rank > 1:

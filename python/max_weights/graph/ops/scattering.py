@@ -1,4 +1,4 @@
-"""Elements and slices at positions that a tensor holds: taken, written, looked for."""
+"""Elements and slices at positions that a tensor holds: reading, writing, and finding them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int = 0) -> TensorValue:
-    """The elements or slices at positions of several axes.
+    """Return the elements or slices at positions of several axes.
 
     Args:
         input: `[batch..., n0, ..., nk, rest...]`, with `batch_dims` axes in front.
         indices: Integers `[batch..., m..., k + 1]`, whose last axis, of a known size, is a position on the axes n0 to
             nk.
-        batch_dims: How many axes in front the two have in common.
+        batch_dims: The number of axes in front that the two have in common.
 
     Returns:
         `[batch..., m..., rest...]`.
@@ -47,13 +47,13 @@ def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int 
 
 
 def scatter(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1) -> TensorValue:
-    """A tensor with other elements at some positions of an axis.
+    """Return a tensor with other elements at some positions of an axis.
 
     Args:
-        input: `[..., n, ...]`, the n being at `axis`.
-        updates: The elements, of the dtype of `input`, of as many axes, and no longer than it on the other ones.
-        indices: int32 or int64, of the shape of `updates`: where each element goes on `axis`, -n to n - 1; two that go
-            to one place give what one of them gives.
+        input: `[..., n, ...]`, with n at `axis`.
+        updates: The elements, of the dtype of `input`, with as many axes, and not longer than it on the other ones.
+        indices: int32 or int64, of the shape of `updates`: the position of each element on `axis`, -n to n - 1; if two
+            go to the same position, the result is one of them.
         axis: The axis.
 
     Returns:
@@ -65,33 +65,33 @@ def scatter(input: TensorValueLike, updates: TensorValueLike, indices: TensorVal
 def scatter_add(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """As `scatter`, but what is written is added to what is there."""
+    """Like `scatter`, but add the updates to the existing elements."""
     return _scatter("scatter_add", input, updates, indices, axis, "add")
 
 
 def scatter_max(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """As `scatter`, but the larger of what is written and what is there stays."""
+    """Like `scatter`, but keep the larger of the update and the existing element."""
     return _scatter("scatter_max", input, updates, indices, axis, "max")
 
 
 def scatter_min(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """As `scatter`, but the smaller of what is written and what is there stays."""
+    """Like `scatter`, but keep the smaller of the update and the existing element."""
     return _scatter("scatter_min", input, updates, indices, axis, "min")
 
 
 def scatter_mul(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """As `scatter`, but what is there is multiplied by what is written."""
+    """Like `scatter`, but multiply the existing elements by the updates."""
     return _scatter("scatter_mul", input, updates, indices, axis, "mul")
 
 
 def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """A tensor with other elements or slices at positions of several axes.
+    """Return a tensor with other elements or slices at positions of several axes.
 
     Args:
         input: `[n0, ..., nk, rest...]`.
@@ -99,41 +99,41 @@ def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: Tensor
         indices: int32 or int64, `[m..., k + 1]`, whose last axis, of a known size, is a position on the axes n0 to nk.
 
     Returns:
-        The shape of `input`.
+        A tensor of the shape of `input`.
     """
     return _scatter_nd("scatter_nd", input, updates, indices, "none")
 
 
 def scatter_nd_add(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """As `scatter_nd`, but what is written is added to what is there."""
+    """Like `scatter_nd`, but add the updates to the existing elements."""
     return _scatter_nd("scatter_nd_add", input, updates, indices, "add")
 
 
 def scatter_nd_max(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """As `scatter_nd`, but the larger of what is written and what is there stays."""
+    """Like `scatter_nd`, but keep the larger of the update and the existing element."""
     return _scatter_nd("scatter_nd_max", input, updates, indices, "max")
 
 
 def scatter_nd_min(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """As `scatter_nd`, but the smaller of what is written and what is there stays."""
+    """Like `scatter_nd`, but keep the smaller of the update and the existing element."""
     return _scatter_nd("scatter_nd_min", input, updates, indices, "min")
 
 
 def scatter_nd_mul(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
-    """As `scatter_nd`, but what is there is multiplied by what is written."""
+    """Like `scatter_nd`, but multiply the existing elements by the updates."""
     return _scatter_nd("scatter_nd_mul", input, updates, indices, "mul")
 
 
 def masked_scatter(
     input: TensorValueLike, mask: TensorValueLike, updates: TensorValueLike, out_dim: DimLike
 ) -> TensorValue:
-    """A tensor with other elements where a mask is true, in the order of its elements.
+    """Return a tensor with other elements where a mask is true, in the order of its elements.
 
     Args:
         input: Any tensor with an axis.
         mask: bool, broadcast to the shape of `input`.
         updates: As many elements as the mask has true ones, of the dtype of `input`.
-        out_dim: How many that are, as a number or a name.
+        out_dim: Their number, as a number or a name.
     """
     value = operand("masked_scatter", input)
     chooser = operand("masked_scatter", mask)
@@ -147,11 +147,11 @@ def masked_scatter(
 
 
 def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
-    """The positions of the elements that are not 0, or true, in the order of the elements.
+    """Return the positions of the elements that are not 0, or are true, in the order of the elements.
 
     Args:
-        x: Any tensor with `r` axes, one at least.
-        out_dim: How many there are, as a number or a name: it is known only when the graph is run.
+        x: Any tensor with `r` axes, at least one.
+        out_dim: The number of positions, as a number or a name: it is known only when the graph is run.
 
     Returns:
         int64, `[out_dim, r]`.
@@ -191,7 +191,7 @@ def _scatter_nd(
 
 
 def _three(op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> list[TensorValue]:
-    """What is written to, what is written, and where."""
+    """Return the tensor to write to, the updates, and their positions."""
     value, written, positions = operand(op, x), operand(op, updates), _positions(op, indices)
     if value.dtype is not written.dtype:
         raise problem(op, f"{value.dtype!r} and {written.dtype!r} are different dtypes; convert one with `.cast(...)`")
@@ -207,7 +207,7 @@ def _positions(op: str, indices: TensorValueLike) -> TensorValue:
 
 
 def _depth(op: str, where: Shape, most: int, shape: Shape) -> int:
-    """How many axes one index is for."""
+    """Return the number of axes that one index is for."""
     if not where or not isinstance(where[-1], StaticDim):
         raise problem(op, f"the last axis of the indices has a known size, found {listed(where)}")
     depth = where[-1].dim

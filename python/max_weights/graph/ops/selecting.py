@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def top_k(input: TensorValueLike, k: DimLike, axis: int = -1) -> tuple[TensorValue, TensorValue]:
-    """The `k` largest elements along an axis, and where they are.
+    """Return the `k` largest elements along an axis, and their positions.
 
     Args:
-        input: `[..., n, ...]`, the n being at `axis`.
-        k: How many, 0 to n; an int or a `Dim`.
+        input: `[..., n, ...]`, with n at `axis`.
+        k: The number of elements, 0 to n; an int or a `Dim`.
         axis: The axis.
 
     Returns:
-        The elements, the largest first, and their positions as int64, the first of equal ones first; both
-        `[..., k, ...]`.
+        The elements, the largest first, and their positions as int64, the first of equal ones first; both `[..., k,
+        ...]`.
     """
     return _extremes("top_k", input, k, axis, largest=True)
 
 
 def bottom_k(input: TensorValueLike, k: DimLike, axis: int = -1) -> tuple[TensorValue, TensorValue]:
-    """The `k` smallest elements along an axis, the smallest first, and where they are. See `top_k`."""
+    """Return the `k` smallest elements along an axis, the smallest first, and their positions. See `top_k`."""
     return _extremes("bottom_k", input, k, axis, largest=False)
 
 
 def argsort(x: TensorValueLike, ascending: bool = True) -> TensorValue:
-    """The positions of the elements in their order, as int64; of equal ones the first comes first.
+    """Return the positions of the elements in sorted order, as int64; of equal ones the first comes first.
 
     Args:
         x: `[n]`.

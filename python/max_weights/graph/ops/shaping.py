@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def reshape(x: TensorValueLike, shape: Iterable[DimLike]) -> TensorValue:
-    """The elements in the same order, in another shape of the same size.
+    """Return the elements in the same order, in another shape of the same size.
 
     Args:
         x: Any tensor.
-        shape: Ints, names, `Dim`; -1 once, for what is left.
+        shape: Ints, names, `Dim`; -1 once, for the remaining size.
     """
     value = operand("reshape", x)
     return record("reshape", [value], like(value, infer.reshape("reshape", value.shape, list(shape))))
 
 
 def flatten(x: TensorValueLike, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
-    """The axes from `start_dim` to `end_dim`, both included, as one; a scalar becomes `[1]`."""
+    """Merge the axes from `start_dim` to `end_dim`, both included, into one; a scalar becomes `[1]`."""
     value = operand("flatten", x)
     shape = value.shape or Shape([1])
     start = infer.axis_of("flatten", start_dim, len(shape), shape)
@@ -43,12 +43,12 @@ def flatten(x: TensorValueLike, start_dim: int = 0, end_dim: int = -1) -> Tensor
 
 
 def rebind(x: TensorValueLike, shape: ShapeLike, message: str = "") -> TensorValue:
-    """The same tensor under another symbolic shape, which is checked when the graph is run.
+    """Return the same tensor with another symbolic shape, which is checked when the graph is run.
 
     Args:
         x: `[n, 5]`, for example.
-        shape: Of the same rank, such as `["m", 5]`. ValueError where both shapes have an int, and these differ.
-        message: What the error says if the shapes differ then.
+        shape: A shape of the same rank, such as `["m", 5]`. ValueError where both shapes have an int, and these differ.
+        message: The text of the error if the shapes differ in a run.
     """
     value = operand("rebind", x)
     target = Shape(shape)
@@ -64,7 +64,7 @@ def rebind(x: TensorValueLike, shape: ShapeLike, message: str = "") -> TensorVal
 
 
 def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
-    """Two axes swapped."""
+    """Swap two axes."""
     value = operand("transpose", x)
     shape = value.shape
     first = infer.axis_of("transpose", axis_1, len(shape), shape)
@@ -75,7 +75,7 @@ def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
 
 
 def permute(x: TensorValueLike, dims: Iterable[int]) -> TensorValue:
-    """The axes in another order: axis `i` of the result is axis `dims[i]` of the operand."""
+    """Reorder the axes: axis `i` of the result is axis `dims[i]` of the operand."""
     value = operand("permute", x)
     shape = value.shape
     asked = list(dims)
@@ -86,7 +86,7 @@ def permute(x: TensorValueLike, dims: Iterable[int]) -> TensorValue:
 
 
 def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
-    """Without an axis, whose size is 1."""
+    """Remove an axis whose size is 1."""
     value = operand("squeeze", x)
     shape = value.shape
     axis = infer.axis_of("squeeze", axis, len(shape), shape)
@@ -96,7 +96,7 @@ def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
 
 
 def unsqueeze(x: TensorValueLike, axis: int) -> TensorValue:
-    """With a new axis of size 1, which is `axis` in the result."""
+    """Insert a new axis of size 1, which is `axis` in the result."""
     value = operand("unsqueeze", x)
     shape = value.shape
     axis = infer.axis_of("unsqueeze", axis, len(shape) + 1, shape)
@@ -106,12 +106,12 @@ def unsqueeze(x: TensorValueLike, axis: int) -> TensorValue:
 def broadcast_to(
     x: TensorValueLike, shape: TensorValue | ShapeLike, out_dims: Iterable[DimLike] | None = None
 ) -> TensorValue:
-    """Repeated to a shape: axes of size 1 become any size, and new ones come in front.
+    """Repeat a tensor to a shape: axes of size 1 become any size, and new ones come in front.
 
     Args:
         x: Any tensor.
         shape: The shape, or a tensor of integers that holds it, `[rank]`, on the CPU.
-        out_dims: The same as dimensions; needed where `shape` is a tensor, and only there.
+        out_dims: The shape as dimensions; needed if `shape` is a tensor, and only then.
     """
     op = "broadcast_to"
     value = operand(op, x)
@@ -131,11 +131,11 @@ def broadcast_to(
 
 
 def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
-    """The tensor repeated as a whole along each axis.
+    """Repeat a whole tensor along each axis.
 
     Args:
         x: `[a, b, ...]`.
-        repeats: How often along each axis, as many numbers as there are axes. The result is `[a*r0, b*r1, ...]`.
+        repeats: The repetitions along each axis, as many numbers as there are axes. The result is `[a*r0, b*r1, ...]`.
     """
     value = operand("tile", x)
     times = [to_dim(count) for count in repeats]
@@ -148,13 +148,14 @@ def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
 def pad(
     input: TensorValueLike, paddings: Iterable[int], mode: str = "constant", value: TensorValueLike = 0
 ) -> TensorValue:
-    """The tensor with more elements before and behind it on each axis.
+    """Add elements before and after a tensor on each axis.
 
     Args:
         input: `[a, b, ...]`.
-        paddings: How many before and behind on the first axis, on the second, and so on: `[a0, a1, b0, b1, ...]`.
-        mode: `constant` for `value`; `reflect` for the elements from the edge inward, without the edge itself;
-            `edge` for the element at the edge.
+        paddings: The numbers of elements before and after on the first axis, on the second, and so on: `[a0, a1, b0,
+            b1, ...]`.
+        mode: `constant` for `value`; `reflect` for the elements from the edge inward, without the edge itself; `edge`
+            for the element at the edge.
         value: A number, or a scalar of the dtype of `input`.
 
     Returns:

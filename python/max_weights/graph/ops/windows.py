@@ -28,21 +28,20 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_boundary: bool = True,
 ) -> TensorValue:
-    """The mean of each window of an image.
+    """Compute the mean of each window of an image.
 
     Args:
         input: `[batch, height, width, channels]`, floats.
-        kernel_size: Height and width of a window.
-        stride: How far windows are apart, one number or one for each axis.
-        dilation: How far the elements of a window are apart, the same.
-        padding: Zeros on both sides of height and of width, the same.
-        ceil_mode: Whether a last window that reaches beyond the padding counts.
+        kernel_size: The height and width of a window.
+        stride: The distance between windows, one number or one for each axis.
+        dilation: The distance between the elements of a window, one number or one for each axis.
+        padding: The zeros on both sides of height and of width, one number or one for each axis.
+        ceil_mode: Whether a last window that extends beyond the padding counts.
         count_boundary: Whether a mean is over all elements of the window, or over those inside the image.
 
     Returns:
-        `[batch, out_height, out_width, channels]`, where the height is
-        `(height + 2 * padding - dilation * (window_height - 1) - 1) // stride + 1`, one more where `ceil_mode` finds a
-        window more, and the width alike.
+        `[batch, out_height, out_width, channels]`, where the height is `(height + 2 * padding - dilation *
+        (window_height - 1) - 1) // stride + 1`, one more if `ceil_mode` adds a window, and the width likewise.
     """
     pool = _Pool("avg_pool2d", input, kernel_size, stride, dilation, padding, ceil_mode)
     mean = pool.over(pool.planes, 0)
@@ -61,7 +60,7 @@ def max_pool2d(
     padding: _Pair = 0,
     ceil_mode: bool = False,
 ) -> TensorValue:
-    """The largest element of each window of an image; the padding is no element. See `avg_pool2d`."""
+    """Return the largest element of each window of an image; the padding does not count. See `avg_pool2d`."""
     pool = _Pool("max_pool2d", input, kernel_size, stride, dilation, padding, ceil_mode)
     return permute(pool.over(pool.planes, -math.inf), [0, 2, 3, 1])
 
@@ -74,15 +73,16 @@ def fold(
     dilation: _Pair = 1,
     padding: _Pair = 0,
 ) -> TensorValue:
-    """An image as the sum of overlapping windows.
+    """Sum overlapping windows into an image.
 
     Args:
         input: `[batch, channels * window_height * window_width, windows]`, floats: the columns are windows, row by row.
-        output_size: Height and width of the image.
-        kernel_size: Height and width of a window.
-        stride: How far windows are apart, one number or one for each axis.
-        dilation: How far the elements of a window are apart, the same.
-        padding: What is cut off on both sides of height and of width, the same.
+        output_size: The height and width of the image.
+        kernel_size: The height and width of a window.
+        stride: The distance between windows, one number or one for each axis.
+        dilation: The distance between the elements of a window, one number or one for each axis.
+        padding: The number of elements to cut off on both sides of height and of width, one number or one for each
+            axis.
 
     Returns:
         `[batch, channels, height, width]`.
@@ -121,10 +121,9 @@ def fold(
 
 
 class _Pool:
-    """What both kinds of pooling have in common: channels go before height and width, where ONNX has them.
+    """The common part of both kinds of pooling: channels go before height and width, as in ONNX.
 
-    What is padded is padded by an operation of its own, and a last window that only `ceil_mode` counts by padding that
-    it reaches into.
+    Padding is an operation of its own; a last window that only `ceil_mode` counts gets padding that it extends into.
     """
 
     def __init__(
@@ -156,7 +155,7 @@ class _Pool:
         self.planes = permute(value, [0, 3, 1, 2])
 
     def over(self, planes: TensorValue, outside: float) -> TensorValue:
-        """One number for each window, `outside` being what is found beyond the image."""
+        """Return one number for each window, where `outside` is the value beyond the image."""
         shape = [*planes.shape[:2], *self.counts]
         if self.is_padded:
             planes = pad(planes, self.paddings, value=outside)
@@ -174,7 +173,7 @@ class _Pool:
 def _reach(
     op: str, size: Shape, axis: int, window: tuple[int, int], apart: tuple[int, int], pads: tuple[int, int]
 ) -> tuple[Dim, Dim]:
-    """The padded size of an axis, and how much of it a window takes, which is no more."""
+    """Return the padded size of an axis, and how much of it a window covers, which is not more."""
     reach = apart[axis] * (window[axis] - 1) + 1
     padded = size[axis] + 2 * pads[axis]
     if isinstance(padded, StaticDim) and padded < reach:
@@ -185,7 +184,7 @@ def _reach(
 
 
 def _needs(both: list[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
-    """What `_reach` assumes of sizes that are not known."""
+    """Return what `_reach` assumes about sizes that are not known."""
     return tuple(pair for pair in both if not isinstance(pair[0], StaticDim))
 
 
