@@ -1,4 +1,4 @@
-"""The script `max-weights`, and `python -m max_weights` where that is not on the path: the native command line."""
+"""The script `max-weights`, and `python -m max_weights` if that is not on the path: the native command line."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Names of MAX that are not here: importing one says what to do instead."""
+"""Names of MAX that this package does not have; importing one says what to do instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["absent"]
 
 
 def absent(module: str, **advice: str) -> Callable[[str], object]:
-    """A `__getattr__` for a module that lacks some of MAX's names.
+    """Return a `__getattr__` for a module that lacks some of MAX's names.
 
     Args:
         module: The module's `__name__`.

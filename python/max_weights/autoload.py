@@ -8,7 +8,7 @@ __all__ = ["autoload"]
 
 
 def autoload() -> None:
-    """Patch, if `MAX_WEIGHTS_PATCH=1` asks for it. Nothing is raised: it would make the import of torch fail."""
+    """Patch, if `MAX_WEIGHTS_PATCH=1` asks for it. No error is raised, as that would make the import of torch fail."""
     if os.environ.get("MAX_WEIGHTS_PATCH") != "1":
         return
     try:

@@ -1,4 +1,4 @@
-"""How commands that run in Python say what is wrong: as the native ones do (`crates/cli/src/failure.rs`)."""
+"""Errors of commands that run in Python, reported as the native ones do (`crates/cli/src/failure.rs`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ USAGE, UNREADABLE = 2, 3
 
 
 def complain(error: Exception, *, as_json: bool = False) -> int:
-    """Say in a line on standard error what ended a command, and give its exit status.
+    """Print on standard error, in one line, what ended a command, and return its exit status.
 
     Args:
-        error: What was raised.
-        as_json: Print an object on standard output, too.
+        error: The exception.
+        as_json: Also print an object on standard output.
     """
     message = printable(_message(error))
     if as_json:
@@ -28,14 +28,14 @@ def complain(error: Exception, *, as_json: bool = False) -> int:
 
 
 def _message(error: Exception) -> str:
-    """The sentence of an error; those of the system as the native commands have them."""
+    """Return the sentence of an error; for errors of the system, that of the native commands."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str(error)
 
 
 def _kind(error: Exception) -> str:
-    """What the command line calls such an error in JSON."""
+    """Return the command line's name for such an error in JSON."""
     match error:
         case ArgumentError():
             return "usage"

@@ -1,4 +1,4 @@
-"""What notebooks show of objects: views that fold, in the colours of the page around them, without scripts and network.
+"""The views that notebooks show of objects: foldable, in the colours of the page, without scripts or network access.
 
 A view is one block, `<div class="max-weights">`, with its style. All text is escaped here and nowhere else.
 """
@@ -26,16 +26,16 @@ __all__ = [
 ]
 
 ROWS = 100
-"""Rows of a table that are shown."""
+"""The most rows of a table that are shown."""
 _CHARACTERS = 400
-"""Characters of a cell that are shown."""
+"""The most characters of a cell that are shown."""
 _LINES = 40
-"""Lines of a longer text that are shown."""
+"""The most lines of a longer text that are shown."""
 _WIDTH, _HEIGHT = 120, 22
-"""Of a sparkline, in pixels."""
+"""The size of a sparkline, in pixels."""
 
 # Colours are those of the page, and mixtures of them, so that they fit whatever it is: light, dark, or one of the
-# themes of JupyterLab and VS Code, whose own colours are taken where they have them.
+# themes of JupyterLab and VS Code, whose own colours are used if they are defined.
 STYLE = """
 .max-weights{color:var(--jp-content-font-color1,var(--vscode-foreground,inherit));
 font:13px/1.45 var(--jp-content-font-family,var(--vscode-font-family,system-ui,sans-serif));
@@ -81,23 +81,23 @@ details[open]>summary.mw-row>span:first-child::before{content:"▾"}
 
 
 class Html(str):
-    """Markup that is made here, and not escaped again."""
+    """Markup that was created here, and is not escaped again."""
 
     __slots__ = ()
 
 
 def frame(*parts: str) -> str:
-    """The block that a notebook is given: these parts, with their style."""
+    """Return the block that a notebook shows: these parts, with their style."""
     return f'<div class="max-weights"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
 def view(title: object, about: object, *parts: str) -> str:
-    """A block of one part that folds."""
+    """Return a block of one part that folds."""
     return frame(details(title, about, *parts))
 
 
 def details(title: object, about: object, *parts: str, is_open: bool = True) -> Html:
-    """A part that folds: a title, a few words beside it, and what is below."""
+    """Return a part that folds: a title, a few words beside it, and the content below."""
     summary = f"<summary><b>{_text(title)}</b> <small>{_text(about)}</small></summary>"
     return Html(f"<details{' open' if is_open else ''}>{summary}<div class='mw-in'>{''.join(parts)}</div></details>")
 
@@ -111,15 +111,15 @@ def table(
     code: Collection[str] = (),
     long: Collection[str] = (),
 ) -> Html:
-    """A table of the first rows.
+    """Return a table of the first rows.
 
     Args:
-        columns: The heads.
-        rows: Of as many cells each; no more are taken than are shown.
-        total: How many rows there are, where `rows` does not say it.
-        numbers: The heads of columns of numbers.
-        code: The heads of columns of names and other things that a program reads, which are not broken.
-        long: The heads of columns of text that may be broken anywhere.
+        columns: The headers.
+        rows: The rows, with as many cells each; only those that are shown are taken.
+        total: The number of rows, if `rows` does not have a length.
+        numbers: The headers of columns of numbers.
+        code: The headers of columns of names and other program text, which is not broken.
+        long: The headers of columns of text that may be broken anywhere.
     """
     if total is None:
         rows = list(rows)
@@ -139,36 +139,36 @@ def table(
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> Html:
-    """A table of what one thing is: names, and values; those that are None are left out."""
+    """Return a table of the properties of one object: names and values; those that are `None` are left out."""
     rows = (f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in pairs if value is not None)
     return Html(f"<div class='mw-box'><table><tbody>{''.join(rows)}</tbody></table></div>")
 
 
 def paragraph(text: object) -> Html:
-    """A line of text."""
+    """Return a line of text."""
     return Html(f"<p>{_text(text, 4 * _CHARACTERS)}</p>")
 
 
 def pre(text: str) -> Html:
-    """Lines as they are, the first of many."""
+    """Return lines as they are; only the first of many."""
     lines = text.splitlines()
     cut = [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
     return Html(f"<pre>{'<br>'.join(_text(line) for line in cut)}</pre>")
 
 
 def bad(text: object) -> Html:
-    """Text that says that something is wrong."""
+    """Return text that says that something is wrong."""
     return Html(f"<span class='mw-bad'>{_text(text)}</span>")
 
 
 def sparkline(counts: Sequence[int]) -> Html:
-    """A histogram as small as a word: bars whose heights are counts."""
+    """Return a histogram as small as a word: bars whose heights are counts."""
     if not counts:
         return Html("")
     most = max(*counts, 1)
     step = _WIDTH / len(counts)
     bars = "".join(
-        # What is there at all is seen.
+        # A count that is not 0 is always visible.
         f"M{number * step:.4g} {_HEIGHT}h{step * 0.85:.3g}v-{max(1.0, _HEIGHT * count / most):.3g}H{number * step:.4g}z"
         for number, count in enumerate(counts)
         if count
@@ -181,12 +181,12 @@ def sparkline(counts: Sequence[int]) -> Html:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 weight`, `1,234 weights`."""
+    """Return a count with its noun: `1 weight`, `1,234 weights`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _text(value: object, most: int = _CHARACTERS) -> str:
-    """A value as the text of an element."""
+    """Return a value as the text of an element."""
     if isinstance(value, Html):
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""The fixture `checkpoint_ok`, which pytest finds by itself where max_weights is installed."""
+"""The fixture `checkpoint_ok`, which pytest finds by itself if max_weights is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def checkpoint_ok() -> Callable[..., Report]:
-    """`max_weights.assert_checkpoint_ok`: `checkpoint_ok("model.safetensors", level="content")`."""
+    """Return `max_weights.assert_checkpoint_ok`: `checkpoint_ok("model.safetensors", level="content")`."""
     from max_weights.checking import assert_checkpoint_ok
 
     return assert_checkpoint_ok

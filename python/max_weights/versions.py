@@ -1,4 +1,4 @@
-"""`show_versions`: what a bug report needs to say about the machine and the packages, without importing them."""
+"""`show_versions`: facts for a bug report about the machine and the packages, without importing them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["show_versions"]
 
 
 def show_versions() -> None:
-    """Print the versions of the package, the interpreter, the platform, the processor and the packages it may meet.
+    """Print the versions of the package, the interpreter, the platform, the processor and related packages.
 
-    To be pasted into a bug report; it is what `max-weights versions` prints.
+    The output is meant for a bug report; it is what `max-weights versions` prints.
     """
     print(versions(), end="")

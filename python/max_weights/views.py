@@ -1,4 +1,4 @@
-"""What notebooks show of the compiled classes of checkpoints: trees, listings, the metadata of GGUF files."""
+"""The views that notebooks show of the compiled classes: trees, listings, the metadata of GGUF files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["html_of"]
 
 
 def html_of(value: Any, made: Any = None) -> str:
-    """What `_repr_html_` gives of a tree, a listing, a record of one, or metadata.
+    """Return the HTML of a tree, a listing, a record of one, or metadata, for `_repr_html_`.
 
     Args:
         value: The object.
-        made: What it has made itself: of a tree its branches, of metadata the first keys with what their values print.
+        made: The part that it has made itself: of a tree its branches, of metadata the first keys and their printed
+            values.
     """
     if isinstance(value, WeightInfos):
         return _listing(value)
@@ -51,7 +52,7 @@ def _record(info: WeightInfo) -> str:
 
 
 def _type(info: WeightInfo) -> str:
-    """What the elements are: an encoding of blocks, a dtype, or the file's own name of a type that is not known."""
+    """Return the type of the elements: an encoding of blocks, a dtype, or the file's own name of an unknown type."""
     return str(getattr(info.dtype, "name", info.dtype)) if info.encoding is None else info.encoding.value
 
 

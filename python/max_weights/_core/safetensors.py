@@ -23,19 +23,19 @@ class SafeTensor:
         self._weights = weights
 
     def keys(self) -> list[str]:
-        """The names of all tensors."""
+        """Return the names of all tensors."""
         return [info.name for info in self._weights.infos()]
 
     def get_buffer(self, name: str) -> Buffer:
-        """A tensor, without a copy where the file allows it.
+        """Return a tensor, without a copy where the file allows it.
 
         Raises:
-            WeightNotFoundError: there is no tensor of this name; a KeyError and so a LookupError.
+            WeightNotFoundError: there is no tensor of this name (a KeyError, and so a LookupError).
         """
         return self._weights[name].data().to_buffer()
 
     def metadata(self) -> dict[str, str]:
-        """The metadata of the file."""
+        """Return the metadata of the file."""
         return {key: str(value) for key, value in self._weights.metadata.items()}
 
     def __enter__(self) -> SafeTensor:
@@ -48,15 +48,15 @@ class SafeTensor:
 
 
 def safe_open(filepath: str | os.PathLike[str], device: Device | None = None) -> SafeTensor:
-    """Open a safetensors file. Reads its header only.
+    """Open a safetensors file. Only its header is read.
 
     Args:
         filepath: The file.
-        device: Where its tensors are wanted; default: the host, which is the only one in this version.
+        device: The device of its tensors; default: the host, which is the only one in this version.
 
     Raises:
-        MissingFileError: there is no such file; a FileNotFoundError and a ValueError.
-        FormatError: the file breaks the rules of its format; a ValueError.
+        MissingFileError: there is no such file (a FileNotFoundError and a ValueError).
+        FormatError: the file breaks the rules of its format (a ValueError).
         DeviceError: the device is not the host.
     """
     if device is not None:

@@ -1,6 +1,7 @@
 """The drop-in: loading functions of other libraries, replaced by ours in a running program.
 
-Nothing of those libraries is imported here: what is not there yet is replaced when the program imports it.
+None of these libraries is imported here: functions of a library that is not yet imported are replaced when the program
+imports it.
 """
 
 from max_weights.dropin.calls import Calls

@@ -1,4 +1,4 @@
-"""What became of the calls of a replacement: served by us, or handed over to what it replaces."""
+"""Counts of the calls of a replacement: those that we served, and those that went to the original."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Calls", "Counter", "log"]
 
 
 def log(message: str, *arguments: str) -> None:
-    """One line of the logger `max_weights.dropin`, at level INFO."""
+    """Write one line to the logger `max_weights.dropin`, at level INFO."""
     import logging
 
     logging.getLogger("max_weights.dropin").info(message, *arguments)
@@ -25,12 +25,12 @@ class Calls(NamedTuple):
 
 
 class Counter:
-    """Counts the calls of one replacement, and says once for each reason why one was handed over."""
+    """Counts the calls of one replacement, and logs once for each reason why a call went to the original."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.active = True
-        """Whether calls are to be served; what still holds the replacement after `unpatch` calls the original."""
+        """Whether calls are to be served; code that still holds the replacement after `unpatch` calls the original."""
         self._lock = threading.Lock()
         self._served = 0
         self._handed_over = 0
@@ -54,6 +54,6 @@ class Counter:
 
     @property
     def calls(self) -> Calls:
-        """The numbers so far."""
+        """Return the counts so far."""
         with self._lock:
             return Calls(self._served, self._handed_over)

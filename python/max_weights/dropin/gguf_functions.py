@@ -1,4 +1,4 @@
-"""What takes time in a GGUF file besides `gguf.GGUFReader`: decoding, maps of names, and the values of the metadata."""
+"""The slow parts of GGUF files other than `gguf.GGUFReader`: decoding, maps of names, and metadata values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from max_weights.dropin.calls import Counter
 __all__ = ["dequantize", "get_tensor_name_map", "parse_value"]
 
 
-# Types of values, as the format numbers them, and what Python calls the scalars.
+# Types of values, by their numbers in the format, and the Python names of the scalars.
 _STRING, _ARRAY = 8, 9
 _SCALARS: dict[int, Callable[[Any], Any]] = dict.fromkeys((0, 1, 2, 3, 4, 5, 10, 11), int) | {
     6: float,
@@ -24,11 +24,11 @@ _SCALARS: dict[int, Callable[[Any], Any]] = dict.fromkeys((0, 1, 2, 3, 4, 5, 10,
 
 
 class _Refused(Exception):
-    """Why a call is not for us."""
+    """Raised with the reason why a call is not for us."""
 
 
 def _served(counter: Counter, serve: Callable[..., Any], *arguments: Any) -> Any:
-    """What `serve` gives, counted; None where the call is to be handed over."""
+    """Return what `serve` gives, and count it; `None` if the call goes to the original."""
     try:
         served = serve(*arguments)
     except _Refused as refused:
@@ -42,7 +42,7 @@ def _served(counter: Counter, serve: Callable[..., Any], *arguments: Any) -> Any
 
 
 def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces `gguf.dequantize`."""
+    """Return the replacement of `gguf.dequantize`."""
     import numpy as np
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -76,7 +76,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
         return bool(found.shape == expected.shape and found.tobytes() == expected.tobytes())
 
     def decoded(data: Any, qtype: Any) -> Any:
-        """The values, as the original has them; what is not sure to be so is refused."""
+        """Return the values as the original gives them; calls for which this is not certain are refused."""
         if type(data) not in (np.ndarray, np.memmap) or not data.flags.c_contiguous or not data.size:
             raise _Refused("no array in C order")
         if data.dtype != (np.float16 if qtype == float16 else np.uint8):
@@ -94,8 +94,10 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
 
 
 def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces `gguf.get_tensor_name_map`. A map takes 20 ms to build, and transformers asks for the same one for
-    every module of a model; while the first of them is in use, the others are copies of what it was.
+    """Return the replacement of `gguf.get_tensor_name_map`.
+
+    A map takes 20 ms to build, and transformers asks for the same one for every module of a model. While the first of
+    them is in use, the others are copies of its original state.
     """
     from gguf.constants import MODEL_TENSORS
     from gguf.tensor_mapping import TensorNameMap
@@ -103,7 +105,7 @@ def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Calla
     built: dict[Any, tuple[weakref.ref[Any], Any, Any]] = {}
 
     def tables(arch: Any) -> Any:
-        """What a map is built of; to build that of another architecture changes it."""
+        """Return what a map is built from; building one for another architecture changes it."""
         return list(MODEL_TENSORS[arch]), [dict(table) for table in vars(TensorNameMap).values() if type(table) is dict]
 
     def built_before(arch: Any, n_blocks: Any) -> Any:
@@ -128,14 +130,14 @@ def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Calla
 
 
 def _copied(name_map: Any) -> Any:
-    """A map of its own with the same names."""
+    """Return a new map with the same names."""
     copied = copy.copy(name_map)
     copied.mapping = dict(name_map.mapping)
     return copied
 
 
 def parse_value(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces the function of transformers that is called for each string of a tokenizer, and makes it one."""
+    """Return the replacement of the transformers function that is called for each string of a tokenizer."""
     import numpy as np
 
     uint8 = np.dtype(np.uint8)

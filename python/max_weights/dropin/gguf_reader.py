@@ -1,4 +1,4 @@
-"""`gguf.GGUFReader` that builds the parts of an array when they are asked for: those of a tokenizer are very many."""
+"""`gguf.GGUFReader` that builds the parts of an array on demand, because a tokenizer has very many of them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["replacement"]
 
 _LENGTH = struct.Struct("<Q")
 _ITEM_TYPE_AND_LENGTH = struct.Struct("<IQ")
-# Of a field of an array: the lengths and bytes of its key, its type, the type of its items, and their number.
+# Of the field of an array: the length and bytes of its key, its type, the type of its items, and their number.
 _BEFORE_ITEMS = 5
 
 
 def replacement(original: type[Any], counter: Counter) -> type[Any]:
-    """What replaces `gguf.GGUFReader`: a class made from it, with everything that it has."""
+    """Return the replacement of `gguf.GGUFReader`: a class derived from it, with all of its members."""
     import numpy as np
     from gguf.constants import GGUFValueType
     from gguf.gguf_reader import ReaderField
 
     class ArrayField(ReaderField):
-        """The field of an array, whose parts are made when they are first asked for."""
+        """The field of an array, whose parts are created when they are first used."""
 
         _make_parts: Callable[[], list[Any]]
         _starts: list[int] | None
@@ -33,12 +33,12 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
 
         @cached_property
         def parts(self) -> list[Any]:
-            """The arrays that the field is made of."""
+            """The arrays that the field consists of."""
             return self._make_parts()
 
         @cached_property
         def data(self) -> list[int]:
-            """Where in `parts` the items are."""
+            """The positions of the items in `parts`."""
             if self._starts is None:
                 return list(range(_BEFORE_ITEMS, _BEFORE_ITEMS + self._count))
             return list(range(_BEFORE_ITEMS + 1, _BEFORE_ITEMS + 1 + 2 * self._count, 2))
@@ -53,7 +53,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
             return ReaderField, tuple(self)
 
     class GGUFReader(original):  # type: ignore[misc]
-        """A reader of GGUF files, as that of the package gguf, whose arrays of metadata are built on demand."""
+        """A reader of GGUF files like that of the package gguf, whose metadata arrays are built on demand."""
 
         def __init__(self, path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r") -> None:
             self._on_demand = counter.active and all(
@@ -94,7 +94,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
             return offs
 
     def array_field(data: Any, start: int, at: int, name: str, head: list[Any]) -> tuple[Any, int] | None:
-        """The field of the array at a byte, and where it ends; None for an array of arrays."""
+        """Return the field of the array at a byte, and where it ends; `None` for an array of arrays."""
         item_type, count = _ITEM_TYPE_AND_LENGTH.unpack_from(data, at)
         item = GGUFValueType(item_type)
         first = at + _ITEM_TYPE_AND_LENGTH.size
@@ -131,7 +131,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
 
 
 def _starts_of_strings(data: Any, at: int, count: int) -> tuple[list[int], int]:
-    """Where the strings of an array begin, and where the last ends."""
+    """Return where the strings of an array begin, and where the last one ends."""
     if count > len(data) // 8:
         raise ValueError("more strings than the file has room for")
     starts: list[int] = []

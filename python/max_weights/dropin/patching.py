@@ -1,4 +1,4 @@
-"""`patch` and `unpatch`: which functions are replaced, wherever a loaded module has them, and when they come later."""
+"""`patch` and `unpatch`: replace functions in every loaded module, and in modules that are imported later."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["patch", "patched", "unpatch"]
 
 
 class Target(NamedTuple):
-    """A name of another library, and where its replacement is made."""
+    """A name of another library, and the function that makes its replacement."""
 
     module: str
-    """The module by whose import the name is there."""
+    """The module whose import defines the name."""
     name: str
     maker: str
     """`module:function`, called with the original and a `Counter`."""
     homes: tuple[str, ...]
-    """The modules that define the original; what comes from another is somebody else's replacement."""
+    """The modules that define the original; a function from any other is somebody else's replacement."""
 
     @property
     def full_name(self) -> str:
@@ -59,7 +59,7 @@ TARGETS = (
 
 
 class Pair(NamedTuple):
-    """An original and what replaces it."""
+    """An original and its replacement."""
 
     original: Any
     replacement: Any
@@ -73,23 +73,25 @@ class _State:
         self.lock = threading.RLock()
         self.active = False
         self.pairs: dict[str, Pair] = {}
-        """By full name; made once, so that a second `patch` puts the same objects in place."""
+        """By full name; created once, so that a second `patch` installs the same objects."""
 
 
 _state = _State()
 
 
 def patch() -> None:
-    """Have this program load and save its checkpoints by max_weights: replaces functions of other libraries by ours.
+    """Make this program load and save its checkpoints with max_weights, by replacing functions of other libraries.
 
-    Replaced are `safetensors.safe_open`, `serialize` and `serialize_file`, `load_file`, `load`, `save_file` and `save`
-    of `safetensors.torch` and `safetensors.numpy`, which its other modules call, and `save_model`, `torch.load`,
-    `gguf.GGUFReader` and what transformers needs besides for a GGUF file, in every module that is loaded, under
-    whatever name it imported them, and in their libraries when these are imported later. A call that we do not serve
-    (another device than the CPU, `weights_only=False`, a damaged file, tensors that cannot be saved …) goes to the
-    original, whose result or error it then has; one line of the logger `max_weights.dropin`, at level INFO, says so
-    once for each reason. To do it twice changes nothing. Forked processes are patched too; for spawned ones set
-    `MAX_WEIGHTS_PATCH=1`.
+    These functions are replaced: `safetensors.safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
+    `save_file` and `save` of `safetensors.torch` and `safetensors.numpy`, which its other modules call, and
+    `save_model`; `torch.load`; `gguf.GGUFReader`, and what else transformers needs for a GGUF file. They are replaced
+    in every module that is loaded, under whatever name it imported them, and in their libraries when these are imported
+    later.
+
+    A call that we do not serve (another device than the CPU, `weights_only=False`, a damaged file, tensors that cannot
+    be saved …) goes to the original, and has its result or error; one line of the logger `max_weights.dropin`, at level
+    INFO, says so once for each reason. Calling `patch` again changes nothing. Forked processes are patched too; for
+    spawned ones set `MAX_WEIGHTS_PATCH=1`.
     """
     with _state.lock:
         _state.active = True
@@ -105,8 +107,10 @@ def patch() -> None:
 
 
 def unpatch() -> None:
-    """Put the originals back, wherever a loaded module has one of our replacements. Handles and readers that were
-    opened meanwhile go on working. What others have put in place since stays, and calls the originals.
+    """Restore the originals, wherever a loaded module has one of our replacements.
+
+    Handles and readers that were opened meanwhile keep working. Replacements that others have installed since stay, and
+    call the originals.
     """
     with _state.lock:
         _state.active = False
@@ -117,8 +121,9 @@ def unpatch() -> None:
 
 
 def patched() -> Mapping[str, Calls]:
-    """What is replaced in this process, by full name such as `torch.load`, and how many calls of it we served and
-    handed over; empty where nothing is. A library that is not imported yet is not in it.
+    """Return what is replaced in this process, and how many calls we served and handed over; empty if nothing is.
+
+    The keys are full names such as `torch.load`. Libraries that are not imported yet are not included.
     """
     with _state.lock:
         pairs = _state.pairs if _state.active else {}
@@ -126,7 +131,7 @@ def patched() -> Mapping[str, Calls]:
 
 
 def _make_pairs(module: str) -> None:
-    """Make the replacements for what a loaded module has."""
+    """Create the replacements for the functions of a loaded module."""
     for target in TARGETS:
         if target.module != module or target.full_name in _state.pairs:
             continue
@@ -141,7 +146,7 @@ def _make_pairs(module: str) -> None:
         try:
             replacement = getattr(importlib.import_module(where), function)(original, counter)
         except Exception as error:
-            # A version of the library that we do not know: the program goes on with what it has.
+            # A version of the library that we do not know: the program continues with its functions.
             counter.handed_over(error)
             continue
         _state.pairs[target.full_name] = Pair(original, replacement, counter)
@@ -152,7 +157,7 @@ def _exchange(by_id: Mapping[int, Any], modules: Sequence[str] | None = None) ->
     wanted = by_id.keys()
     for name in list(sys.modules) if modules is None else modules:
         module = sys.modules.get(name)
-        # Our own modules keep the originals that they hand over to. Some entries are no modules.
+        # Our own modules keep the originals that they hand calls over to. Some entries are not modules.
         if name.partition(".")[0] == "max_weights" or not isinstance(module, ModuleType):
             continue
         namespace = vars(module)
@@ -164,7 +169,7 @@ def _exchange(by_id: Mapping[int, Any], modules: Sequence[str] | None = None) ->
 
 
 def _imported(module: str) -> None:
-    """Replace what the library that was just imported has; nobody else can have it yet."""
+    """Replace the functions of a library that was just imported; nobody else can have them yet."""
     with _state.lock:
         if _state.active:
             _make_pairs(module)
@@ -174,10 +179,10 @@ def _imported(module: str) -> None:
 
 
 class _Finder:
-    """Finds nothing itself: it sees to it that a library is patched when it has been imported."""
+    """Finds nothing itself: it makes sure that a library is patched when it has been imported."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
-        """The spec that the other finders have, with a loader that tells us."""
+        """Return the spec of the other finders, with a loader that calls us."""
         if name not in _LIBRARIES or name in _finding.names:
             return None
         _finding.names.add(name)
@@ -200,7 +205,7 @@ _LIBRARIES = frozenset(target.module for target in TARGETS)
 
 
 def _tell(loader: Any, name: str) -> None:
-    """Have a loader call us when it has run the module."""
+    """Make a loader call us when it has run the module."""
     run: Callable[[ModuleType], None] = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

@@ -1,5 +1,6 @@
-"""What reads in the safetensors package, for tensors that go to the CPU, and for those of torch that go to a GPU; and
-what saves.
+"""Replacements of the functions of the safetensors package that load and save.
+
+Loading is served for tensors on the CPU, and for torch tensors on a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TORCH = ("pt", "torch", "pytorch")
 
 
 def safe_open(original: type[Any], counter: Counter) -> type[Any]:
-    """What replaces `safetensors.safe_open`: a class whose call opens a file here, or there."""
+    """Return the replacement of `safetensors.safe_open`: a class that opens a file here, or with the original."""
     from max_weights.safetensors import safe_open as ours
     from max_weights.safetensors.devices import as_asked
     from max_weights.safetensors.frameworks import is_elsewhere
@@ -57,7 +58,7 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
 
 
 def function(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces a function of `safetensors.torch` or `safetensors.numpy`: that of our module of the same name."""
+    """Return the replacement of a function of `safetensors.torch` or `safetensors.numpy`: ours of that name."""
 
     @functools.wraps(original)
     def function(*arguments: Any, **options: Any) -> Any:
@@ -65,13 +66,13 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
         if counter.active:
             from max_weights.safetensors.devices import as_asked
 
-            # Of these functions only `load_file` of torch takes a second argument.
+            # Of these functions, only torch's `load_file` takes a second argument.
             if "device" in options:
                 options["device"] = as_asked(options["device"])
             elif len(arguments) > 1:
                 arguments = (arguments[0], as_asked(arguments[1]), *arguments[2:])
             try:
-                # Imported when it is first called: the import of a patched program is not to wait for it.
+                # Imported when it is first called, so that the import of a patched program does not wait for it.
                 ours = getattr(importlib.import_module(f"max_weights.{original.__module__}"), original.__name__)
                 device = options.get("device", arguments[1] if len(arguments) > 1 else None)
                 if _is_served("pt", device):
@@ -89,8 +90,10 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
 
 
 def saving(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces a function that saves: ours of the same name. What it refuses the original gets, and refuses, too,
-    or does in its way, as where a file to be replaced is read-only.
+    """Return the replacement of a function that saves, which is our own of that name.
+
+    If it refuses a call, the original gets it, and refuses it too, or serves it in its way, for example if a file to be
+    replaced is read-only.
     """
     module, _, name = counter.name.rpartition(".")
 
@@ -112,7 +115,7 @@ def saving(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]
 
 
 def _is_served(framework: str, device: Any) -> bool:
-    """Whether tensors are brought to a device here; torch itself would copy them there from pageable memory."""
+    """Whether tensors are loaded to a device here; torch itself would copy them there from pageable memory."""
     if device is None or device == "cpu":
         return True
     if framework not in _TORCH:
@@ -124,12 +127,14 @@ def _is_served(framework: str, device: Any) -> bool:
     try:
         return torch_gpu(torch, device_of(device)) is not None
     except Exception:
-        return False  # what it is, the original says
+        return False  # the original says what it is
 
 
 def _called(refused: Exception | None, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What the original returns or raises. A file that both refuse is refused in our words: they begin with those of
-    the package, say the place, and have the names of errors for which programs look that know older versions of it.
+    """Return or raise what the original does.
+
+    If both refuse a file, the error has our message: it begins with that of the package, says where the fault is, and
+    has the names of errors that programs for older versions look for.
     """
     try:
         return original(*arguments, **options)

@@ -1,4 +1,4 @@
-"""`torch.load`, as far as it loads weights only. This module imports torch when it is first called, not before."""
+"""`torch.load`, as far as it loads only weights. This module imports torch when it is first called."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _HEAD = 1024
 
 
 class _Refused(Exception):
-    """Why a call is not for us."""
+    """Raised with the reason why a call is not for us."""
 
 
 def replacement(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces `torch.load`."""
+    """Return the replacement of `torch.load`."""
 
-    # A function with this parameter by name: others look into its code for `weights_only`.
+    # A function with this parameter by name, because others look into its code for `weights_only`.
     @functools.wraps(original)
     def load(
         f: Any,
@@ -67,7 +67,7 @@ def replacement(original: Callable[..., Any], counter: Counter) -> Callable[...,
 def _allowed(
     f: Any, pickle_module: Any, weights_only: bool | None, mmap: bool | None, pickle_load_args: dict[str, Any]
 ) -> tuple[str | os.PathLike[str], bool]:
-    """The path, and whether to map it."""
+    """Return the path, and whether to map it."""
     import torch
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
@@ -101,17 +101,18 @@ def _allowed(
         raise _Refused("a safetensors file")
     form = _form(path)
     if form is None:
-        # Pickles of other protocols can be read here, and torch refuses them.
+        # Pickles of other protocols can be read here, but torch refuses them.
         raise _Refused("no file as torch.save writes it")
     if form == "stream" and (mmap or not is_path):
-        # torch maps none of these; and of an open file, several can be read one after the other.
+        # torch maps none of these; and several can be read from an open file, one after the other.
         raise _Refused("mmap, or a file object, of the format before 1.6")
     return path, mmap
 
 
 def _form(path: str | os.PathLike[str]) -> str | None:
-    """How torch.save wrote a file: as an "archive", whose first entry is the pickle, or as a "stream" of pickles, of
-    protocol 2 in either case; None for anything else.
+    """Return how torch.save wrote a file: "archive", "stream", or `None` for anything else.
+
+    The first entry of an archive is the pickle; a stream is a sequence of pickles. Both have protocol 2.
     """
     with open(path, "rb") as file:
         head = file.read(_HEAD)
@@ -127,7 +128,7 @@ def _form(path: str | os.PathLike[str]) -> str | None:
 
 @functools.cache
 def _torch_allows() -> frozenset[str]:
-    """The classes and functions that torch allows in files without being asked to."""
+    """Return the classes and functions that torch allows in files by default."""
     from torch._weights_only_unpickler import _get_allowed_globals
 
     return frozenset(_get_allowed_globals())

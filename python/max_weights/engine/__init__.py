@@ -1,6 +1,6 @@
-"""Running graphs, by ONNX Runtime: `InferenceSession` makes a `Model` of a graph and its weights.
+"""Running graphs with ONNX Runtime: `InferenceSession` makes a `Model` from a graph and its weights.
 
-Needs the extra `max-weights[graph]`, which is imported when a graph is loaded.
+It needs the extra `max-weights[graph]`; ONNX Runtime is imported when a graph is loaded.
 """
 
 from max_weights.absent import absent

@@ -1,4 +1,4 @@
-"""`Sizes`: what a graph assumes of sizes that are known when it is run."""
+"""`Sizes`: what a graph assumes about sizes that are known when it is run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Sizes"]
 
 
 _Need: TypeAlias = "tuple[Node, Dim, Dim, bool, str]"
-"""An operation, two dimensions, whether they are to be equal (or else the first the larger), and what the user says."""
+"""An operation, two dimensions, whether they must be equal (or else the first the larger), and the user's message."""
 
 
 class Sizes:
-    """The sizes that the inputs and weights of a graph give its symbols, and what has to hold of them.
+    """The sizes that the inputs and weights of a graph give its symbols, and the conditions on them.
 
     Args:
         graph: The graph.
@@ -42,7 +42,7 @@ class Sizes:
         """Check the shapes of the inputs of a run.
 
         Raises:
-            GraphError: a ValueError; names what contradicts what.
+            GraphError: two sizes contradict each other; the message names both (a ValueError).
         """
         asked = tuple(map(tuple, shapes))
         if asked == self._checked:
@@ -55,12 +55,12 @@ class Sizes:
             try:
                 a, b = left.substitute(sizes), right.substitute(sizes)
             except ValueError:
-                a, b = left, right  # less than nothing: what it was taken from has a need of its own
+                a, b = left, right  # negative; the dimension that it was subtracted from has a condition of its own
             if equal and isinstance(left, SymbolicDim) and left.name not in sizes and isinstance(b, StaticDim):
                 sizes[left.name] = int(b)
                 continue
             if not (isinstance(a, StaticDim) and isinstance(b, StaticDim)):
-                continue  # it depends on what is computed
+                continue  # it depends on computed values
             if a != b if equal else a < b:
                 said = f"{message}: " if message else ""
                 wanted = f"{left} is to be {right}" if equal else f"{left} is to be at least {right}"
@@ -93,8 +93,10 @@ class Sizes:
 
 
 def _needs(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[_Need]:
-    """What has to be equal, or at least as large, with the operation that assumes it; in the words of the graph that is
-    run, for the subgraphs that it calls: `names` has what their symbols are there, `taken` all that are in use.
+    """Return what has to be equal, or at least as large, with the operation that assumes it.
+
+    For subgraphs, the dimensions are expressed in the graph that calls them: `names` has what their symbols are there,
+    `taken` all symbols that are in use.
     """
     for node in graph.nodes:
         for large, small in node.attributes.get("at_least", ()):
@@ -106,6 +108,6 @@ def _needs(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[
         elif node.op == "call":
             called, dims = node.attributes["graph"], node.attributes["dims"]
             inside = {name: dim.substitute(names) for name, dim in dims.items()}
-            # A symbol that a subgraph makes itself, and does not return, is another one in each call.
+            # A symbol that a subgraph creates itself, and does not return, is a different one in each call.
             inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.own_symbols - dims.keys())}
             yield from _needs(called, inside, taken)

@@ -1,4 +1,4 @@
-"""`Runs`: runs of ONNX Runtime that Ctrl-C ends."""
+"""`Runs`: runs of ONNX Runtime that Ctrl-C interrupts."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 __all__ = ["Runs"]
 
 _QUICK = 0.05
-"""Seconds that nobody wants to interrupt."""
+"""Runs of up to this many seconds need not be interrupted."""
 
 
 class Runs:
     """The runs of one session.
 
-    Python sees Ctrl-C in the main thread alone, and there not before a call into ONNX Runtime returns. So such a call
-    of the main thread is made by another one, while the main thread waits where it can be interrupted; but for inputs
-    that are no larger than those of a run that was quick, as the other thread would take a part of that time.
+    Python handles Ctrl-C only in the main thread, and only after a call into ONNX Runtime returns. So a call from the
+    main thread is made in another thread, while the main thread waits where it can be interrupted. This is not done for
+    inputs that are no larger than those of a quick run, because the other thread would take a part of that time.
 
     Args:
-        session: Of ONNX Runtime.
+        session: The session of ONNX Runtime.
         results: The names of the results that are wanted.
-        bound: What is given in each run, by name.
+        bound: The values that are given in each run, by name.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Runs:
         self._process = -1
 
     def run(self, given: Mapping[str, onnxruntime.OrtValue], size: int) -> list[Any]:
-        """The results, in order, as tensors that speak DLPack.
+        """Return the results, in order, as tensors that support DLPack.
 
         Args:
             given: The inputs of this run, by name.
@@ -61,7 +61,7 @@ class Runs:
         # `InferenceSession.run_with_ort_values` takes a quarter of a millisecond more for 100 weights.
         values = self._bound | {name: value._ortvalue for name, value in given.items()}
         made = self._session._sess.run_with_ort_values(values, self._results, options)
-        return [made[index] for index in range(len(self._results))]  # to iterate over them takes 30 µs
+        return [made[index] for index in range(len(self._results))]  # iterating over them takes 30 µs
 
     def _interruptible(self, given: Mapping[str, onnxruntime.OrtValue]) -> list[Any]:
         import onnxruntime
@@ -76,7 +76,7 @@ class Runs:
             raise
 
     def _thread(self) -> ThreadPoolExecutor:
-        """The other thread, which is kept: ONNX Runtime has memory for each thread. A forked child has it no more."""
+        """The other thread, which is kept, as ONNX Runtime has memory for each thread. A forked child has lost it."""
         process = os.getpid()
         if self._process != process:
             self._process, self._executor = process, ThreadPoolExecutor(1, "max_weights run")

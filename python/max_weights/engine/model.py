@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "TensorSpec"]
 
-_NODE = re.compile(r"#\d+")  # what is before it is another text in functions
+_NODE = re.compile(r"#\d+")  # the text before it differs in functions
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What is known of an input or output of a model."""
+    """What is known about an input or output of a model."""
 
     dtype: DType
     """The type of the elements."""
     shape: Shape
-    """The shape; symbols stand for sizes that each run has anew."""
+    """The shape; symbols stand for sizes that differ in each run."""
     name: str
     """The name: `input0`, `output0` and so on."""
 
 
 class Model:
-    """A graph with its weights, ready to run. `InferenceSession.load` makes it.
+    """A graph with its weights, ready to run; created by `InferenceSession.load`.
 
-    Several threads may run it at a time.
+    Several threads may run it at the same time.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Model:
         parts = self._lowered.lay_out(self._weights)
         self._part_sizes = {name: part.nbytes for name, part in parts.items()}
         self._weights = {name: self._weights[name] for name in self._lowered.weights}
-        # One weight of each mapping is enough to see whether its file is as it was.
+        # One weight of each mapping is enough to see whether its file is unchanged.
         self._files = list({weight._memory()[0]._data_ptr(): weight for weight in self._weights.values()}.values())
         values = {name: to_value(weight) for name, weight in self._weights.items()}
         values |= {name: to_value(parts.pop(name)) for name in self._lowered.decoded}
@@ -76,9 +76,9 @@ class Model:
         held = {name: to_value(part) for name, part in parts.items()} | (values if fast else {})
         if held:
             options.add_external_initializers(list(held), list(held.values()))
-        for name, value in values.items() if fast else ():  # what is not laid out anew is used where it lies
+        for name, value in values.items() if fast else ():  # values without a new layout are used in place
             options.add_initializer(name, value)
-        self._kept = values  # and not what ONNX Runtime lays out once more
+        self._kept = values  # and not those that ONNX Runtime has in a new layout
         model = self._lowered.model.SerializeToString()
         try:
             session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -89,18 +89,20 @@ class Model:
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
-        """What each input is."""
+        """The name, dtype and shape of each input."""
         return _specs("input", self._types)
 
     @property
     def output_metadata(self) -> list[TensorSpec]:
-        """What each output is."""
+        """The name, dtype and shape of each output."""
         return _specs("output", self._output_types)
 
     @property
     def notes(self) -> list[str]:
-        """What the model costs beside its weights and operations, in sentences: which weights are converted because
-        ONNX Runtime does not compute with their dtype, turned around, decoded, or laid out anew, and in how many bytes.
+        """What the model costs in addition to its weights and operations, in sentences.
+
+        They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
+        decoded, or laid out anew, and in how many bytes.
         """
         from max_weights.graph.lowering.notes import notes
 
@@ -108,34 +110,34 @@ class Model:
 
     @property
     def devices(self) -> list[Device]:
-        """Where the model runs: the CPU."""
+        """The devices that the model runs on: the CPU."""
         return [CPU()]
 
     @property
     def input_devices(self) -> list[Device]:
-        """Where each input is taken from: the CPU."""
+        """The device of each input: the CPU."""
         return [CPU() for _ in self._types]
 
     @property
     def output_devices(self) -> list[Device]:
-        """Where each output lies: on the CPU."""
+        """The device of each output: the CPU."""
         return [CPU() for _ in self._output_types]
 
     def execute(self, *args: Any) -> list[Buffer]:
         """Run the graph.
 
         Args:
-            *args: The inputs, in order: `Buffer`, NumPy arrays, tensors that speak DLPack.
+            *args: The inputs, in order: `Buffer`, NumPy arrays, tensors that support DLPack.
 
         Returns:
             The outputs, in order.
 
         Raises:
-            GraphError: a ValueError; another number of inputs, an input of another dtype or shape, a size that
-                contradicts what the graph says, or an operation that fails.
+            GraphError: another number of inputs, an input of another dtype or shape, a size that contradicts the graph,
+                or an operation that fails (a ValueError).
             FileChangedError: a file with weights was truncated.
 
-        Ctrl-C ends it after the operation that is under way.
+        Ctrl-C interrupts it after the current operation.
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")

@@ -1,4 +1,4 @@
-"""`InferenceSession`: makes graphs ready to run."""
+"""`InferenceSession`: prepares graphs for running."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from max_weights.graph.graph import Graph
 __all__ = ["InferenceSession", "Memory"]
 
 Memory: TypeAlias = Literal["shared", "fast"]
-"""What becomes of the weights: they stay where they are, or are laid out anew for speed."""
+"""What happens to the weights: they stay where they are, or are laid out anew for speed."""
 
 
 class InferenceSession:
-    """Makes graphs ready to run, on the CPU, by ONNX Runtime.
+    """Prepares graphs for running, on the CPU, with ONNX Runtime.
 
     Args:
-        num_threads: How many threads a run takes; all cores by default.
-        devices: The CPU, as MAX has it; others are refused.
-        custom_extensions: Kernels of MAX's own; refused.
+        num_threads: The number of threads of a run; all cores by default.
+        devices: The CPU, as in MAX; others are refused.
+        custom_extensions: Kernels of MAX; refused.
 
     Raises:
-        UnsupportedError: a device that is no CPU, or custom extensions.
+        UnsupportedError: a device other than the CPU, or custom extensions.
     """
 
     def __init__(
@@ -58,20 +58,21 @@ class InferenceSession:
         memory: Memory = "shared",
         custom_extensions: Any = None,
     ) -> Model:
-        """Make a graph ready to run.
+        """Prepare a graph for running.
 
         Args:
             model: A graph with outputs.
             weights_registry: The value of each weight of the graph, by name: arrays, `Buffer`, `WeightData`, tensors.
-                Or the weights of a checkpoint, or of a node in it, with names from there on. By default what
-                `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
-            memory: "shared" leaves weights where they are, pages of a mapped file for example, which are read when they
-                are first needed. "fast" has ONNX Runtime lay matrices out anew, which takes that memory once more.
+                Or the weights of a checkpoint, or of a node in it, with names from there on. By default, the values
+                that `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
+            memory: "shared" leaves weights where they are, for example as pages of a mapped file, which are read when
+                they are first needed. "fast" makes ONNX Runtime lay out matrices anew, which takes their memory a
+                second time.
             custom_extensions: Refused.
 
         Raises:
-            GraphError: a ValueError; a weight has no value, or one of another dtype or shape; ONNX Runtime refuses an
-                operation.
+            GraphError: a weight has no value, or one of another dtype or shape; or ONNX Runtime refuses an operation (a
+                ValueError).
             UnsupportedError: an operation or a dtype that cannot be run.
             ImportError: ONNX Runtime is not installed.
         """

@@ -1,4 +1,4 @@
-"""From tensors of any library to ONNX Runtime's, and back, over the same memory."""
+"""Conversion of tensors of any library to ONNX Runtime's, and back, over the same memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["from_value", "to_value"]
 
 
 def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
-    """A contiguous `Buffer` of host memory as a tensor of ONNX Runtime, which keeps it alive.
+    """Return a contiguous `Buffer` of host memory as a tensor of ONNX Runtime, which keeps it alive.
 
     Raises:
-        ArgumentError: a dtype that ONNX Runtime does not take.
+        ArgumentError: a dtype that ONNX Runtime does not support.
     """
     from onnxruntime import OrtValue
 
@@ -33,5 +33,5 @@ def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
 
 
 def from_value(value: Any) -> Buffer:
-    """A result of a run as a `Buffer` over the same memory."""
+    """Return a result of a run as a `Buffer` over the same memory."""
     return Buffer.from_dlpack(value)

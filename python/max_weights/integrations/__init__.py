@@ -1,1 +1,1 @@
-"""Plug-ins for the extension points that other libraries have; each module imports its library."""
+"""Plug-ins for the extension points of other libraries; each module imports its library."""

@@ -35,17 +35,17 @@ __all__ = ["WeightsReader"]
 
 
 class WeightsReader(StorageReader):
-    """What `torch.distributed.checkpoint.load(state_dict, storage_reader=WeightsReader(path))` reads from.
+    """The storage reader of `torch.distributed.checkpoint.load(state_dict, storage_reader=WeightsReader(path))`.
 
     Every process reads the parts that its plan asks for, and nothing else: whole tensors straight into their
-    destinations, of others the byte runs of their slices. Packed weights of GGUF are decoded to float32.
+    destinations, and for others the byte runs of their slices. Packed weights of GGUF are decoded to float32.
 
     Args:
-        path: What `load_weights` takes: a file, a folder, an index of shards, a list of files.
+        path: Anything that `load_weights` accepts: a file, a folder, an index of shards, a list of files.
 
     Raises:
         FormatError: a file is damaged.
-        MissingFileError: there is none.
+        MissingFileError: there is no such file.
     """
 
     def __init__(self, path: Paths) -> None:
@@ -65,11 +65,11 @@ class WeightsReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether there is something at this path."""
+        """Return whether there is something at this path."""
         return os.path.exists(checkpoint_id)
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """The dtypes and shapes of all weights; each is one chunk."""
+        """Return the dtypes and shapes of all weights; each is one chunk."""
         tensors, places = {}, {}
         for name, info in self._infos.items():
             shape = torch.Size(info.logical_shape)
@@ -84,21 +84,21 @@ class WeightsReader(StorageReader):
         )
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_: Any, **__: Any) -> None:
-        """Nothing is to be set up: the files are open."""
+        """Do nothing: the files are open already."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """The plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """The plans as they are."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read what the plan asks for; everything is there when this returns.
+        """Read what the plan asks for; all of it is there when this returns.
 
         Raises:
-            ArgumentError: a destination has another shape than what is to go there.
+            ArgumentError: a destination has another shape than the data for it.
         """
         items = [(item, planner.resolve_tensor(item).detach()) for item in plan.items]
         whole: dict[str, torch.Tensor] = {}

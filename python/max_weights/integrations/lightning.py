@@ -1,4 +1,4 @@
-"""Lightning: a `CheckpointIO` that maps checkpoints where Lightning copies them through a stream."""
+"""Lightning: a `CheckpointIO` that maps checkpoints, where Lightning copies them through a stream."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _as_saved(storage: torch.UntypedStorage, _: str) -> torch.UntypedStorage:
 
 
 class WeightsCheckpointIO(TorchCheckpointIO):
-    """`Trainer(plugins=[WeightsCheckpointIO()])`, or `Fabric(plugins=…)`: loads checkpoints of the disk by max_weights.
+    """A plug-in for Lightning, `Trainer(plugins=[WeightsCheckpointIO()])`, that loads checkpoints with max_weights.
 
-    What is not loaded without code (`weights_only=False`), is remote, or is refused, Lightning loads as it would have.
-    Saving is Lightning's.
+    Use it with `Fabric(plugins=…)`, too. Checkpoints that need code to load (`weights_only=False`), are remote, or are
+    refused, are loaded by Lightning as usual. Lightning saves as usual.
 
     Args:
-        mmap: Map the file, so that nothing is read before it is used; a file that is written over in place while it is
-            loaded would change what was loaded, and Lightning itself writes new ones. With False everything is read.
+        mmap: Map the file, so that nothing is read before it is used. Overwriting a mapped file in place would change
+            what was loaded; Lightning itself writes new files. With False everything is read at once.
     """
 
     def __init__(self, *, mmap: bool = True) -> None:
@@ -43,7 +43,7 @@ class WeightsCheckpointIO(TorchCheckpointIO):
         map_location: Any = _as_saved,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """The checkpoint at a path; errors and results are those of Lightning."""
+        """Load the checkpoint at a path, with the errors and results of Lightning."""
         lightnings = super().load_checkpoint
 
         def original(f: Any, map_location: Any, *_: Any, weights_only: bool | None, mmap: Any) -> dict[str, Any]:

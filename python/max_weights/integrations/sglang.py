@@ -12,7 +12,7 @@ _ITERATORS = ("safetensors_weights_iterator", "buffered_multi_thread_safetensors
 
 
 def register() -> None:
-    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. sglang goes on if this fails, and says so."""
+    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. If this fails, sglang logs it and continues."""
     if os.environ.get("MAX_WEIGHTS_PATCH") != "1":
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -22,7 +22,7 @@ def register() -> None:
 
 
 def _iterate(original: Callable[..., Any], hf_weights_files: Iterable[str], *arguments: Any, **options: Any) -> Any:
-    """The tensors of these files, in the order in which sglang's iterators give files."""
+    """Iterate over the tensors of these files, in the order of sglang's iterators."""
     del original, arguments
     from max_weights.integrations.streamed import streamed
 

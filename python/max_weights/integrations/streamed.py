@@ -1,4 +1,4 @@
-"""What inference engines take: (name, tensor) of file after file, read ahead in bounded memory."""
+"""(name, tensor) pairs for inference engines, from one file after the other, read ahead in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["streamed"]
 
 
 def streamed(files: Iterable[str | os.PathLike[str]], **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of these files, one file after the other, on the CPU.
+    """Iterate over the tensors of these files, one file after the other, on the CPU.
 
     Args:
-        files: Paths of checkpoint files; a name may stand in several.
+        files: Paths of checkpoint files; a name may be in several.
         **options: Those of `WeightsNode.stream`, such as `max_host_bytes`.
     """
     for file in files:

@@ -14,8 +14,10 @@ _FILTERS = ("local_expert_ids", "_encoder_only_lm_prefixes")
 
 
 def register() -> None:
-    """Register `--load-format max_weights`. Its options, in `--model-loader-extra-config`, are `max_host_bytes`,
-    `backend`, `threads` and `drop_cache` of `WeightsNode.stream`. What is raised here would end vLLM: nothing is.
+    """Register `--load-format max_weights` with vLLM.
+
+    Its options, in `--model-loader-extra-config`, are `max_host_bytes`, `backend`, `threads` and `drop_cache` of
+    `WeightsNode.stream`. An exception here would end vLLM, so none is raised.
     """
     try:
         _register()
@@ -47,7 +49,7 @@ def _register() -> None:
             super().__init__(known)
 
         def _get_weights_iterator(self, source: Any) -> Any:
-            # Models that leave files or experts out are vLLM's to filter, and tensors of torchao its to put together.
+            # vLLM filters for models that leave out files or experts, and joins tensors of torchao.
             filters = [getattr(self, name, None) for name in _FILTERS] + [getattr(source, "is_unused_weight", None)]
             strategy = getattr(self.load_config, "safetensors_load_strategy", None)
             if strategy == "torchao" or any(given is not None for given in filters):
