@@ -1,4 +1,4 @@
-"""Measure how long a checkpoint takes to load: here, by the other packages that are installed, and at the least."""
+"""Measure how long a checkpoint takes to load: with this package, with other installed packages, and at the least."""
 
 from max_weights.benching.measure import bench
 from max_weights.benching.result import BenchResult, BenchRow

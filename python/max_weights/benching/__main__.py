@@ -1,4 +1,4 @@
-"""`python -m max_weights.benching PATH…`: what `max-weights bench` runs."""
+"""`python -m max_weights.benching PATH…`: the program behind `max-weights bench`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 class _Line:
-    """What is done now, in one line of a terminal; a pipe gets nothing of it."""
+    """The current step, in one line of a terminal; a pipe gets nothing of it."""
 
     def __init__(self) -> None:
         self._wanted = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""CUDA's driver by ctypes, for what is measured beside the loaders: what a device's link can do, and its memory."""
+"""CUDA's driver by ctypes, for measurements beside the loaders: the speed of a device's link, and its memory."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from max_weights.errors import DeviceError
 __all__ = ["Driver"]
 
 LIBRARIES = ("libcuda.so", "libcuda.so.1")
-"""In the order in which the extension looks for them, so that both have the same one."""
+"""In the order in which the extension looks for them, so that both use the same one."""
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Driver:
-    """One device, by the context that the extension and torch use. An instance belongs to the thread that makes it.
+    """One device, with the context that the extension and torch use. An instance belongs to the thread that creates it.
 
     Args:
         index: The number of the device.
 
     Raises:
-        DeviceError: there is no driver or no such device, with the reason.
+        DeviceError: there is no driver or no such device; the message gives the reason.
     """
 
     def __init__(self, index: int = 0) -> None:
-        Accelerator(index)  # says what is missing
+        Accelerator(index)  # raises an error that says what is missing
         self.index = index
         self._library = _load()
         context = ctypes.c_void_p()
@@ -41,26 +41,26 @@ class Driver:
             raise DeviceError(f"{name} failed with error {code} of CUDA's driver")
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked for."""
+        """Wait until the device has finished all its work."""
         self.call("cuCtxSynchronize")
 
     def memory(self) -> tuple[int, int]:
-        """The device's free bytes, and all."""
+        """Return the device's free bytes and its total bytes."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def name(self) -> str:
-        """What the device is called."""
+        """Return the name of the device."""
         text = ctypes.create_string_buffer(256)
         self.call("cuDeviceGetName", text, len(text), self.index)
         return text.value.decode(errors="replace")
 
     def pinned_copier(self, size: int, piece: int = 32 << 20, blocks: int = 4) -> Callable[[], None]:
-        """What copies `size` bytes from pinned host memory to the device and waits for them: all that its link can do.
+        """Return a function that copies `size` bytes from pinned host memory to the device, and waits for them.
 
-        They come from `blocks` blocks of `piece` bytes, again and again, on two streams in turns. The blocks are made
-        here, and stay until the process ends.
+        It is as fast as the link allows. The bytes come from `blocks` blocks of `piece` bytes, in rotation, on two
+        streams in turns. The blocks are allocated here, and stay until the process ends.
         """
         piece = min(piece, size)
         sources = [self._pinned(piece) for _ in range(blocks)]
@@ -77,14 +77,17 @@ class Driver:
                     ctypes.c_uint64(there.value + block * piece),
                     sources[block],
                     ctypes.c_size_t(min(piece, size - begin)),
-                    streams[block % 2],  # of a block always the same one, so that no two write to one place
+                    streams[block % 2],  # always the same stream for a block, so that no two write to one place
                 )
             self.synchronize()
 
         return run
 
     def device_copy(self, size: int, times: int) -> list[float]:
-        """Copy `size` bytes within the device's memory, so many times after a first one; the seconds of each."""
+        """Copy `size` bytes within the device's memory, this many times after a first one; return the seconds of each.
+
+        The time of the first copy is dropped.
+        """
         ends = [ctypes.c_uint64(), ctypes.c_uint64()]
         try:
             for end in ends:
@@ -104,7 +107,7 @@ class Driver:
     def _pinned(self, size: int) -> ctypes.c_void_p:
         block = ctypes.c_void_p()
         self.call("cuMemHostAlloc", ctypes.byref(block), ctypes.c_size_t(size), 0)
-        ctypes.memset(block, 0x5A, size)  # pages of zeros are not what a file has
+        ctypes.memset(block, 0x5A, size)  # files do not consist of zero pages
         return block
 
 

@@ -1,7 +1,7 @@
 """The loaders that are measured, ours and others', and the least that the machine needs for the same bytes.
 
 A loader is prepared in a process of its own, where it imports what it needs, and returns the function that is timed.
-What that returns is held until the clock has stopped.
+The result of that function is held until the clock has stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["LOADERS", "OURS", "OWN", "PACKAGES", "Loader", "chosen", "touch"]
 
 Run = Callable[[], Any]
 Prepare = Callable[[list[str]], Run]
-"""Ours from the paths as they were given, the others from the files that these stand for."""
+"""Ours take the paths as they were given, the others the files that these stand for."""
 
 PAGE = 4096
 BLOCK = 1 << 20
@@ -31,12 +31,12 @@ PACKAGES = {
     "runai": "runai-model-streamer",
     "fastsafetensors": "fastsafetensors",
 }
-"""What `against` can name, and the package that is installed for it."""
+"""The names that `against` accepts, and the packages that have to be installed for them."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """One row: what is run, for which formats, and whose it is (a name of `PACKAGES`; "" for ours, "limit")."""
+    """One row: the loader, its formats, and its package (a name of `PACKAGES`; "" for ours, "limit")."""
 
     prepare: Prepare
     formats: frozenset[str]
@@ -45,7 +45,7 @@ class Loader:
 
 
 def touch(result: Any) -> int:
-    """Read one byte of every page of all arrays and tensors in what a loader returned."""
+    """Read one byte of every page of all arrays and tensors in the result of a loader."""
     if result is None:
         return 0
     if isinstance(result, Mapping):
@@ -191,6 +191,6 @@ LOADERS: dict[str, Loader] = {
 
 
 def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Any] = LOADERS) -> list[str]:
-    """The rows for a file of this format: ours, those of the packages named, and the limits."""
+    """Return the rows for a file of this format: ours, those of the named packages, and the limits."""
     wanted = {"", "limit", *names}
     return [name for name, loader in loaders.items() if form in loader.formats and loader.of in wanted]

@@ -1,4 +1,4 @@
-"""`bench`: which loaders, in which order, how often, and what of it there was neither time nor memory for."""
+"""`bench`: which loaders run, in which order and how often, and which are left out for lack of time or memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["bench"]
 
 ROUNDS = 5
 STAYS_CACHED = 0.02
-"""A file of which more than this is in memory after it was dropped is not cold."""
+"""If more than this part of a file is in memory after it was dropped, it is not cold."""
 
 
 def bench(
@@ -35,28 +35,29 @@ def bench(
     progress: Callable[[str], object] | None = None,
     device: Any = None,
 ) -> BenchResult:
-    """Measure how long this checkpoint takes to load: here, by other packages, and at the least.
+    """Measure how long this checkpoint takes to load: with this package, with other packages, and at the least.
 
     Each loader runs in a process of its own, which imports what it needs and runs once before the clock counts; then
     they take turns, up to five times. `call` is the time of the call alone, `touched` that until one byte of every page
-    was read, both with the file in the page cache; `cold` is the latter with the file dropped from it. Memory of its
-    own is not measured where it would take more than half of what is free. Print the result, or take `as_dict()`.
+    has been read, both with the file in the page cache; `cold` is the latter with the file dropped from it. A loader
+    that copies to memory of its own is not measured if that takes more than half of the free memory. Print the result,
+    or use `as_dict()`.
 
     With a GPU as `device`, a run ends when the GPU has everything. `first` is the first run of a process, `warm` a
-    later one with the file in the page cache, `cold` one with the file dropped from it. The limit is as many bytes
-    copied from pinned memory. Tensors that a first run brought are compared with the file, outside of its time.
+    later one with the file in the page cache, `cold` one with the file dropped from it. The limit is a copy of as many
+    bytes from pinned memory. The tensors of a first run are compared with the file, outside the measured time.
 
     Args:
         path: A file, a directory, an index, several files, or a model in the local Hugging Face cache.
-        against: Of "safetensors", "torch", "gguf", "runai" and "fastsafetensors", for a GPU with "instanttensor" and
-            without "gguf"; None for those that are installed and read the format, () for none.
-        cold: Whether to drop the files from the page cache, which other programs that read them would feel.
-        seconds: When to stop, whatever is left to do. One round of what was begun counts.
-        progress: Called with what is done next, in words.
-        device: A GPU to load to, such as "cuda" or "cuda:1"; None for host memory.
+        against: Any of "safetensors", "torch", "gguf", "runai" and "fastsafetensors", for a GPU with "instanttensor"
+            and without "gguf"; `None` for those that are installed and read the format, () for none.
+        cold: Whether to drop the files from the page cache, which affects other programs that read them.
+        seconds: When to stop, whatever is left to do. One round is always completed.
+        progress: Called with the next step, in words.
+        device: A GPU to load to, such as "cuda" or "cuda:1"; `None` for host memory.
 
     Raises:
-        ArgumentError: a ValueError; a name in `against` that is not known, or whose package does not read the format.
+        ArgumentError: a name in `against` that is not known, or whose package does not read the format (a ValueError).
         ImportError: a package that `against` names is not installed.
         WeightsError: the checkpoint cannot be opened.
         DeviceError: there is no such device.
@@ -96,7 +97,7 @@ class _Measuring:
         self.not_cold = ""
 
     def measure(self, rows: dict[str, BenchRow], size: int, cold: bool) -> None:
-        """Fill the rows: all loaders in turns, or one after the other where their memory does not fit together."""
+        """Fill the rows: all loaders in turns, or one after the other if their memory does not fit together."""
         self.not_cold = "" if cold else "it was not asked for"
         free = _available_memory() // 2
         copies = [name for name in rows if LOADERS[name].copies]
@@ -119,7 +120,7 @@ class _Measuring:
                 row.peak = answer["peak"]
 
     def _rounds(self, rows: list[BenchRow], cold: bool) -> None:
-        """One round of everything comes before the second of anything."""
+        """Do one round of everything before the second of anything."""
         for number in range(ROUNDS):
             for row in rows if number % 2 == 0 else reversed(rows):
                 for what in ("call", "touched", "cold"):
@@ -149,7 +150,7 @@ class _Measuring:
             ordered = list(rows.values())
             for row in ordered if number % 2 == 0 else reversed(ordered):
                 for what in ("warm", "cold"):
-                    limit = row.of == "limit" and what == "cold"  # which reads no file
+                    limit = row.of == "limit" and what == "cold"  # the limit reads no file
                     if (
                         row.failed
                         or limit
@@ -163,7 +164,7 @@ class _Measuring:
             row.failed = row.failed or ("" if row.seconds["warm"] else TIME_WAS_UP)
 
     def _ask(self, row: BenchRow, request: str, what: str) -> dict[str, Any] | None:
-        """Have a loader of a device run, and note its time as that of `what`."""
+        """Run a loader of a device, and record its time as that of `what`."""
         try:
             answer = self._workers[row.loader].ask(request, self._until)
         except LoaderFailed as error:
@@ -199,7 +200,7 @@ class _Measuring:
 
 
 def drop(places: list[str]) -> str:
-    """Drop files from the page cache; "", or why that did not work."""
+    """Drop files from the page cache; return "", or the reason why that did not work."""
     for place in places:
         descriptor = os.open(place, os.O_RDONLY)
         try:
@@ -244,15 +245,15 @@ class _Readers:
         ]
 
     def of(self, loader: str) -> str:
-        """Whose row it is."""
+        """Return the package of a row."""
         return self.loaders[loader].of
 
     def installed(self) -> list[str]:
-        """Those that can be measured."""
+        """Return the packages that can be measured."""
         return [name for name in self._reading if _is_installed(name)]
 
     def named(self, against: Iterable[str]) -> list[str]:
-        """Those that were asked for, each of which must be known, fit, and be installed."""
+        """Return the requested packages, each of which must be known, suitable, and installed."""
         names = [against] if isinstance(against, str) else list(against)
         for name in names:
             if name not in self._packages:

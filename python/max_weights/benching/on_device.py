@@ -1,7 +1,7 @@
-"""The loaders that bring a checkpoint to a device: ours, others', and the least that its link needs for the same bytes.
+"""The loaders to a device: ours, others', and the least that its link needs for the same bytes.
 
-A run ends when the device has everything. Which rows there are depends on the format and on the packages; what a
-package is asked for is what its documentation shows for one device.
+A run ends when the device has everything. The rows depend on the format and on the installed packages; each package is
+called as its documentation shows for one device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["LOADERS", "OURS", "PACKAGES", "DeviceLoader", "DeviceRun"]
 
 Run = Callable[[], Any]
 Prepare = Callable[[list[str], int], Run]
-"""From the files and the number of the device."""
+"""Called with the files and the number of the device."""
 
 OURS, LINK = "max_weights", "pinned copies"
 PACKAGES = {
@@ -33,25 +33,25 @@ PACKAGES = {
     "runai": "runai-model-streamer",
     "fastsafetensors": "fastsafetensors",
 }
-"""What `against` can name, and the package that is installed for it."""
+"""The names that `against` accepts, and the packages that have to be installed for them."""
 SAMPLES = 8
-"""How many tensors of a result are compared with the file, the first and the last among them."""
+"""How many tensors of a result are compared with the file, including the first and the last."""
 SAMPLED = 1 << 20
-"""The most bytes that are compared at either end of one."""
+"""The most bytes that are compared at either end of a tensor."""
 POLL = 0.002
 
 
 @dataclass(frozen=True)
 class DeviceLoader:
-    """One row: what is run, for which formats, and whose it is: a name of `PACKAGES`; "" for ours, "limit".
+    """One row: the loader, its formats, and its package: a name of `PACKAGES`; "" for ours, "limit".
 
-    Ours with a dtype are "conversion", and measured where they are asked for by name.
+    Ours with a dtype are "conversion", and are measured if they are asked for by name.
     """
 
     prepare: Prepare
     formats: frozenset[str]
     of: str = ""
-    dtype: str = ""  # what it converts to
+    dtype: str = ""  # the dtype that it converts to
 
 
 def _ours(paths: list[str], index: int, **options: Any) -> Run:
@@ -210,7 +210,7 @@ LOADERS: dict[str, DeviceLoader] = {
 
 
 class DeviceRun:
-    """One loader made ready in this process.
+    """One loader, prepared in this process.
 
     Args:
         loader: A name of `LOADERS`.
@@ -224,10 +224,10 @@ class DeviceRun:
         self._run = LOADERS[loader].prepare(paths, index)
 
     def answer(self, request: str) -> dict[str, Any]:
-        """Do what is asked, and return what was measured: the seconds of one run, and the bytes read from the disk.
+        """Answer a request, and return what was measured: the seconds of one run, and the bytes read from the disk.
 
-        "checked" compares what arrived with the file, when the clock has stopped. "memory" says what the device and the
-        host had less meanwhile; looking at that takes some of the time.
+        "checked" compares the tensors on the device with the file, after the clock has stopped. "memory" reports how
+        much memory the device and the host used meanwhile; measuring that takes some of the time.
         """
         gc.collect()
         self._driver.synchronize()
@@ -262,12 +262,12 @@ class DeviceRun:
         finally:
             ended.set()
             thread.join()
-        device.append(self._driver.memory()[0])  # what arrived between two looks is still there
+        device.append(self._driver.memory()[0])  # memory taken between two looks is still in use
         host.append(_available())
         return {**answer, "device_peak": device[0] - min(device), "host_peak": max(0, host[0] - min(host))}
 
     def _wrong(self) -> str:
-        """The first of some tensors whose bytes are not those of the file; "" where all are, or nothing was made."""
+        """Return the first of some tensors whose bytes differ from the file; "" if all are equal or none exist."""
         if not isinstance(self._result, Mapping):
             return ""
         from max_weights.weights import load_weights
@@ -285,7 +285,7 @@ class DeviceRun:
 
 
 def _ends(tensor: Any) -> tuple[bytes, bytes]:
-    """The first and last bytes of a Buffer or a torch tensor."""
+    """Return the first and last bytes of a Buffer or a torch tensor."""
     if hasattr(tensor, "untyped_storage"):
         import torch
 

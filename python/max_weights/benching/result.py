@@ -1,4 +1,4 @@
-"""What `bench` found: rows, one paragraph in words, a table, and plain data."""
+"""The result of `bench`: rows, one paragraph in words, a table, and plain data."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["BenchResult", "BenchRow"]
 WHATS = ("call", "touched", "cold")
 ON_DEVICE = ("first", "warm", "cold")
 SAME = 1.05
-"""Within five percent two loaders count as equally fast."""
+"""Two loaders within five percent count as equally fast."""
 
 
 @dataclass
 class BenchRow:
-    """One loader: seconds of each round by what was timed, bytes at the peak of memory and read from the disk.
+    """One loader: the seconds of each round by what was timed, peak memory, and bytes read from the disk.
 
     Attributes:
-        loader: Its name.
+        loader: The name.
         of: The package, as `against` names it; "" for ours, "limit" for what the machine itself needs.
-        seconds: {"call": [...], "touched": [...], "cold": [...]}; of a device "first", "warm" and "cold".
-        peak: Bytes that the first run added to the process at its peak, pages of mapped files among them. Of a device,
-            bytes that the host had less at the peak of the second one, pinned memory among them.
-        device_peak: Bytes that the device had less then.
-        read: Bytes that each cold run had read from the disk.
+        seconds: {"call": [...], "touched": [...], "cold": [...]}; for a device "first", "warm" and "cold".
+        peak: The bytes that the first run added to the process at its peak, including pages of mapped files. For a
+            device, the bytes that the host had less at the peak of the second run, including pinned memory.
+        device_peak: The bytes that the device had less then.
+        read: The bytes that each cold run read from the disk.
         failed: Why it was not measured, or "".
     """
 
@@ -45,22 +45,22 @@ class BenchRow:
     device_peak: int = 0
 
     def median(self, what: str) -> float | None:
-        """Median seconds of what `seconds` names; None where it was not measured."""
+        """Return the median seconds of what `seconds` names; `None` if it was not measured."""
         return statistics.median(self.seconds[what]) if self.seconds[what] else None
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What was measured of one checkpoint.
+    """The measurements of one checkpoint.
 
     Attributes:
         files: The paths of its files.
         format: "safetensors", "gguf" or "pytorch".
-        bytes: Of all files.
-        tensors: How many there are.
+        bytes: The size of all files.
+        tensors: The number of tensors.
         rows: A row for each loader, ours first, the limits last.
         not_cold: Why nothing was measured from the disk, or "".
-        device: What it was loaded to, such as "cuda:0"; "" for host memory.
+        device: The device that it was loaded to, such as "cuda:0"; "" for host memory.
     """
 
     files: list[str]
@@ -73,11 +73,11 @@ class BenchResult:
 
     @property
     def whats(self) -> tuple[str, ...]:
-        """What was timed, as the rows name it."""
+        """What was timed, by the names in the rows."""
         return ON_DEVICE if self.device else WHATS
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
+        """Return everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
         return {
             "files": self.files,
             "format": self.format,
@@ -105,7 +105,7 @@ class BenchResult:
 
     @property
     def summary(self) -> str:
-        """One paragraph: what was seen, also where another loader is ahead."""
+        """Return one paragraph of findings, which also says where another loader is ahead."""
         said = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
         warm = "warm" if self.device else "touched"
         for what, where in ((warm, "from the page cache"), ("cold", "from the disk")):

@@ -1,4 +1,4 @@
-"""A process that holds one loader, and runs it when it is asked to."""
+"""A process that holds one loader, and runs it on request."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from max_weights.benching.loaders import LOADERS, touch
 __all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
 
 RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
-"""glibc gives no memory back, so that runs after the first are not those of a system that makes fresh pages."""
+"""glibc then returns no memory, so that later runs do not measure how fast the system provides fresh pages."""
 COMMAND = "from max_weights.benching.worker import serve; serve()"
 LONGEST_REASON = 200
 TIME_WAS_UP = "time was up"
 
 
 class LoaderFailed(Exception):
-    """A loader raised, or its process ended, or took longer than there was time; the message is the reason."""
+    """A loader raised an error, its process ended, or time ran out; the message is the reason."""
 
 
 class Worker:
-    """The side that asks.
+    """The side that sends requests.
 
     Args:
         loader: A name of `LOADERS`; with a device, of `on_device.LOADERS`.
         paths: The checkpoint.
-        device: The number of the device to load to; None for the host.
+        device: The number of the device to load to; `None` for the host.
         ahead: A folder where the process looks for packages before all others.
     """
 
@@ -48,7 +48,7 @@ class Worker:
         environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
         try:
             self._process = subprocess.Popen(
-                # In a session of its own, so that Ctrl-C comes to the caller alone, which ends its workers.
+                # In a session of its own, so that Ctrl-C only reaches the caller, which ends its workers.
                 [sys.executable, "-P", "-c", COMMAND, loader, str(write_end), json.dumps([paths, device])],
                 env=environment,
                 stdin=subprocess.PIPE,
@@ -61,19 +61,19 @@ class Worker:
             os.close(write_end)
 
     def run(self, *, touched: bool, until: float) -> dict[str, Any]:
-        """Run the loader once; seconds, bytes of memory at the peak, bytes read from the disk.
+        """Run the loader once; return seconds, peak bytes of memory, and bytes read from the disk.
 
         Args:
             touched: Whether one byte of every page of the result is read within the time.
-            until: `time.monotonic()` at which to give up.
+            until: The `time.monotonic()` at which to give up.
 
         Raises:
-            LoaderFailed: it raised, its process ended, or time was up.
+            LoaderFailed: it raised an error, its process ended, or time ran out.
         """
         return self.ask("touched" if touched else "call", until)
 
     def ask(self, request: str, until: float) -> dict[str, Any]:
-        """Have a request answered: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
+        """Get the answer to a request: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{request}\n".encode())
@@ -116,7 +116,7 @@ def serve() -> None:
             try:
                 answering = answering or _prepared(loader, *json.loads(work))
                 answer = {} if request.strip() == "ready" else answering(request.strip())
-            except Exception as error:  # whatever another package raises is a row that says so
+            except Exception as error:  # whatever another package raises becomes a row that says so
                 answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
             print(json.dumps(answer), file=out, flush=True)
 

@@ -1,6 +1,6 @@
-"""From a graph to an ONNX model: each operation becomes nodes of ONNX, each subgraph a function.
+"""From a graph to an ONNX model: each operation becomes ONNX nodes, each subgraph a function.
 
-`model.py` makes the model, `scope.py` is where nodes are written, `table.py` finds the function that lowers an
-operation; the others hold these functions, by the files of `ops` that record the operations. `onnx` is imported when a
-graph is lowered.
+`model.py` builds the model, `scope.py` writes nodes, and `table.py` finds the function that lowers an operation. The
+other modules contain these functions, by the files of `ops` that record the operations. `onnx` is imported when a graph
+is lowered.
 """

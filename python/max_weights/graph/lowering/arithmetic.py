@@ -42,13 +42,13 @@ _SAME = {
 
 @lowers(*_SAME)
 def same(scope: Scope, node: Node) -> str:
-    """Operations that ONNX has as they are."""
+    """Lower operations that ONNX has as they are."""
     return scope.compute(_SAME[node.op], scope.inputs(node), node.outputs[0].dtype)
 
 
 @lowers("relu")
 def relu(scope: Scope, node: Node) -> str:
-    """Of integers by Max, as Relu has no kernels for them."""
+    """Lower relu; integers use Max, as Relu has no kernels for them."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
         return scope.compute("Relu", [x], dtype)
@@ -57,7 +57,7 @@ def relu(scope: Scope, node: Node) -> str:
 
 @lowers("pow")
 def power(scope: Scope, node: Node) -> str:
-    """Integers to a constant power are multiplied, which is exact. Pow goes through double, exact up to 2**53."""
+    """Lower powers: integers to a constant power are multiplied, which is exact; Pow uses double, exact up to 2**53."""
     dtype, (x, exponent) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
         return scope.compute("Pow", [x, exponent], dtype)
@@ -77,7 +77,7 @@ def power(scope: Scope, node: Node) -> str:
 
 
 def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
-    """The elements of a constant."""
+    """Return the elements of a constant."""
     import numpy as np
 
     return np.asarray(value.node.attributes["value"]) if value.node.op == "constant" else None
@@ -85,7 +85,7 @@ def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
 
 @lowers("mod", "floordiv")
 def divide(scope: Scope, node: Node) -> str:
-    """By the rules of Python."""
+    """Lower division and remainder by the rules of Python."""
     dtype = node.outputs[0].dtype
     wide = wider(dtype)
     left, right = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
@@ -96,14 +96,14 @@ def divide(scope: Scope, node: Node) -> str:
 
 @lowers("is_nan", "is_inf")
 def question(scope: Scope, node: Node) -> str:
-    """Whether elements are such."""
+    """Lower tests of elements for NaN and infinity."""
     operator = "IsNaN" if node.op == "is_nan" else "IsInf"
     return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
 
 
 @lowers("rsqrt", "silu", "gelu", "atanh")
 def composed(scope: Scope, node: Node) -> str:
-    """Operations that several operators make; computed as float32 at least, and rounded at the end."""
+    """Lower operations that take several operators; computed as float32 at least, and rounded at the end."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = wider(dtype)
     x = scope.cast(x, dtype, wide)
@@ -119,7 +119,7 @@ def composed(scope: Scope, node: Node) -> str:
 
 
 def _atanh(scope: Scope, x: str, dtype: DType) -> str:
-    """The operator is for float32."""
+    """Lower the operation; the operator supports float32."""
     if dtype is DType.float32:
         return scope.add("Atanh", [x])
     one = scope.constant(1, dtype)
@@ -128,7 +128,7 @@ def _atanh(scope: Scope, x: str, dtype: DType) -> str:
 
 
 def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
-    """By the error function, by tanh, or by the logistic function. The kernels are for float32."""
+    """Lower gelu by the error function, by tanh, or by the logistic function. The kernels support float32."""
 
     def times(left: str, right: str | float) -> str:
         return scope.add("Mul", [left, right if isinstance(right, str) else scope.constant(right, dtype)])
@@ -149,11 +149,11 @@ def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
 
 @lowers("cast")
 def cast(scope: Scope, node: Node) -> str:
-    """A conversion."""
+    """Lower a conversion."""
     return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
 
 
 @lowers("transfer_to")
 def transfer_to(scope: Scope, node: Node) -> str:
-    """There is one device: the tensor itself."""
+    """Lower a transfer; there is one device, so it is the tensor itself."""
     return scope.inputs(node)[0]

@@ -24,25 +24,25 @@ _LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logic
 
 @lowers(*_COMPARISONS)
 def compare(scope: Scope, node: Node) -> str:
-    """A comparison."""
+    """Lower a comparison."""
     return scope.compute(_COMPARISONS[node.op], scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
 
 
 @lowers("not_equal")
 def not_equal(scope: Scope, node: Node) -> str:
-    """The opposite of Equal."""
+    """Lower inequality, the opposite of Equal."""
     equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
     return scope.add("Not", [equal])
 
 
 @lowers(*_LOGIC)
 def logic(scope: Scope, node: Node) -> str:
-    """Operations on bool."""
+    """Lower operations on bool."""
     return scope.add(_LOGIC[node.op], scope.inputs(node))
 
 
 @lowers("where")
 def where(scope: Scope, node: Node) -> str:
-    """The choice."""
+    """Lower the choice between two tensors."""
     condition, left, right = scope.inputs(node)
     return choose(scope, condition, left, right, node.outputs[0].dtype)

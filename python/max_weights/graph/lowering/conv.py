@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @lowers("conv2d")
 def conv2d(scope: Scope, node: Node) -> str:
-    """By Conv, which has channels before height and width; other orders of axes are turned into that."""
+    """Lower a convolution to Conv, which has channels before height and width; other orders of axes are converted."""
     x, filter, *bias = scope.inputs(node)
     above, below, left, right = node.attributes["padding"]
     channels_last = node.attributes["input_layout"] == "NHWC"

@@ -1,4 +1,4 @@
-"""Lowering of tensors that come from numbers, dimensions and shapes alone."""
+"""Lowering of tensors that come only from numbers, dimensions and shapes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 @lowers("constant")
 def constant(scope: Scope, node: Node) -> str:
-    """The elements."""
+    """Lower a constant to its elements."""
     return scope.constant(node.attributes["value"], node.outputs[0].dtype)
 
 
 @lowers("dim")
 def dim(scope: Scope, node: Node) -> str:
-    """The size of a dimension as a scalar."""
+    """Lower the size of a dimension to a scalar."""
     size = scope.add("Squeeze", [scope.dim(node.attributes["dim"]), scope.constant([0])])
     return scope.cast(size, DType.int64, node.outputs[0].dtype)
 
 
 @lowers("shape")
 def shape(scope: Scope, node: Node) -> str:
-    """Several sizes in a row."""
+    """Lower several sizes to a vector."""
     return scope.dims(node.attributes["dims"])
 
 
 @lowers("range")
 def count(scope: Scope, node: Node) -> str:
-    """From start to stop by step. Of floats as many as the graph says, as rounding decides how many Range makes."""
+    """Lower a range; for floats it has the graph's number of elements, as Range rounds when it counts."""
     (made,) = node.outputs
     dtype, (size,) = made.dtype, made.shape
     wide = computed_as("Range", dtype)

@@ -1,7 +1,7 @@
-"""Division that rounds toward minus infinity, and its remainder, as Python and NumPy have them.
+"""Division that rounds toward minus infinity, and its remainder, as in Python and NumPy.
 
-ONNX Runtime divides integers by the processor's instruction, which ends the process where the divisor is 0, or -1 for
-the smallest number. So divisors that may be either are replaced: by 0, quotient and remainder are 0, as in NumPy.
+ONNX Runtime divides integers by the processor's instruction, which ends the process if the divisor is 0, or is -1 for
+the smallest number. So divisors that may be either are replaced: with 0, quotient and remainder are 0, as in NumPy.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["choose", "quotient", "remainder"]
 
 
 def choose(scope: Scope, condition: str, left: str, right: str, dtype: DType) -> str:
-    """The elements of `left` where the condition is true, else those of `right`."""
+    """Write the elements of `left` where the condition is true, else those of `right`."""
     wide = computed_as("Where", dtype)
     made = scope.add("Where", [condition, scope.cast(left, dtype, wide), scope.cast(right, dtype, wide)])
     return scope.cast(made, wide, dtype)
 
 
 def quotient(scope: Scope, left: str, right: str, dtype: DType, *, safe: bool) -> str:
-    """`left // right`.
+    """Write `left // right`.
 
     Args:
-        scope: Where it is written.
+        scope: The scope to write to.
         left: Numbers.
         right: Numbers of the same dtype.
         dtype: Integers, float32 or float64.
@@ -50,7 +50,7 @@ def quotient(scope: Scope, left: str, right: str, dtype: DType, *, safe: bool) -
 
 
 def remainder(scope: Scope, left: str, right: str, dtype: DType, *, safe: bool) -> str:
-    """`left % right`, with the sign of `right`; the arguments are those of `quotient`."""
+    """Write `left % right`, with the sign of `right`; the arguments are those of `quotient`."""
     if not dtype.is_float():
         return scope.compute("Mod", [left, right if safe else _safe(scope, right, dtype)], dtype)
     rest = scope.compute("Mod", [left, right], dtype, fmod=1)
@@ -59,7 +59,7 @@ def remainder(scope: Scope, left: str, right: str, dtype: DType, *, safe: bool) 
 
 
 def _of_floats(scope: Scope, left: str, right: str, dtype: DType) -> str:
-    """What is left without the remainder, divided, is whole but for rounding: 1 // 0.1 is 9, although 1 / 0.1 is 10."""
+    """Divide without the remainder, which is whole except for rounding: 1 // 0.1 is 9, although 1 / 0.1 is 10."""
     rest = scope.compute("Mod", [left, right], dtype, fmod=1)
     whole = scope.compute("Div", [scope.compute("Sub", [left, rest], dtype), right], dtype)
     less = scope.compute("Sub", [whole, scope.constant(1, dtype)], dtype)

@@ -25,7 +25,7 @@ ONNX_TYPES = {
     DType.float8_e5m2: 19,
     DType.float8_e5m2fnuz: 20,
 }
-"""The number of each dtype in `onnx.TensorProto.DataType`; those that are missing, ONNX Runtime does not take."""
+"""The number of each dtype in `onnx.TensorProto.DataType`; ONNX Runtime does not support those that are missing."""
 
 _ALL = set(ONNX_TYPES)
 _SINGLE = {DType.float32}
@@ -36,7 +36,7 @@ _INTEGERS = {dtype for dtype in ONNX_TYPES if dtype.is_integral()}
 _NUMBERS = _FLOATS | _INTEGERS
 _MOVED = {dtype for dtype in ONNX_TYPES if not dtype.is_float8()}
 
-# The dtypes for which ONNX Runtime has a kernel on the CPU, by operator; every other has those of `_SOME`.
+# The dtypes for which ONNX Runtime has a kernel on the CPU, by operator; all others have those of `_SOME`.
 _KERNELS = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "Abs", "Sign"), _NUMBERS),
     **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _NUMBERS),
@@ -67,9 +67,7 @@ _WIDER_INTEGERS = (DType.int32, DType.int64)
 
 
 def computed_as(operator: str, dtype: DType) -> DType:
-    """The dtype that an operator of ONNX computes tensors of `dtype` as: itself, or a wider one that there is a kernel
-    for.
-    """
+    """Return the dtype in which an ONNX operator computes tensors of `dtype`: itself, or a wider one with a kernel."""
     kernels = _KERNELS.get(operator, _SOME)
     if dtype in kernels:
         return dtype
@@ -82,7 +80,8 @@ def computed_as(operator: str, dtype: DType) -> DType:
 
 
 def wider(dtype: DType) -> DType:
-    """The dtype that an operation of several operators computes with throughout, so that its result is rounded once:
-    float32 for narrower floats, else `dtype` itself.
+    """Return the dtype in which an operation of several operators computes, so that its result is rounded once.
+
+    It is float32 for narrower floats, else `dtype` itself.
     """
     return DType.float32 if dtype.is_float() and dtype is not DType.float64 else dtype

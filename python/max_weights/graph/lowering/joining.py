@@ -1,4 +1,4 @@
-"""Lowering of several tensors to one, one to several, and parts of a tensor."""
+"""Lowering of operations that join tensors, split them, and take parts of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _END = 2**63 - 1
 
 @lowers("concat")
 def concat(scope: Scope, node: Node) -> str:
-    """One after the other."""
+    """Lower concatenation along an axis."""
     return scope.compute("Concat", scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
 @lowers("stack")
 def stack(scope: Scope, node: Node) -> str:
-    """One after the other along a new axis."""
+    """Lower stacking along a new axis."""
     dtype, axis = node.outputs[0].dtype, node.attributes["axis"]
     places = [scope.constant([axis])]
     parts = [scope.compute("Unsqueeze", [name], dtype, beside=places) for name in scope.inputs(node)]
@@ -35,7 +35,7 @@ def stack(scope: Scope, node: Node) -> str:
 
 @lowers("split")
 def split(scope: Scope, node: Node) -> Sequence[str]:
-    """Pieces along an axis."""
+    """Lower splitting along an axis."""
     sizes = scope.dims(node.attributes["sizes"])
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     wide = computed_as("Split", dtype)
@@ -47,7 +47,7 @@ def split(scope: Scope, node: Node) -> Sequence[str]:
 
 @lowers("gather")
 def gather(scope: Scope, node: Node) -> str:
-    """The slices at positions, which ONNX takes as integers of 32 or 64 bits."""
+    """Lower slices at positions, which ONNX takes as integers of 32 or 64 bits."""
     x, positions = scope.inputs(node)
     dtype = node.inputs[1].dtype
     if dtype not in (DType.int32, DType.int64):
@@ -57,8 +57,9 @@ def gather(scope: Scope, node: Node) -> str:
 
 @lowers("slice_tensor")
 def slice_tensor(scope: Scope, node: Node) -> str:
-    """Slices by Slice, then the axes of ints go and new ones come by Reshape; so does a size that is stated, which
-    fails where it is another.
+    """Lower slices to Slice, then remove the axes of ints and add new ones by Reshape.
+
+    Reshape also takes a size that is stated, and fails if it is another.
     """
     (x,), shape = scope.inputs(node), node.inputs[0].shape
     (made,) = node.outputs

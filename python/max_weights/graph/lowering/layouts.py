@@ -1,8 +1,8 @@
-"""Packed blocks as ONNX Runtime's products want them, made once when a model is loaded.
+"""Packed blocks in the layout of ONNX Runtime's products, created once when a model is loaded.
 
-Its product of blocks, MatMulNBits, takes numbers of 4 bits with a scale for each 32, and has a fast kernel for exactly
-two cases: 8, or a whole number of 4 bits, stands for 0. So a minimum goes into a product of its own, with the sums of
-32 elements of the input each, and numbers of 8 bits are two of 4.
+Its product of blocks, MatMulNBits, takes 4-bit numbers with a scale for every 32, and has a fast kernel for exactly two
+cases: 8, or another 4-bit integer, stands for 0. So a minimum needs a product of its own, with the sums of 32 input
+elements each, and 8-bit numbers are split into two 4-bit ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BLOCK", "ELEMENTS", "laid_out", "parts_of"]
 
 BLOCK = 32
-"""How many elements have a scale."""
+"""The number of elements that share a scale."""
 
 _PARTS = {
     "Q4_0": ("numbers", "scales"),
@@ -29,20 +29,20 @@ _PARTS = {
     "Q8_0": ("upper", "lower", "scales", "zeros"),
 }
 ELEMENTS = ("elements",)
-"""What a matrix becomes that is decoded: floats."""
+"""The part that stands for a decoded matrix: floats."""
 
 
 def parts_of(encoding: str) -> tuple[str, ...]:
-    """The tensors that a matrix in these blocks becomes; `elements` alone, floats, if there is no product for them."""
+    """Return the tensors for a matrix in these blocks; only `elements`, floats, if there is no product for them."""
     return _PARTS.get(encoding, ELEMENTS)
 
 
 def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.NDArray[Any]]:
-    """The tensors that a matrix in blocks becomes.
+    """Return the tensors for a matrix in blocks.
 
     Args:
-        encoding: Of the blocks.
-        parts: Their names, as `parts_of` gives them, or `elements` alone.
+        encoding: The encoding of the blocks.
+        parts: Their names, as `parts_of` gives them, or only `elements`.
         blocks: `[n, bytes]`.
     """
     import numpy as np
@@ -53,7 +53,7 @@ def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.
     given = blocks.to_numpy()
     rows = given.reshape(given.shape[0], given.shape[1] // kind.block_size, kind.block_size)
     if encoding == "Q8_0":
-        numbers = rows[..., 2:] ^ 128  # 0 to 255, of which 128 stands for 0
+        numbers = rows[..., 2:] ^ 128  # 0 to 255, where 128 stands for 0
         zeros = np.zeros((len(rows), (rows.shape[1] + 1) // 2), np.uint8)
         return [_pairs(numbers >> 4), _pairs(numbers & 15), _halves(rows, 0), zeros]
     if encoding == "Q4_K":
@@ -65,7 +65,7 @@ def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.
 
 
 def _halves(rows: npt.NDArray[np.uint8], start: int) -> npt.NDArray[np.float32]:
-    """The float16 at a place of each block."""
+    """Return the float16 at a position in each block."""
     import numpy as np
 
     made: npt.NDArray[np.float32] = rows[..., start : start + 2].copy().view("<f2")[..., 0].astype(np.float32)
@@ -73,13 +73,13 @@ def _halves(rows: npt.NDArray[np.uint8], start: int) -> npt.NDArray[np.float32]:
 
 
 def _pairs(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Numbers of 4 bits, two in a byte, the first in its lower half."""
+    """Return 4-bit numbers, two in a byte, the first in its lower half."""
     made: npt.NDArray[np.uint8] = numbers[..., ::2] | numbers[..., 1::2] << 4
     return made
 
 
 def _of_eight(rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], ...]:
-    """Scales, minima and numbers of Q4_K, whose blocks have eight parts."""
+    """Return scales, minima and numbers of Q4_K, whose blocks have eight parts."""
     import numpy as np
 
     first, second, third = (rows[..., start : start + 4] for start in (4, 8, 12))

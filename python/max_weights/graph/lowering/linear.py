@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @lowers("matmul")
 def matmul(scope: Scope, node: Node) -> str:
-    """By Gemm where the right side is the transpose of a matrix, so that the matrix is not turned around in memory."""
+    """Lower a product; to Gemm if the right side is a transposed matrix, so that it is not transposed in memory."""
     return by_gemm(scope, node) or scope.compute("MatMul", scope.inputs(node), node.outputs[0].dtype)
 
 
 @lowers("add")
 def add(scope: Scope, node: Node) -> str:
-    """The sum; the bias of a product goes into the product, which nothing else uses then."""
+    """Lower a sum; the bias of a product goes into the product, if nothing else uses that."""
     for product, bias in (node.inputs, node.inputs[::-1]):
         shape = product.shape
         if scope.is_used_once(product) and node.outputs[0].shape == shape and bias.shape == shape[-1:]:
@@ -32,8 +32,9 @@ def add(scope: Scope, node: Node) -> str:
 
 
 def by_gemm(scope: Scope, node: Node, bias: str | None = None) -> str | None:
-    """A product, and a row that is added to each of its rows, as Gemm; none where that is no such product, or where
-    the product is to be rounded before the sum.
+    """Write a product, and a row that is added to each of its rows, as Gemm.
+
+    Returns `None` if it is not such a product, or if the product has to be rounded before the sum.
     """
     if node.op != "matmul":
         return None
@@ -55,7 +56,7 @@ def by_gemm(scope: Scope, node: Node, bias: str | None = None) -> str | None:
 
 
 def _transposed(value: TensorValue) -> TensorValue | None:
-    """The matrix that a value is the transpose of, but for a conversion."""
+    """Return the matrix that a value is the transpose of, apart from a conversion."""
     node = value.node
     if node.op == "cast":
         node = node.inputs[0].node
@@ -66,7 +67,7 @@ def _transposed(value: TensorValue) -> TensorValue | None:
 
 @lowers("outer")
 def outer(scope: Scope, node: Node) -> str:
-    """A column times a row."""
+    """Lower the product of a column and a row."""
     left, right = scope.inputs(node)
     dtype = node.outputs[0].dtype
     column = scope.compute("Unsqueeze", [left], dtype, beside=[scope.constant([1])])

@@ -27,7 +27,7 @@ _IR_VERSION = 11
 
 @dataclass
 class Lowered:
-    """A model, and what ties it to its graph."""
+    """A model, and how it relates to its graph."""
 
     model: onnx.ModelProto
     """The model. Its weights are inputs, or initializers without data, by their names."""
@@ -36,19 +36,18 @@ class Lowered:
     outputs: list[str]
     """The names of the graph's outputs, in order."""
     weights: dict[str, Weight]
-    """The weights that it takes, by name."""
+    """The weights that it uses, by name."""
     places: dict[str, Node]
     """The operations by the names of nodes."""
     prints: list[tuple[str, str | None]]
-    """Labels to print after a run, and the names of the results beside them."""
+    """Labels to print after a run, with the names of the results to print."""
     laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]]
-    """What weights in packed blocks are to be laid out as: by the weight, its encoding and the parts, the names of
-    these in the model."""
+    """The layouts of weights in packed blocks: by the weight, its encoding and the parts, their names in the model."""
     initializers: bool
     """Whether weights are initializers."""
 
     def lay_out(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
-        """Make the parts of weights in packed blocks, and say in the model that they are there.
+        """Create the parts of weights in packed blocks, and add them to the model.
 
         Args:
             values: The values of the weights by name.
@@ -64,7 +63,7 @@ class Lowered:
 
     @property
     def decoded(self) -> list[str]:
-        """Those of the parts that are matrices of floats, and treated as weights are."""
+        """The parts that are matrices of floats, and are treated like weights."""
         return [names["elements"] for names in self.laid_out.values() if "elements" in names]
 
     def _add(self, name: str, number: int, shape: Sequence[Any], initializer: bool) -> None:
@@ -79,18 +78,19 @@ class Lowered:
 def lowered(
     graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool, lays_out: bool = False
 ) -> Lowered:
-    """A graph as a model of ONNX.
+    """Return a graph as an ONNX model.
 
     Args:
-        graph: It has its outputs.
-        shapes: The shapes of weights whose type says them by symbols only.
-        initializers: Whether weights are initializers whose data lies elsewhere; otherwise they are inputs.
-        lays_out: Whether weights in packed blocks are laid out anew for products; otherwise they are taken apart in
-            each run.
+        graph: A graph with outputs.
+        shapes: The shapes of weights whose types have symbols.
+        initializers: Whether weights are initializers whose data is elsewhere; otherwise they are inputs.
+        lays_out: Whether weights in packed blocks are laid out anew for products; otherwise they are decoded in each
+            run.
 
     Raises:
-        GraphError: a ValueError; the graph has no outputs.
-        UnsupportedError: an operation or a dtype that cannot be run; names it, and the user's line.
+        GraphError: the graph has no outputs (a ValueError).
+        UnsupportedError: an operation or a dtype that cannot be run; the message names it, and the line of the user's
+            code.
     """
     from onnx import helper
 
@@ -143,28 +143,28 @@ def lowered(
 
 
 def _free(name: str, weights: Mapping[str, Weight]) -> str:
-    """A name that no weight has."""
+    """Return a name that no weight has."""
     while name in weights:
         name += "_"
     return name
 
 
 def onnx_value(name: str) -> Any:
-    """A result whose type ONNX works out."""
+    """Return a result whose type ONNX infers."""
     import onnx
 
     return onnx.ValueInfoProto(name=name)
 
 
 def _size(dim: Dim) -> Any:
-    """A dimension as ONNX says it: a size, a name, or nothing."""
+    """Return a dimension in ONNX's form: a size, a name, or nothing."""
     if isinstance(dim, StaticDim):
         return int(dim)
     return dim.name if isinstance(dim, SymbolicDim) else None
 
 
 def _without_data(name: str, number: int, shape: Sequence[Any]) -> Any:
-    """A tensor whose data is said to lie in another file, so that a session takes it from whoever gives it."""
+    """Return a tensor with data declared to be in another file, so that a session accepts it from the caller."""
     import onnx
 
     tensor = onnx.TensorProto(name=name, data_type=number, dims=shape, data_location=onnx.TensorProto.EXTERNAL)

@@ -1,4 +1,4 @@
-"""Lowering of operations that scale a tensor by what its last axis holds."""
+"""Lowering of operations that scale a tensor by the values on its last axis."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 @lowers("softmax", "logsoftmax")
 def softmax(scope: Scope, node: Node) -> str:
-    """Along an axis."""
+    """Lower softmax along an axis."""
     operator = "Softmax" if node.op == "softmax" else "LogSoftmax"
     return scope.compute(operator, scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
 @lowers("layer_norm")
 def layer_norm(scope: Scope, node: Node) -> str:
-    """Over the last axis."""
+    """Lower layer normalisation over the last axis."""
     epsilon = node.attributes["epsilon"]
     return scope.compute("LayerNormalization", scope.inputs(node), node.outputs[0].dtype, axis=-1, epsilon=epsilon)
 
 
 @lowers("rms_norm")
 def rms_norm(scope: Scope, node: Node) -> str:
-    """Over the last axis; computed as float32 at least."""
+    """Lower RMS normalisation over the last axis; computed as float32 at least."""
     x, scale = scope.inputs(node)
     dtype, scale_dtype = node.outputs[0].dtype, node.inputs[1].dtype
     wide = DType.float64 if dtype is DType.float64 else DType.float32

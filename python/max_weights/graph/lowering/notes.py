@@ -1,4 +1,4 @@
-"""What a model costs beside its weights and operations, in sentences."""
+"""The costs of a model in addition to its weights and operations, in sentences."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SAME_BYTES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
 def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, int]) -> list[str]:
-    """The sentences, one for each weight and conversion.
+    """Return the sentences, one for each weight and conversion.
 
     Args:
         lowered: The model.
         weights: The values of its weights by name.
-        sizes: The bytes of what packed weights were laid out as, by the names of the parts.
+        sizes: The bytes of the layouts of packed weights, by the names of the parts.
     """
     said = []
     for name, encoding, made in lowered.laid_out:
@@ -51,7 +51,7 @@ def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, i
 def _moved(
     nodes: Iterable[onnx.NodeProto], weights: Mapping[str, str], functions: Mapping[str, onnx.FunctionProto]
 ) -> Iterator[tuple[str, str, int]]:
-    """The weights that are converted (to which dtype) or turned around (0), and by which operation."""
+    """Return the weights that are converted (to which dtype) or transposed (0), and by which operation."""
     known = dict(weights)
     for node in nodes:
         if node.domain == DOMAIN:

@@ -1,5 +1,6 @@
-"""Lowering of packed blocks: their bytes are taken apart by operators, in the order and precision of gguf-py, so that
-the elements are those of `max_weights.dequantize` bit for bit.
+"""Lowering of packed blocks: operators decode their bytes, in the order and precision of gguf-py.
+
+So the elements are those of `max_weights.dequantize`, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @lowers("dequantize")
 def dequantize(scope: Scope, node: Node) -> str:
-    """The elements as float32."""
+    """Lower decoding to float32 elements."""
     encoding, (blocks,) = node.attributes["encoding"], node.inputs
     parts = scope.parts(blocks, encoding, ELEMENTS)
     return parts["elements"] if parts else scope.reshape(_elements(scope, blocks, encoding), node.outputs[0].shape)
@@ -29,13 +30,13 @@ def dequantize(scope: Scope, node: Node) -> str:
 
 @lowers("qmatmul")
 def qmatmul(scope: Scope, node: Node) -> str:
-    """The product with the elements."""
+    """Lower the product with the elements."""
     left, right = node.inputs
     (made,) = node.outputs
     inner = left.shape[-1]
     assert isinstance(inner, StaticDim)
     encoding = node.attributes["encoding"]
-    rows_known = isinstance(right.shape[0], StaticDim)  # which the operator for blocks has as an attribute
+    rows_known = isinstance(right.shape[0], StaticDim)  # an attribute of the operator for blocks
     parts = scope.parts(right, encoding, parts_of(encoding) if rows_known else ELEMENTS)
     rows = scope.rows(scope[left], int(inner))
     if parts is None:
@@ -49,7 +50,7 @@ def qmatmul(scope: Scope, node: Node) -> str:
 
 
 def _product(scope: Scope, rows: str, parts: Mapping[str, str], inner: int, outer: int) -> str:
-    """The product by ONNX Runtime's operator for blocks; `layouts` says why it is several."""
+    """Write the product with ONNX Runtime's operator for blocks; `layouts` says why it is several."""
 
     def times(numbers: str, *more: str) -> str:
         return scope.add(
@@ -74,27 +75,27 @@ def _product(scope: Scope, rows: str, parts: Mapping[str, str], inner: int, oute
 
 
 def _elements(scope: Scope, blocks: TensorValue, encoding: str) -> str:
-    """The elements in any shape."""
+    """Write the elements in any shape."""
     size = QuantizationEncoding(encoding).block_size
     parts = _Blocks(scope, scope.add("Reshape", [scope[blocks], scope.constant([-1, size])]))
     return _DECODERS[encoding](parts)
 
 
 class _Blocks:
-    """Bytes `[blocks, bytes of a block]`, and what is done with them."""
+    """Bytes `[blocks, bytes of a block]`, and the operations on them."""
 
     def __init__(self, scope: Scope, name: str) -> None:
         self.scope, self._name = scope, name
 
     def bytes(self, start: int, stop: int, *shape: int) -> str:
-        """Some bytes of each block, as `[blocks, shape...]`."""
+        """Return some bytes of each block, as `[blocks, shape...]`."""
         scope = self.scope
         bounds = [scope.constant([number]) for number in (start, stop, 1)]
         taken = scope.add("Slice", [self._name, *bounds])
         return scope.add("Reshape", [taken, scope.constant([-1, *shape])]) if shape else taken
 
     def half(self, start: int, axes: int = 1) -> str:
-        """A float16, `(mantissa + 1024) * 2**exponent`, by tables for the byte with the exponent; NaN is infinite."""
+        """Return a float16, `(mantissa + 1024) * 2**exponent`, by tables for its upper byte; NaN becomes infinite."""
         import numpy as np
 
         scope, high = self.scope, np.arange(256)
@@ -112,30 +113,30 @@ class _Blocks:
         return self.times(scope.add("Add", [first, low]), second)
 
     def floats(self, name: str, dtype: DType = DType.uint8) -> str:
-        """Integers as float32."""
+        """Return integers as float32."""
         return self.scope.cast(self.scope.cast(name, DType.uint8, dtype), dtype, DType.float32)
 
     def times(self, left: str, right: str) -> str:
         return self.scope.add("Mul", [left, right])
 
     def less(self, left: str, right: str | int) -> str:
-        """A difference of floats."""
+        """Return a difference of floats."""
         other = right if isinstance(right, str) else self.scope.constant(right, DType.float32)
         return self.scope.add("Sub", [left, other])
 
     def shifted(self, name: str, count: int | Sequence[int], shape: Sequence[int] = ()) -> str:
-        """Bytes without their lowest bits."""
+        """Return bytes without their lowest bits."""
         import numpy as np
 
         counts = self.scope.constant(np.reshape(count, shape), DType.uint8)
         return self.scope.add("BitShift", [name, counts], direction="RIGHT")
 
     def raised(self, name: str, count: int) -> str:
-        """Bytes times a power of 2."""
+        """Return bytes times a power of 2."""
         return self.scope.add("BitShift", [name, self.scope.constant(count, DType.uint8)], direction="LEFT")
 
     def masked(self, name: str, mask: int) -> str:
-        """Some bits of bytes."""
+        """Return some bits of bytes."""
         return self.scope.add("BitwiseAnd", [name, self.scope.constant(mask, DType.uint8)])
 
     def either(self, left: str, right: str) -> str:
@@ -145,7 +146,7 @@ class _Blocks:
         return self.scope.add("Concat", names, axis=axis)
 
     def nibbles(self, name: str, axis: int) -> str:
-        """The lower halves of bytes, and the upper ones behind them."""
+        """Return the lower halves of bytes, followed by the upper ones."""
         return self.joined([self.masked(name, 15), self.shifted(name, 4)], axis)
 
 
@@ -164,7 +165,7 @@ def _q8_0(blocks: _Blocks) -> str:
 
 
 def _scales(blocks: _Blocks) -> tuple[str, str]:
-    """The scales and minima of the eight parts of a block of Q4_K and Q5_K, `[blocks, 8, 1]`."""
+    """Return the scales and minima of the eight parts of a block of Q4_K and Q5_K, `[blocks, 8, 1]`."""
     first, second, third = (blocks.bytes(start, start + 4, 4, 1) for start in (4, 8, 12))
     pairs = (
         (first, blocks.masked(third, 15)),

@@ -1,4 +1,4 @@
-"""Lowering of operations by positions: elements that tensors point at, the order of elements, more of them around."""
+"""Lowering of operations by positions: elements that tensors point at, the order of elements, and padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @lowers("gather_nd")
 def gather_nd(scope: Scope, node: Node) -> str:
-    """Elements and slices, by positions as int64."""
+    """Lower reading of elements and slices, by positions as int64."""
     x, places = scope.inputs(node)
     places = scope.cast(places, node.inputs[1].dtype, DType.int64)
     dtype, axes = node.outputs[0].dtype, node.attributes["batch_dims"]
@@ -26,13 +26,13 @@ def gather_nd(scope: Scope, node: Node) -> str:
 
 @lowers("scatter")
 def scatter(scope: Scope, node: Node) -> str:
-    """Elements along an axis."""
+    """Lower writing of elements along an axis."""
     return _written(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
 
 
 @lowers("scatter_nd")
 def scatter_nd(scope: Scope, node: Node) -> str:
-    """Elements and slices, by positions as int64."""
+    """Lower writing of elements and slices, by positions as int64."""
     places = scope.cast(scope.inputs(node)[1], node.inputs[1].dtype, DType.int64)
     return _written(scope, node, "ScatterND", places)
 
@@ -55,7 +55,10 @@ def _written(scope: Scope, node: Node, operator: str, places: str, **attributes:
 
 @lowers("nonzero")
 def nonzero(scope: Scope, node: Node) -> str:
-    """The positions, one row for each axis. There is no kernel for float64, and as float32 the smallest would be 0."""
+    """Lower the positions of nonzero elements, with one row for each axis.
+
+    There is no kernel for float64, and as float32 the smallest numbers would be 0.
+    """
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     if dtype is DType.float64:
         dtype, x = DType.bool, scope.add("Not", [scope.add("Equal", [x, scope.constant(0, dtype)])])
@@ -65,7 +68,7 @@ def nonzero(scope: Scope, node: Node) -> str:
 
 @lowers("top_k")
 def top_k(scope: Scope, node: Node) -> Sequence[str]:
-    """The elements in order, and where they were."""
+    """Lower the selection of the largest and smallest to the elements in order, and their positions."""
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     x, wide = ordered(scope, x, dtype, "TopK")
     operands = [x, scope.dim(node.attributes["k"])]
@@ -76,7 +79,7 @@ def top_k(scope: Scope, node: Node) -> Sequence[str]:
 
 @lowers("pad")
 def pad(scope: Scope, node: Node) -> str:
-    """More elements before and behind each axis."""
+    """Lower padding before and after each axis."""
     dtype, pairs = node.outputs[0].dtype, node.attributes["paddings"]
     wide = computed_as("Pad", dtype)
     x, *fill = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
@@ -86,7 +89,7 @@ def pad(scope: Scope, node: Node) -> str:
 
 @lowers("slice_between")
 def slice_between(scope: Scope, node: Node) -> str:
-    """A slice whose bounds are scalars."""
+    """Lower a slice whose bounds are scalars."""
     x, *bounds = scope.inputs(node)
     rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]
     others = [scope.constant([node.attributes[name]]) for name in ("axis", "step")]

@@ -22,7 +22,7 @@ _LOWEST = -(2**63)
 
 @lowers("sum")
 def sum_(scope: Scope, node: Node) -> str:
-    """The sum of each row. ReduceSum adds integers as float64, which is exact for those of 32 bits."""
+    """Lower the sum of each row. ReduceSum adds integers as float64, which is exact for those of 32 bits."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     wide = DType.int64 if dtype.is_integral() else computed_as("ReduceSum", dtype)
     x = scope.cast(x, dtype, wide)
@@ -32,7 +32,7 @@ def sum_(scope: Scope, node: Node) -> str:
 
 
 def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
-    """The product with a column of ones, which wraps as integers do."""
+    """Write the product with a column of ones, which wraps as integers do."""
     order = [*range(axis), *range(axis + 1, rank), axis]
     back = [order.index(number) for number in range(rank)]
     size = scope.add("Shape", [x], start=axis, end=axis + 1)
@@ -43,7 +43,7 @@ def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
 
 @lowers("prod")
 def prod(scope: Scope, node: Node) -> str:
-    """The product of each row; integers as float64, exact up to 2**53."""
+    """Lower the product of each row; integers as float64, exact up to 2**53."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = DType.int64 if dtype.is_integral() else computed_as("ReduceProd", dtype)
     made = scope.add("ReduceProd", [scope.cast(x, dtype, wide), scope.constant([node.attributes["axis"]])])
@@ -52,7 +52,7 @@ def prod(scope: Scope, node: Node) -> str:
 
 @lowers("cumsum")
 def cumsum(scope: Scope, node: Node) -> str:
-    """Sums up to each element; those of float32 are added as float64, for ONNX Runtime adds one after the other."""
+    """Lower running sums; those of float32 are added as float64, as ONNX Runtime adds one after the other."""
     dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
     exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
     wide = DType.float64 if dtype is DType.float32 else dtype
@@ -63,7 +63,7 @@ def cumsum(scope: Scope, node: Node) -> str:
 
 @lowers("mean")
 def mean(scope: Scope, node: Node) -> str:
-    """The sum through the size; ReduceMean says 0 where there are no elements, and adds integers as it likes."""
+    """Lower the mean to the sum through the size; ReduceMean gives 0 for no elements, and adds integers as it likes."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     if dtype.is_integral():
         wide = DType.uint64 if dtype is DType.uint64 else DType.int64
@@ -83,7 +83,7 @@ def mean(scope: Scope, node: Node) -> str:
 
 @lowers(*_EXTREMES)
 def extreme(scope: Scope, node: Node) -> str:
-    """The extreme element of each row; NaN where there is one, as in NumPy, which the operator does not see to."""
+    """Lower the extreme element of each row; NaN where there is one, as in NumPy, which the operator does not give."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     x, wide = ordered(scope, x, dtype, _EXTREMES[node.op])
     axes = scope.constant([node.attributes["axis"]])
@@ -96,7 +96,7 @@ def extreme(scope: Scope, node: Node) -> str:
 
 @lowers(*_POSITIONS)
 def position(scope: Scope, node: Node) -> str:
-    """Where the extreme element of each row is, or the first NaN."""
+    """Lower the position of the extreme element of each row, or of the first NaN."""
     axis, (x,) = node.attributes["axis"], scope.inputs(node)
     x, wide = ordered(scope, x, node.inputs[0].dtype, _POSITIONS[node.op])
     made = scope.add(_POSITIONS[node.op], [x], axis=axis)
@@ -108,7 +108,7 @@ def position(scope: Scope, node: Node) -> str:
 
 
 def ordered(scope: Scope, x: str, dtype: DType, operator: str) -> tuple[str, DType]:
-    """A tensor as a dtype that an operator has a kernel for, in the same order: uint64 as int64, less 2**63."""
+    """Return a tensor as a dtype that an operator has a kernel for, in the same order: uint64 as int64, less 2**63."""
     wide = computed_as(operator, dtype)
     x = scope.cast(x, dtype, wide)
     if dtype is DType.uint64:
@@ -117,7 +117,7 @@ def ordered(scope: Scope, x: str, dtype: DType, operator: str) -> tuple[str, DTy
 
 
 def restored(scope: Scope, x: str, dtype: DType, wide: DType) -> str:
-    """Back from what `ordered` made."""
+    """Convert back from the result of `ordered`."""
     if dtype is DType.uint64:
         x = scope.add("Add", [x, scope.constant(_LOWEST)])
     return scope.cast(x, wide, dtype)

@@ -1,4 +1,4 @@
-"""Graphs as ONNX files, whose weights lie in the checkpoint that they came from, or beside the file."""
+"""Graphs as ONNX files, whose weights are in the checkpoint that they came from, or beside the file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["save", "to_onnx"]
 
 _PAGE = 4096
 _MOST = 2**31 - 1
-"""The bytes that a message of protobuf can have."""
+"""The most bytes of a protobuf message."""
 
 
 def to_onnx(graph: Graph, weights_registry: Mapping[str, Any] | None) -> onnx.ModelProto:
-    """See `Graph.to_onnx`."""
+    """Return an ONNX model; see `Graph.to_onnx`."""
     values = values_of(graph, weights_registry)
     size = sum(value.nbytes for value in values.values())
     if size > _MOST:
@@ -44,7 +44,7 @@ def to_onnx(graph: Graph, weights_registry: Mapping[str, Any] | None) -> onnx.Mo
 
 
 def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None) -> None:
-    """See `Graph.save`."""
+    """Write an ONNX file; see `Graph.save`."""
     target = Path(path).absolute()
     folder = target.parent.resolve()
     values = values_of(graph, weights_registry)
@@ -87,7 +87,7 @@ def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
 
 
 def _real_folder(path: Path) -> Path:
-    """A path without links, but for itself: writing to a link takes its place."""
+    """Return a path without links, except for the file itself: writing to a link replaces it."""
     return path.parent.resolve() / path.name
 
 
@@ -97,14 +97,14 @@ def _model(graph: Graph, values: Mapping[str, Buffer]) -> onnx.ModelProto:
 
 
 def _bytes(value: Buffer) -> Any:
-    # Of a mapped file a copy, which answers a truncated one with an error.
+    # A copy for mapped files, which answers a truncated file with an error.
     value = value.copy() if value.is_mapped else value
     return value.view("uint8", [value.nbytes]).to_numpy().data
 
 
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which has another name until it is complete."""
+    """Open a file to write, which has another name until it is complete."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:

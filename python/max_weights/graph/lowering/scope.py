@@ -1,4 +1,4 @@
-"""`Scope`: the nodes of ONNX that a graph, or a function, is made of while it is lowered."""
+"""`Scope`: the ONNX nodes of a graph, or of a function, while it is lowered."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CONTRIB = "com.microsoft"
 
 
 def onnx_type(dtype: DType, where: str) -> int:
-    """The number of a dtype in ONNX.
+    """Return the number of a dtype in ONNX.
 
     Raises:
-        UnsupportedError: ONNX Runtime does not take it; the message says `where` it is.
+        UnsupportedError: ONNX Runtime does not support it; the message says `where` it is.
     """
     number = ONNX_TYPES.get(dtype)
     if number is None:
@@ -40,10 +40,10 @@ def onnx_type(dtype: DType, where: str) -> int:
 
 
 class Scope:
-    """Nodes of ONNX in order, and the names of the values of one graph.
+    """The ONNX nodes of one graph in order, and the names of its values.
 
     Args:
-        functions: Those of the model, which subgraphs become.
+        functions: The functions of the model, which subgraphs become.
         weights: The names of the values that are weights.
     """
 
@@ -51,10 +51,10 @@ class Scope:
         self.nodes: list[onnx.NodeProto] = []
         self.functions = functions
         self.laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
-        """What weights are laid out anew as: by the weight, its encoding and the parts, the names of these."""
+        """The new layouts of weights: by the weight, its encoding and the parts, their names."""
         self._weights = weights
         self._names: dict[TensorValue, str] = {}
-        # Where a symbol can be read off: a tensor and one of its axes.
+        # Where a symbol can be read: a tensor and one of its axes.
         self._symbols: dict[str, tuple[str, int]] = {}
         self._dims: dict[Dim, str] = {}
         self._shapes: dict[tuple[Dim, ...], str] = {}
@@ -64,10 +64,10 @@ class Scope:
         self._node: Node | None = None
 
     def lower(self, graph: Graph) -> None:
-        """Write all operations of a graph; its inputs and weights have names already.
+        """Write all operations of a graph, whose inputs and weights already have names.
 
         Raises:
-            UnsupportedError: an operation that ONNX has nothing for.
+            UnsupportedError: an operation for which ONNX has no equivalent.
         """
         self._uses = Counter(value for node in graph.nodes for value in node.inputs)
         self._uses.update(graph.outputs)
@@ -84,7 +84,7 @@ class Scope:
         self._node = None
 
     def bind(self, value: TensorValue, name: str) -> None:
-        """Say what a value is called."""
+        """Set the name of a value."""
         self._names[value] = name
         for axis, dim in enumerate(value.type.shape):
             if type(dim) is SymbolicDim and dim.name not in self._symbols:
@@ -99,7 +99,7 @@ class Scope:
         return names
 
     def needed(self, results: Iterable[str]) -> list[onnx.NodeProto]:
-        """The nodes that these results need: a transpose that went into a product, for one, is needed no more."""
+        """Return the nodes that these results need; for example, not a transpose that went into a product."""
         needed, kept = set(results), []
         for node in reversed(self.nodes):
             if not needed.isdisjoint(node.output):
@@ -108,25 +108,25 @@ class Scope:
         return kept[::-1]
 
     def __getitem__(self, value: TensorValue) -> str:
-        """The name of a value."""
+        """Return the name of a value."""
         return self._names[value]
 
     def is_used_once(self, value: TensorValue) -> bool:
-        """Whether one operation alone needs a value."""
+        """Whether only one operation needs a value."""
         return self._uses[value] == 1
 
     def inputs(self, node: Node) -> list[str]:
-        """The names of an operation's operands."""
+        """Return the names of an operation's operands."""
         return [self._names[value] for value in node.inputs]
 
     def add(self, operator: str, inputs: Iterable[str], *, domain: str = "", **attributes: Any) -> str:
-        """Write a node with one result, and give its name."""
+        """Write a node with one result, and return its name."""
         return self.add_several(operator, inputs, 1, domain=domain, **attributes)[0]
 
     def add_several(
         self, operator: str, inputs: Iterable[str], outputs: int, *, domain: str = "", **attributes: Any
     ) -> list[str]:
-        """Write a node, and give the names of its results."""
+        """Write a node, and return the names of its results."""
         from onnx import helper
 
         number = self.functions.next_number()
@@ -149,15 +149,15 @@ class Scope:
         made: DType | None = None,
         **attributes: Any,
     ) -> str:
-        """Write a node whose operands are all of one dtype, converted where there is no kernel for that.
+        """Write a node whose operands are all of one dtype, converted if there is no kernel for that.
 
         Args:
-            operator: Of ONNX.
+            operator: The ONNX operator.
             inputs: The operands.
             dtype: Their dtype.
             beside: Further operands, of dtypes of their own.
-            made: The dtype of the result, where it does not follow from that of the operands; by default it is theirs.
-            **attributes: Of the node.
+            made: The dtype of the result, if it does not follow from that of the operands; by default it is theirs.
+            **attributes: The attributes of the node.
         """
         wide = computed_as(operator, dtype)
         result = self.add(operator, [*(self.cast(name, dtype, wide) for name in inputs), *beside], **attributes)
@@ -179,7 +179,7 @@ class Scope:
 
         number = onnx_type(dtype, "a constant")
         if (dtype is DType.bfloat16 or dtype.is_float8()) and not isinstance(value, np.ndarray):
-            bits = Buffer.from_numpy(np.asarray(value, np.float32)).astype(dtype)  # needs no dtype of NumPy's for it
+            bits = Buffer.from_numpy(np.asarray(value, np.float32)).astype(dtype)  # NumPy needs no dtype for it
             array = bits.view(DType.uint16 if dtype is DType.bfloat16 else DType.uint8).to_numpy()
         else:
             array = np.asarray(value, dtype=dtype.to_numpy())
@@ -193,7 +193,7 @@ class Scope:
         return known
 
     def dim(self, dim: Dim) -> str:
-        """The size of a dimension, as int64 `[1]`."""
+        """Write the size of a dimension, as int64 `[1]`."""
         known = self._dims.get(dim)
         if known is None:
             known = self._dims[dim] = self._dim(dim)
@@ -221,14 +221,14 @@ class Scope:
         return self.constant([0]) if total is None else total
 
     def _quotient(self, left: Dim, right: Dim) -> str:
-        """A floor division; a plain one where both sides are certain to be positive."""
+        """Write a floor division; a plain one if both sides are certain to be positive."""
         above, below, safe = self.dim(left), self.dim(right), isinstance(right, StaticDim)
         if safe and all(coefficient > 0 for coefficient in terms_of(left).values()):
             return self.add("Div", [above, below])
         return quotient(self, above, below, DType.int64, safe=safe)
 
     def dims(self, dims: Sequence[Dim]) -> str:
-        """Several dimensions, as int64 `[n]`."""
+        """Write several dimensions, as int64 `[n]`."""
         if all(isinstance(dim, StaticDim) for dim in dims):
             return self.constant([int(dim) for dim in dims])
         key = tuple(dims)
@@ -237,8 +237,9 @@ class Scope:
         return self._shapes[key]
 
     def parts(self, value: TensorValue, encoding: str, parts: tuple[str, ...]) -> Mapping[str, str] | None:
-        """The names of the tensors that a weight in packed blocks is laid out as when the model is loaded; none if that
-        is not to be, or the value is no weight.
+        """Return the names of the tensors that replace a weight in packed blocks when the model is loaded.
+
+        The result is empty if weights are not laid out anew, or the value is not a weight.
         """
         weight = self._weights.get(value)
         if weight is None or not self.functions.lays_out:
@@ -247,18 +248,18 @@ class Scope:
         return self.laid_out.setdefault((weight, encoding, parts), names)
 
     def stated(self, name: str, value: TensorValue) -> str:
-        """A result whose shape the user states; that fails here if it is another, where the sizes are known before."""
+        """Write a result with a shape that the user states; it fails if that is wrong, where sizes are known before."""
         known = all(symbol.name in self._symbols for dim in value.shape for symbol in dim.parameters)
         return self.add("Reshape", [name, self.dims(value.shape)], allowzero=1) if known else name
 
     def rows(self, name: str, size: int) -> str:
-        """A tensor as a matrix, with rows of this size, which is not 0."""
+        """Write a tensor as a matrix, with rows of this size, which is not 0."""
         if (name, size) not in self._rows:
             self._rows[name, size] = self.add("Reshape", [name, self.constant([-1, size])])
         return self._rows[name, size]
 
     def reshape(self, name: str, dims: Sequence[Dim], before: Sequence[Dim] = ()) -> str:
-        """Write a reshape to these dimensions; `before` are those of the operand, where they are known."""
+        """Write a reshape to these dimensions; `before` are those of the operand, if they are known."""
         unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, StaticDim)]
         # Beside a 0, -1 could be anything.
         empty = any(isinstance(dim, StaticDim) and int(dim) == 0 for dim in dims)

@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 @lowers("reshape")
 def reshape(scope: Scope, node: Node) -> str:
-    """Another shape."""
+    """Lower a change of shape."""
     return scope.reshape(scope.inputs(node)[0], node.outputs[0].shape, node.inputs[0].shape)
 
 
 @lowers("rebind")
 def rebind(scope: Scope, node: Node) -> str:
-    """Other names for dimensions. What it states is checked before a run, as far as it follows from the inputs."""
+    """Lower new names for dimensions. They are checked before a run, as far as that follows from the inputs."""
     return scope.inputs(node)[0]
 
 
 @lowers("permute")
 def permute(scope: Scope, node: Node) -> str:
-    """The axes in another order."""
+    """Lower a new order of axes."""
     return scope.add("Transpose", scope.inputs(node), perm=node.attributes["dims"])
 
 
 @lowers("broadcast_to")
 def broadcast_to(scope: Scope, node: Node) -> str:
-    """Repeated to a shape."""
+    """Lower repetition to a shape."""
     x, *shape = scope.inputs(node)
     to = node.outputs[0]
-    if StaticDim(0) in to.shape:  # ONNX Runtime leaves an Expand to a constant 0 out
+    if StaticDim(0) in to.shape:  # ONNX Runtime ignores an Expand to a constant 0
         return scope.cast(scope.add("ConstantOfShape", [scope.dims(to.shape)]), DType.float32, to.dtype)
     made = scope.compute("Expand", [x], to.dtype, beside=shape or [scope.dims(to.shape)])
     return scope.stated(made, to) if shape else made
@@ -44,6 +44,6 @@ def broadcast_to(scope: Scope, node: Node) -> str:
 
 @lowers("tile")
 def tile(scope: Scope, node: Node) -> str:
-    """Repeated as a whole."""
+    """Lower repetition of a whole tensor."""
     repeats = scope.dims(node.attributes["repeats"])
     return scope.compute("Tile", scope.inputs(node), node.outputs[0].dtype, beside=[repeats])

@@ -1,4 +1,4 @@
-"""Lowering of subgraphs: each is a function of ONNX, defined once, that calls give their values and weights."""
+"""Lowering of subgraphs: each is an ONNX function, defined once, that gets the values and weights of each call."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ DOMAIN = "max_weights"
 """The domain of the functions that subgraphs become."""
 _OPSET = 23
 
-# What a function takes: one of the values of a call, or a part of one that is a weight (encoding, parts, which).
+# A parameter of a function: one of the values of a call, or a part of one that is a weight (encoding, parts, which).
 _Taken: TypeAlias = tuple[int, tuple[str, tuple[str, ...], str] | None]
 
 
 def opsets() -> list[Any]:
-    """The versions of the operators that models are made of."""
+    """Return the versions of the operators in models."""
     from onnx import helper
 
     return [helper.make_opsetid(*pair) for pair in (("", _OPSET), ("com.microsoft", 1), (DOMAIN, 1))]
 
 
 class Functions:
-    """What all scopes of one model share: its functions, numbers for names, and which operation a node came from."""
+    """What all scopes of one model share: its functions, numbers for names, and the operations of its nodes."""
 
     def __init__(self, lays_out: bool, weights: Iterable[str]) -> None:
         self.prefix = "%"
-        """What the names of results begin with, and that of no weight."""
+        """The prefix of the names of results, which no weight's name has."""
         while any(name.startswith(self.prefix) for name in weights):
             self.prefix += "%"
         self.lays_out = lays_out
         """Whether weights in packed blocks are laid out anew when the model is loaded."""
         self.places: dict[str, Node] = {}
-        """The recorded operations by the names of the nodes of ONNX that they became."""
+        """The recorded operations by the names of their ONNX nodes."""
         self.prints: list[tuple[str, str | None]] = []
-        """Labels to print after a run, and the tensors beside them."""
+        """Labels to print after a run, with the tensors to print."""
         self._made: dict[Graph, onnx.FunctionProto] = {}
         self._takes: dict[Graph, list[_Taken]] = {}
         self._numbers = count()
 
     def next_number(self) -> int:
-        """A number that no name has yet."""
+        """Return a number that no name has yet."""
         return next(self._numbers)
 
     @property
     def all(self) -> list[onnx.FunctionProto]:
-        """Those that were made, what they call before them."""
+        """Return the functions so far; a function comes after those that it calls."""
         return list(self._made.values())
 
     def function(self, graph: Graph) -> onnx.FunctionProto:
-        """The function of a subgraph: takes its inputs, then its weights; gives its outputs."""
+        """Return the function of a subgraph: it takes its inputs, then its weights, and gives its outputs."""
         made = self._made.get(graph)
         if made is None:
             made = self._make(graph)
@@ -97,7 +97,7 @@ class Functions:
         return helper.make_function(DOMAIN, name, names_taken, results, nodes, opsets())
 
     def arguments(self, scope: Scope, node: Node) -> list[str]:
-        """The names of what a call gives the function: values, weights that it uses, and parts of weights."""
+        """Return the names of the arguments of a call: values, weights that it uses, and parts of weights."""
         made = []
         for index, part in self._takes[node.attributes["graph"]]:
             value = node.inputs[index]
@@ -112,13 +112,13 @@ class Functions:
 
 @lowers("call")
 def call(scope: Scope, node: Node) -> Sequence[str]:
-    """The function with what this call gives it."""
+    """Write a call of the function with the arguments of this call."""
     function = scope.functions.function(node.attributes["graph"])
     return scope.add_several(function.name, scope.functions.arguments(scope, node), len(node.outputs), domain=DOMAIN)
 
 
 @lowers("print")
 def print_(scope: Scope, node: Node) -> Sequence[str]:
-    """Nothing in the model: what is printed is one more of its results."""
+    """Write nothing: what is printed becomes another result of the model."""
     scope.functions.prints.append((node.attributes["label"], scope[node.inputs[0]] if node.inputs else None))
     return []

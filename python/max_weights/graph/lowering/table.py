@@ -1,4 +1,4 @@
-"""Which function lowers an operation."""
+"""The table of the functions that lower operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Lowering", "lowering_of", "lowerings", "lowers"]
 
 Lowering: TypeAlias = "Callable[[Scope, Node], str | Sequence[str]]"
-"""Writes what an operation becomes to a scope; gives the names of its results."""
+"""Writes an operation to a scope, and returns the names of its results."""
 
 _LOWERINGS: dict[str, Lowering] = {}
 _FILES = (
@@ -34,7 +34,7 @@ _FILES = (
 
 
 def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
-    """Says of a function that it lowers the operations of these names."""
+    """Register a function as the one that lowers the operations of these names."""
 
     def add(lowering: Lowering) -> Lowering:
         for op in ops:
@@ -46,12 +46,12 @@ def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
 
 
 def lowerings() -> dict[str, Lowering]:
-    """The functions by the names of the operations; `input` and `weight` have none, as a model is given these."""
+    """Return the functions by the names of the operations; `input` and `weight` have none, as the model gets them."""
     for file in _FILES:
         import_module(f"max_weights.graph.lowering.{file}")
     return _LOWERINGS
 
 
 def lowering_of(op: str) -> Lowering | None:
-    """The function for an operation; none, if there is none."""
+    """Return the function for an operation; `None` if there is none."""
     return _LOWERINGS.get(op) or lowerings().get(op)

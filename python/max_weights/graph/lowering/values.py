@@ -19,14 +19,14 @@ __all__ = ["as_buffer", "values_of"]
 
 
 def as_buffer(given: Any, what: str) -> Buffer:
-    """A tensor of any library as a contiguous `Buffer` of host memory, over the same memory where that can be.
+    """Return a tensor of any library as a contiguous `Buffer` of host memory, over the same memory if possible.
 
     Args:
-        given: A `Buffer`, an array, anything that speaks DLPack, a `WeightData`, a number.
-        what: Which it is, for messages.
+        given: A `Buffer`, an array, anything that supports DLPack, a `WeightData`, a number.
+        what: The name of the tensor, for messages.
 
     Raises:
-        TypeError: it is no tensor.
+        TypeError: it is not a tensor.
     """
     import numpy as np
 
@@ -50,14 +50,15 @@ def as_buffer(given: Any, what: str) -> Buffer:
 
 
 def values_of(graph: Graph, registry: Mapping[str, Any] | WeightsNode | None) -> dict[str, Buffer]:
-    """The value of each weight of a graph, by name.
+    """Return the value of each weight of a graph, by name.
 
     Args:
         graph: The graph.
-        registry: Values by name, or the weights of a checkpoint; by default what `load_state_dict` gave the weights.
+        registry: Values by name, or the weights of a checkpoint; by default, those that `load_state_dict` gave the
+            weights.
 
     Raises:
-        GraphError: a ValueError; a weight has no value, or one of another dtype or shape.
+        GraphError: a weight has no value, or one of another dtype or shape (a ValueError).
     """
     if isinstance(registry, WeightsNode):
         start = len(registry.name) + 1 if registry.name else 0

@@ -1,4 +1,4 @@
-"""Lowering of operations on windows and boxes of images, and of images at another size."""
+"""Lowering of operations on windows and boxes of images, and of resizing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUNDINGS = {"half_down": "round_prefer_floor", "half_up": "round_prefer_ceil"}
 
 @lowers("avg_pool2d", "max_pool2d")
 def pool(scope: Scope, node: Node) -> str:
-    """One number for each window; what is padded was padded before."""
+    """Lower pooling to one number for each window; padding has been added before."""
     return scope.compute(
         "AveragePool" if node.op == "avg_pool2d" else "MaxPool",
         scope.inputs(node),
@@ -30,7 +30,7 @@ def pool(scope: Scope, node: Node) -> str:
 
 @lowers("fold")
 def fold(scope: Scope, node: Node) -> str:
-    """The sum of overlapping windows."""
+    """Lower the sum of overlapping windows."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = DType.float32
     window = scope.constant(node.attributes["kernel_size"])
@@ -46,7 +46,7 @@ def fold(scope: Scope, node: Node) -> str:
 
 @lowers("resize")
 def resize(scope: Scope, node: Node) -> str:
-    """Another size."""
+    """Lower resizing."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     given = node.attributes
     attributes: dict[str, Any] = {"antialias": 1, "exclude_outside": 1} if given.get("antialias") else {}
@@ -65,7 +65,7 @@ def resize(scope: Scope, node: Node) -> str:
 
 @lowers("non_maximum_suppression")
 def non_maximum_suppression(scope: Scope, node: Node) -> str:
-    """The best boxes."""
+    """Lower the selection of the best boxes."""
     boxes, scores, *limits = scope.inputs(node)
     dtype = node.inputs[0].dtype
     boxes, scores = (scope.cast(name, dtype, DType.float32) for name in (boxes, scores))
