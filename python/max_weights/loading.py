@@ -235,7 +235,7 @@ class Wanted(NamedTuple):
         return [NOTHING if isinstance(part, Pieces) else part for part in self.parts]
 
     def pieces(self) -> list[tuple[int, Pieces]]:
-        """The positions of the weights that are cut along several axes at once, with their pieces."""
+        """Return the positions of the weights that are cut along several axes at once, with their pieces."""
         return [(position, part) for position, part in enumerate(self.parts) if isinstance(part, Pieces)]
 
 

@@ -55,9 +55,10 @@ def save_file(
 ) -> None:
     """Save tensors as one safetensors file.
 
-    The bytes are written to a temporary file beside it, which replaces it once it is complete. A failure before that
-    leaves the old file untouched, and you can save over a file that is loaded at that moment. A file that is replaced
-    keeps its permissions; a new one gets those that the umask gives. A symbolic link is replaced, not followed.
+    The bytes are written to a temporary file in the same folder, which takes the place of `path` once it is complete. A
+    failure before that leaves the old file untouched, and you can save over a file that is loaded at that moment. A
+    file that is replaced keeps its permissions; a new one gets those that the umask gives. A symbolic link is replaced,
+    not followed.
 
     The same tensors and metadata give the same bytes, in whatever order they are given.
 

@@ -86,11 +86,11 @@ class Weights(Protocol):
     if TYPE_CHECKING:  # not a member at run time, because isinstance() would look for a method of that name
 
         def __getattr__(self, attr: str, /) -> Weights:
-            """The child with that name."""
+            """Return the child with that name."""
             ...
 
     def __getitem__(self, key: int | str, /) -> Weights:
-        """The child with that index or name; a name may contain dots."""
+        """Return the child with that index or name; a name may contain dots."""
         ...
 
     def exists(self) -> bool:

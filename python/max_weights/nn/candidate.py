@@ -88,7 +88,7 @@ class Candidate:
         self.is_contiguous, self.is_aligned = flags.c_contiguous, flags.aligned and same_alignment
 
     def misalignment(self, align: int) -> int:
-        """The number of bytes by which the data is beyond a multiple of `align`."""
+        """Return the number of bytes by which the data is beyond a multiple of `align`."""
         memory = self.memory
         if memory is None or 0 in self.shape.static_dims:
             return 0

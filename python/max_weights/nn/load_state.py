@@ -196,7 +196,7 @@ class _Rules:
         elif encoding.is_gguf:
             _require_blocks(value, encoding, weight)
         else:
-            if weight.dtype is not DType.uint8:  # otherwise the weight accepts any encoding
+            if weight.dtype is not DType.uint8:  # otherwise the weight accepts whatever comes
                 _require_same(value, *weight.original_dtype_and_shape)
             if not value.is_contiguous:
                 raise _not_contiguous()

@@ -55,7 +55,7 @@ class PrefetchLoader:
         }
 
     def names(self) -> list[str]:
-        """The names of the tensors that it hands out, in the order of the file."""
+        """Return the names of the tensors that it hands out, in the order of the file."""
         return self._names.copy()
 
     def __len__(self) -> int:

@@ -49,10 +49,10 @@ def serialize_file(
 ) -> None:
     """Save tensors as a safetensors file, with the bytes that `serialize` gives.
 
-    Several threads write a temporary file beside it, which replaces it once it is complete. A failure before that
-    leaves the old file untouched, and you can save over a file that is loaded at that moment. A file that is replaced
-    keeps its permissions; a new one gets those that the umask gives. As in the safetensors package, this does not wait
-    until the bytes are on the disk; `max_weights.save_file` does.
+    Several threads write a temporary file in the same folder, which takes the place of `filename` once it is complete.
+    A failure before that leaves the old file untouched, and you can save over a file that is loaded at that moment. A
+    file that is replaced keeps its permissions; a new one gets those that the umask gives. As in the safetensors
+    package, this does not wait until the bytes are on the disk; `max_weights.save_file` does.
 
     Args:
         tensor_dict: As for `serialize`.
