@@ -182,7 +182,8 @@ def test_a_file_is_saved_over_while_its_tensors_are_in_use(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("unpatched_again")
 def test_models_of_transformers_are_saved_by_ours(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 20}
     config = transformers.BertConfig(num_attention_heads=2, num_hidden_layers=1, **sizes)
     model = transformers.BertModel(config)

@@ -112,13 +112,13 @@ mod tests {
 
     #[test]
     fn paths_are_those_in_the_root() {
-        let mut places = Places::new(Path::new("/work/repository"));
+        let mut places = Places::new(Path::new("/data/repository"));
         for (path, name) in [
-            ("/work/repository/models/a.bin", "models/a.bin"),
-            ("/work/repository/./models/../b.bin", "b.bin"),
-            ("/work/repository", "."),
+            ("/data/repository/models/a.bin", "models/a.bin"),
+            ("/data/repository/./models/../b.bin", "b.bin"),
+            ("/data/repository", "."),
             ("/elsewhere/c.bin", "/elsewhere/c.bin"),
-            ("/work/repository2/c.bin", "/work/repository2/c.bin"),
+            ("/data/repository2/c.bin", "/data/repository2/c.bin"),
         ] {
             assert_eq!(places.name(Path::new(path)), name);
         }
