@@ -20,16 +20,19 @@ import max_weights
 from max_weights.safetensors import safe_open
 
 
-def threads_ahead() -> int:
-    names = []
+def threads_ahead() -> list[str]:
+    """Where each thread that fetches stands in the kernel; it waits for a disk, which may be slow, in `folio_wait_bit`."""
+    found = []
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
-            names.append((thread / "comm").read_text().strip())
-    return names.count("max_weights-ahe")  # which the system cuts off there
+            if (thread / "comm").read_text().strip() == "max_weights-ahe":  # which the system cuts off there
+                found.append((thread / "wchan").read_text())
+    return found
 
 
 def wait_until(reached: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
+    # Long, since a disk that has just been written to by other tests may take many seconds to answer.
+    until = time.monotonic() + 200
     while not reached() and time.monotonic() < until:
         time.sleep(0.01)
     return reached()
@@ -57,7 +60,7 @@ def test_what_follows_the_first_tensor_is_fetched_and_no_thread_stays(cold: Path
     first = next(iter(state))
     state[first][...]
     assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-    assert wait_until(lambda: not threads_ahead())
+    assert wait_until(lambda: not threads_ahead()), threads_ahead()
     for i in range(8):
         assert int(state[f"t{i}"][...][-1]) == i
     assert not threads_ahead(), "what is in the page cache is not fetched"
@@ -79,7 +82,7 @@ def test_the_end_of_the_dict_or_of_the_weights_ends_the_fetching(cold: Path, end
     if end == "close":
         weights.close()
     del state, weights
-    assert wait_until(lambda: not threads_ahead())
+    assert wait_until(lambda: not threads_ahead()), threads_ahead()
     assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())
 
 
@@ -94,7 +97,7 @@ class TestSafeOpen:
             assert harness.cached_fraction(cold) < 0.2
             tensors.append(file.get_slice("t1")[...])
             assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-            assert wait_until(lambda: not threads_ahead())
+            assert wait_until(lambda: not threads_ahead()), threads_ahead()
             assert [int(tensor[-1]) for tensor in tensors] == [0, 1]
 
     def test_what_was_taken_is_fetched_when_the_file_is_closed_already(self, cold: Path) -> None:
@@ -104,14 +107,14 @@ class TestSafeOpen:
         file.__exit__(None, None, None)
         del file, slices
         assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-        assert wait_until(lambda: not threads_ahead())
+        assert wait_until(lambda: not threads_ahead()), threads_ahead()
         assert all(int(tensor[0]) == int(name[1:]) for name, tensor in tensors.items())
 
     def test_what_nobody_has_any_more_is_not_fetched(self, cold: Path) -> None:
         with safe_open(cold, "pt") as file:
             for name in ("t0", "t1"):
                 file.get_tensor(name)
-        assert wait_until(lambda: not threads_ahead())
+        assert wait_until(lambda: not threads_ahead()), threads_ahead()
         assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())
 
     def test_parts_fetch_no_more(self, cold: Path) -> None:
