@@ -21,7 +21,7 @@ from max_weights.safetensors import safe_open
 
 
 def threads_ahead() -> list[str]:
-    """Where each thread that fetches stands in the kernel; it waits for a disk, which may be slow, in `folio_wait_bit`."""
+    """Where each thread that fetches stands in the kernel: in `folio_wait_bit` where it waits for the disk."""
     found = []
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
