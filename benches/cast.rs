@@ -8,8 +8,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use max_weights::cast::{BlockScaled, CastOptions, Level, cast_at, scale_block_rows_at};
+use max_weights::cast::{BlockScaled, CastOptions, cast_at, scale_block_rows_at};
 use max_weights::dtype::DType;
+use max_weights::simd::Level;
 
 const ROUNDS: usize = 9;
 

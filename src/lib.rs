@@ -36,7 +36,7 @@
 //!
 //! [`checkpoint::Checkpoint`] opens files and knows their tensors by name; [`buffer::Buffer`] is a tensor; [`mod@format`] has the parsers alone,
 //! [`cast`] and [`quant`] work on slices. The modules import one way:
-//! `check, write -> load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> quant -> dtype, error`.
+//! `check, write -> load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> quant -> cast -> simd -> dtype, error`.
 
 // Elements are handed out as they lie in the file, which is little-endian, and offsets of 64 bits become addresses.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
@@ -60,6 +60,7 @@ pub mod memory;
 pub mod names;
 pub mod quant;
 pub mod rules;
+pub mod simd;
 pub mod source;
 mod sync;
 pub mod tensor;

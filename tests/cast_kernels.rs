@@ -5,8 +5,9 @@
 mod cast_support;
 
 use cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
-use max_weights::cast::{CastOptions, Level, cast_at, cast_by_oracle, elements_per_group};
+use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;
+use max_weights::simd::Level;
 
 const BOTH: [CastOptions; 2] =
     [CastOptions { saturate: false, stream: false }, CastOptions { saturate: true, stream: false }];

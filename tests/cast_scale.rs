@@ -5,8 +5,9 @@
 mod cast_support;
 
 use cast_support::Noise;
-use max_weights::cast::{BlockScaled, CastOptions, Level, cast_by_oracle, scale_block_rows, scale_block_rows_at};
+use max_weights::cast::{BlockScaled, CastOptions, cast_by_oracle, scale_block_rows, scale_block_rows_at};
 use max_weights::dtype::DType;
+use max_weights::simd::Level;
 
 /// The definition: each element and its scale as f32, multiplied, rounded by the oracle.
 fn by_definition(matrix: &BlockScaled<'_>, out_dtype: DType, options: CastOptions) -> Vec<u8> {

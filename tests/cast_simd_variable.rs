@@ -4,8 +4,9 @@
 
 use std::process::Command;
 
-use max_weights::cast::{CastOptions, LEVEL_VARIABLE, Level, cast};
+use max_weights::cast::{CastOptions, cast};
 use max_weights::dtype::DType;
+use max_weights::simd::{LEVEL_VARIABLE, Level};
 
 const CHILD: &str = "MAX_WEIGHTS_TEST_CHILD";
 

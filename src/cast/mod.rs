@@ -4,7 +4,6 @@
 //! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
 //! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
 
-mod level;
 mod portable;
 mod scalar;
 mod scale;
@@ -13,7 +12,6 @@ mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 pub(crate) use scale::require_scalable;
 pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
@@ -21,6 +19,7 @@ use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::rules;
+use crate::simd::Level;
 
 /// How to convert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,10 +6,11 @@
 use std::ops::Range;
 
 use crate::cast::small_float::FloatFormat;
-use crate::cast::{CastOptions, Level, convert, elements_per_group};
+use crate::cast::{CastOptions, convert, elements_per_group};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::rules;
+use crate::simd::Level;
 
 /// A matrix in row-major order with one scale for each block of it.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +75,7 @@ pub fn scale_block_rows_at(
     }
     #[cfg(target_arch = "x86_64")]
     if options.stream {
-        super::x86::fence();
+        crate::simd::x86::fence();
     }
     Ok(())
 }

@@ -3,8 +3,9 @@
 #![allow(dead_code)] // each test program uses a part
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
-use max_weights::cast::{CastOptions, Level, cast_at, cast_by_oracle, elements_per_group};
+use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;
+use max_weights::simd::Level;
 
 /// A small generator of repeatable noise (splitmix64).
 pub(crate) struct Noise(pub(crate) u64);

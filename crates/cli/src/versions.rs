@@ -82,7 +82,7 @@ fn collect(host: &Host) -> Object {
         platform: format!("{} {} {}", std::env::consts::OS, release.trim(), std::env::consts::ARCH).replace("  ", " "),
         cpu: format!(
             "{cpus} usable, {}",
-            max_weights::cast::Level::chosen().map_or("scalar", max_weights::cast::Level::name)
+            max_weights::simd::Level::chosen().map_or("scalar", max_weights::simd::Level::name)
         ),
         python: python.map(|python| format!("{} ({})", python.version, max_weights::text::path(&python.executable))),
         packages,

@@ -2,11 +2,9 @@
 
 #![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
 
-use super::avx2::Avx2;
-use super::avx512::Avx512;
 use super::formats::{Load, Store};
-use super::lanes::Lanes;
-use crate::cast::Level;
+use crate::simd::Level;
+use crate::simd::x86::{Avx2, Avx512, Lanes};
 
 /// Elements of one step.
 const STEP: usize = 16;

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // built on `Lanes`
 
-use super::lanes::Lanes;
+use crate::simd::x86::Lanes;
 
 const SIGN: u32 = 0x8000_0000;
 const MAGNITUDE: u32 = 0x7fff_ffff;

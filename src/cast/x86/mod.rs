@@ -1,29 +1,26 @@
 //! Vector kernels for x86-64, and the choice between them.
 //!
-//! Every kernel gives the same bits as the oracle. Three kinds: `formats` written over `lanes` (AVX2 and AVX-512), tables of bytes
+//! Every kernel gives the same bits as the oracle. Three kinds: `formats` written over [`Lanes`](crate::simd::x86::Lanes) (AVX2 and AVX-512), tables of bytes
 //! (`byte_table`, AVX-512), and both of these with a scale for each block of columns.
 
 #![allow(clippy::inline_always)] // the algorithms must be compiled inside the function that enables their instructions, or each operation is a call
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
 
-mod avx2;
-mod avx512;
 mod byte_table;
 mod drive;
-mod environment;
 mod formats;
-mod lanes;
 mod narrow;
 mod signed_table;
 
 use byte_table::Output;
 use drive::{Kernel, ScaleKernel, pair, scaled_pair};
-use environment::with_default_rounding;
 use formats::{Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8};
 use signed_table::{SignedTable, is_symmetric};
 
-use crate::cast::{CastOptions, Level, table};
+use crate::cast::{CastOptions, table};
 use crate::dtype::DType;
+use crate::simd::Level;
+use crate::simd::x86::with_default_rounding;
 
 /// Converts, if there is a kernel for the pair. The lengths and the level were checked.
 pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
@@ -62,15 +59,6 @@ fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: Ca
         }
     }
     false
-}
-
-/// Makes streamed stores visible to other threads in order.
-pub(super) fn fence() {
-    // SAFETY: SSE is part of x86-64.
-    #[allow(unsafe_code)]
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
 }
 
 /// One row times the scales of its blocks of columns, if there is a kernel for the pair.

@@ -10,7 +10,7 @@ use std::arch::x86_64::{__m256i, _mm256_storeu_si256, _mm256_stream_si256};
 /// Every method may only be called in a function that enables the instructions of the implementor, on a processor that has them. The
 /// methods with a pointer read or write as many bytes there as sixteen elements of the width in their name take; no alignment is
 /// needed, except that `STREAM` needs the address to be a multiple of the bytes stored or of 64, whichever is less.
-pub(super) trait Lanes: Copy {
+pub(crate) trait Lanes: Copy {
     /// One truth per lane.
     type Mask: Copy;
 

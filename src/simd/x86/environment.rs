@@ -21,7 +21,7 @@ impl Drop for Restore {
 }
 
 /// Runs `f` with the register as Rust expects it.
-pub(super) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
     let current = get();
     if current & CONTROL == DEFAULT & CONTROL {
         return f();

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use super::lanes::{Lanes, methods, store_256};
 
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(__m512i);
+pub(crate) struct Avx512(__m512i);
 
 macro_rules! lanes {
     ($($op:ident($a:ident, $b:ident) => $e:expr;)*) => {$(

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use super::lanes::{Lanes, methods, store_256};
 
 #[derive(Clone, Copy)]
-pub(super) struct Avx2(__m256i, __m256i);
+pub(crate) struct Avx2(__m256i, __m256i);
 
 macro_rules! lanes {
     ($($op:ident($a:ident, $b:ident) => $e:expr;)*) => {$(

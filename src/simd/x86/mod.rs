@@ -1,0 +1,26 @@
+//! Registers of x86-64, and what surrounds code that uses them.
+//!
+//! An algorithm is a generic function over [`Lanes`], which must be inlined into the function that enables the instructions of its level, or
+//! each operation is a call.
+
+#![allow(clippy::inline_always)] // for that reason
+#![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
+
+mod avx2;
+mod avx512;
+mod environment;
+mod lanes;
+
+pub(crate) use avx2::Avx2;
+pub(crate) use avx512::Avx512;
+pub(crate) use environment::with_default_rounding;
+pub(crate) use lanes::Lanes;
+
+/// Makes streamed stores visible to other threads in order.
+pub(crate) fn fence() {
+    // SAFETY: SSE is part of x86-64.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
