@@ -1,6 +1,6 @@
 //! Dequantisation on one thread, in GB/s of output, beside a memset of as many bytes in the same run.
 //!
-//! `cargo bench --bench quant [ENCODING]…`: 64 MiB of output as f32, f16 and bf16, outputs reused, medians of several rounds in which
+//! `cargo bench --bench quant [LEVEL]… [ENCODING]…`: 64 MiB of output as f32, f16 and bf16, outputs reused, medians of several rounds in which
 //! the decoder and the memset alternate. The last column is f32 against memset.
 
 #![allow(clippy::expect_used)] // a bench that cannot run stops
@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use max_weights::dtype::DType;
-use max_weights::quant::{Encoding, dequantize};
+use max_weights::quant::{Encoding, dequantize_at};
+use max_weights::simd::Level;
 
 const ROUNDS: usize = 7;
 const OUTPUT: usize = 64 << 20;
@@ -21,9 +22,10 @@ fn time(mut run: impl FnMut()) -> f64 {
 }
 
 /// Gigabytes of output per second: the decoder's and memset's.
-fn speeds(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) -> (f64, f64) {
+fn speeds(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) -> (f64, f64) {
     let (mut decoding, mut filling) = (Vec::new(), Vec::new());
-    let decode = |out: &mut [u8]| dequantize(encoding, black_box(blocks), to, out).expect("whole blocks");
+    let decode =
+        |out: &mut [u8]| dequantize_at(level, encoding, black_box(blocks), to, out, true).expect("whole blocks");
     decode(out);
     for round in 0..ROUNDS {
         decoding.push(time(|| decode(black_box(out))));
@@ -55,19 +57,31 @@ fn random_blocks(encoding: Encoding, blocks: usize) -> Vec<u8> {
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    println!("{OUTPUT} bytes of output, one thread; GB/s of output, medians of {ROUNDS}");
-    println!("{:8} {:>8} {:>8} {:>8} {:>8} {:>8}", "encoding", "f32", "f16", "bf16", "memset", "f32/");
-    let mut out = vec![0u8; OUTPUT];
-    for encoding in Encoding::all().filter(|encoding| wanted.is_empty() || wanted.iter().any(|w| w == encoding.name()))
-    {
-        let blocks = random_blocks(encoding, OUTPUT / 2 / encoding.elements_per_block());
-        let (f32_blocks, _) = blocks.split_at(blocks.len() / 2);
-        let (f32_speed, memset) = speeds(encoding, f32_blocks, DType::Float32, &mut out);
-        let (f16_speed, _) = speeds(encoding, &blocks, DType::Float16, &mut out);
-        let (bf16_speed, _) = speeds(encoding, &blocks, DType::BFloat16, &mut out);
-        println!(
-            "{encoding:8} {f32_speed:8.1} {f16_speed:8.1} {bf16_speed:8.1} {memset:8.1} {:8.2}",
-            f32_speed / memset
-        );
+    let levels: Vec<Level> =
+        Level::available().filter(|level| wanted.iter().any(|name| *name == level.name())).collect();
+    let levels = if levels.is_empty() { Level::available().next_back().into_iter().collect() } else { levels };
+    let encodings: Vec<Encoding> =
+        Encoding::all().filter(|encoding| wanted.iter().any(|name| *name == encoding.name())).collect();
+    let encodings = if encodings.is_empty() { Encoding::all().collect() } else { encodings };
+    println!(
+        "output in GB/s | {:<8} {:>6} {:>6} {:>6} {:>8} {:>8}",
+        "level", "f32", "f16", "bf16", "memset", "f32/mem"
+    );
+    let mut room = vec![0u8; OUTPUT + 64];
+    let start = room.as_ptr().align_offset(64);
+    for encoding in encodings {
+        let elements = OUTPUT / 4;
+        let blocks = random_blocks(encoding, elements / encoding.elements_per_block());
+        for &level in &levels {
+            let mut to = |dtype: DType| {
+                let out = &mut room[start..][..elements * dtype.bits() / 8];
+                speeds(level, encoding, &blocks, dtype, out)
+            };
+            let ((f32, memset), (f16, _), (bf16, _)) = (to(DType::Float32), to(DType::Float16), to(DType::BFloat16));
+            println!(
+                "{encoding:<14} | {level:<8} {f32:>6.2} {f16:>6.2} {bf16:>6.2} {memset:>8.2} {:>8.2}",
+                f32 / memset
+            );
+        }
     }
 }

@@ -27,7 +27,7 @@ proptest! {
         let size = bytes.len() / per_block * encoding.elements_per_block() * to.bits() / 8;
         let mut out = vec![0xa5; size.saturating_add_signed(extra)];
         let fits = bytes.len().is_multiple_of(per_block) && out.len() == size;
-        match dequantize(encoding, bytes, to, &mut out) {
+        match dequantize(encoding, bytes, to, &mut out, false) {
             Ok(()) => prop_assert!(fits),
             Err(error) => {
                 prop_assert!(!fits);
@@ -60,7 +60,7 @@ proptest! {
         let mut block = vec![0; encoding.bytes_per_block()];
         quantize(encoding, &values, &mut block).expect("one block");
         let mut out = [[0; 4]; 32];
-        dequantize(encoding, &block, DType::Float32, out.as_flattened_mut()).expect("one block");
+        dequantize(encoding, &block, DType::Float32, out.as_flattened_mut(), false).expect("one block");
         let (least, greatest) = values.iter().fold((f32::MAX, f32::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
         let extreme = greatest.abs().max(least.abs());
         // The last term is the rounding of the scale and the minimum to f16.
@@ -81,7 +81,7 @@ proptest! {
 fn no_blocks_are_no_elements() {
     for encoding in Encoding::all() {
         assert_eq!(elements(encoding, 0).expect("no blocks"), 0);
-        dequantize(encoding, &[], DType::Float32, &mut []).expect("nothing to do");
+        dequantize(encoding, &[], DType::Float32, &mut [], false).expect("nothing to do");
     }
 }
 
@@ -94,7 +94,7 @@ fn a_size_that_overflows_is_an_error() {
 
 #[test]
 fn other_targets_and_other_encodings_are_named_as_unsupported() {
-    let refused = dequantize(Encoding::Q4_0, &[0; 18], DType::Int8, &mut [0; 32]).expect_err("not a float");
+    let refused = dequantize(Encoding::Q4_0, &[0; 18], DType::Int8, &mut [0; 32], false).expect_err("not a float");
     assert!(matches!(&refused, Error::Unsupported(fault) if fault.rule.id == "quantization.target"), "{refused}");
     assert!(refused.to_string().contains("Q4_0") && refused.to_string().contains("int8"), "{refused}");
     for encoding in Encoding::all().filter(|encoding| !WRITABLE.contains(encoding)) {

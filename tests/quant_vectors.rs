@@ -55,7 +55,7 @@ fn vectors() -> Vec<Vector> {
 
 fn decoded<const SIZE: usize>(vector: &Vector, to: DType) -> Vec<[u8; SIZE]> {
     let mut out = vec![0; vector.expected.len() * SIZE];
-    dequantize(vector.encoding, vector.blocks, to, &mut out).expect("whole blocks");
+    dequantize(vector.encoding, vector.blocks, to, &mut out, false).expect("whole blocks");
     out.as_chunks::<SIZE>().0.to_vec()
 }
 
@@ -106,7 +106,7 @@ fn a_range_of_blocks_decodes_without_the_rest() {
         let all = decoded::<2>(&vector, DType::BFloat16);
         let mut out = vec![[0; 2]; 2 * elements];
         let part = &vector.blocks[2 * bytes..4 * bytes];
-        dequantize(vector.encoding, part, DType::BFloat16, out.as_flattened_mut()).expect("whole blocks");
+        dequantize(vector.encoding, part, DType::BFloat16, out.as_flattened_mut(), false).expect("whole blocks");
         assert_eq!(out, all[2 * elements..4 * elements], "{}", vector.encoding);
     }
 }

@@ -91,7 +91,7 @@ fn packed_blocks_have_the_statistics_of_what_they_decode_to() {
             let bytes = noise(blocks * encoding.bytes_per_block());
             let elements = blocks * encoding.elements_per_block();
             let mut decoded = vec![0; elements * 4];
-            quant::dequantize(encoding, &bytes, DType::Float32, &mut decoded).unwrap();
+            quant::dequantize(encoding, &bytes, DType::Float32, &mut decoded, false).unwrap();
             let checkpoint = opened(gguf(encoding, elements, &bytes, false));
             let found = of(&checkpoint, "t", 9).unwrap();
             Naive::of(&values(DType::Float32, &decoded)).assert_equals(&found, 9, encoding.name());

@@ -55,7 +55,7 @@ fn file(shifted: bool) -> File {
         cast_by_oracle(DType::Float16, DType::BFloat16, &bytes, &mut narrow, CastOptions::default()).unwrap();
         let blocks = quant::elements(Encoding::Q8_0, bytes.len()).ok().map(|count| {
             let mut values = vec![0; 4 * count];
-            quant::dequantize(Encoding::Q8_0, &bytes, DType::Float32, &mut values).unwrap();
+            quant::dequantize(Encoding::Q8_0, &bytes, DType::Float32, &mut values, false).unwrap();
             values
         });
         expected.push((bytes, narrow, blocks));

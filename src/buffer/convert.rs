@@ -82,12 +82,12 @@ pub fn dequantize(
         _ => blocks.contiguous(interrupt)?.view(DType::UInt8, Some(&[blocks.size() as i64]))?,
     };
     let fill = |out: &mut [u8]| {
-        let block_bits = elements * dtype.bits();
+        let (block_bits, stream) = (elements * dtype.bits(), out.len() >= STREAM_FROM);
         let parts = parts(count, (PART * 8 / block_bits).max(1), block_bits, out);
         WORKERS.each(parts, interrupt, |(range, out), go_on| {
             let range = range.start * bytes_per_block..range.end * bytes_per_block;
             bytes.convert_elements(range, bytes_per_block, out, go_on, |bytes, out| {
-                quant::dequantize(encoding, bytes, dtype, out)
+                quant::dequantize(encoding, bytes, dtype, out, stream)
             })
         })
     };

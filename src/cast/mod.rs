@@ -72,7 +72,7 @@ pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOpt
 
 /// [`cast`] with the instructions of a level, which must be available.
 pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
-    check_level(level)?;
+    level.require()?;
     if !is_supported(from, to) {
         return Err(Fault::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}")).unsupported());
     }
@@ -97,11 +97,19 @@ pub fn cast_by_oracle(from: DType, to: DType, src: &[u8], dst: &mut [u8], option
     Ok(())
 }
 
-fn check_level(level: Level) -> Result<()> {
-    if level.is_available() {
-        return Ok(());
+/// f32 as another type, or as they are; the lengths match. After calls with `stream` a [`fence`] is needed.
+pub(crate) fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if x86::convert_before_fence(level, DType::Float32, to, values, out, CastOptions { saturate: false, stream }) {
+        return;
     }
-    Err(Error::Argument(format!("this processor lacks the instructions of the level {level}")))
+    convert(level, DType::Float32, to, values, out, CastOptions { saturate: false, stream });
+}
+
+/// Makes streamed stores visible to other threads in order.
+pub(crate) fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    crate::simd::x86::fence();
 }
 
 /// The number of elements in `bytes` bytes.

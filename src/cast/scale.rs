@@ -51,7 +51,7 @@ pub fn scale_block_rows_at(
     out_dtype: DType,
     options: CastOptions,
 ) -> Result<()> {
-    super::check_level(level)?;
+    level.require()?;
     let plan = Plan::new(matrix, &rows, out.len(), out_dtype)?;
     if plan.row_bytes == 0 || rows.is_empty() {
         return Ok(());
@@ -73,9 +73,8 @@ pub fn scale_block_rows_at(
         out = rest;
         start = end;
     }
-    #[cfg(target_arch = "x86_64")]
     if options.stream {
-        crate::simd::x86::fence();
+        super::fence();
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ impl Kind {
 /// The elements of blocks as float32.
 fn decode<'a>(encoding: Encoding, bytes: &[u8], decoded: &'a mut Vec<u8>) -> Result<&'a [u8]> {
     decoded.resize(quant::elements(encoding, bytes.len())? * 4, 0);
-    quant::dequantize(encoding, bytes, DType::Float32, decoded)?;
+    quant::dequantize(encoding, bytes, DType::Float32, decoded, false)?;
     Ok(decoded)
 }
 

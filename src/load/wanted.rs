@@ -69,11 +69,11 @@ impl Conversion {
             Self::Nothing => to.copy_from_slice(from),
             Self::Cast { from: dtype, to: target } => cast(dtype, target, from, to, options)?,
             Self::Decode { encoding, to: target } if is_decoded_to(target) => {
-                quant::dequantize(encoding, from, target, to)?;
+                quant::dequantize(encoding, from, target, to, stream)?;
             }
             Self::Decode { encoding, to: target } => {
                 scratch.resize(quant::elements(encoding, from.len())? * 4, 0);
-                quant::dequantize(encoding, from, DType::Float32, scratch)?;
+                quant::dequantize(encoding, from, DType::Float32, scratch, false)?;
                 cast(DType::Float32, target, scratch, to, options)?;
             }
         }

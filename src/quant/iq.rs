@@ -8,7 +8,7 @@ use super::grids;
 
 /// Seven signs and an eighth that makes the number of negative elements even.
 #[inline(always)]
-fn even_signs(seven_bits: u32) -> u8 {
+pub(super) fn even_signs(seven_bits: u32) -> u8 {
     let signs = (seven_bits & 127) as u8;
     let folded = signs ^ signs >> 4;
     // The parities of the sixteen nibbles, as a table in an integer: the instruction that counts bits is not in every x86-64.
@@ -18,7 +18,7 @@ fn even_signs(seven_bits: u32) -> u8 {
 
 /// The scales of IQ2 for the two four-bit integers of a byte: odd multiples of an eighth of `d`.
 #[inline(always)]
-fn eighths(scale: f32, pair: u8) -> [f32; 2] {
+pub(super) fn eighths(scale: f32, pair: u8) -> [f32; 2] {
     [pair & 15, pair >> 4].map(|quant| scale * (0.5 + f32::from(quant)) * 0.25)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
 
 /// Two points of four elements as one of eight.
 #[inline(always)]
-fn joined(first: u64, second: u64) -> u64 {
+pub(super) fn joined(first: u64, second: u64) -> u64 {
     first | second << 32
 }
 
@@ -118,7 +118,7 @@ pub(super) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
 
 /// Eight elements of the grid of IQ1 (-1, 0 or 1) plus or minus one eighth, in eighths.
 #[inline(always)]
-fn shifted(index: usize, negative: bool) -> [u8; 8] {
+pub(super) fn shifted(index: usize, negative: bool) -> [u8; 8] {
     // The grid holds eight times its elements plus eight, so that no lane is negative before the end.
     let shift = if negative { 0 } else { 2 * EVERY };
     minus(grids::IQ1[index] + shift, 9).to_le_bytes()
@@ -163,7 +163,7 @@ pub(super) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
 }
 
 /// The sixteen levels of IQ4_NL and IQ4_XS, closer together around zero.
-const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub(super) const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// Sixteen bytes of nibbles as 32 levels: the low nibbles are the first half.
 #[inline(always)]

@@ -13,21 +13,46 @@ mod quantize;
 mod scalar;
 mod simple;
 mod ternary;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use encoding::Encoding;
 pub use order::swap_bytes;
 pub use quantize::quantize;
 
+use crate::cast;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::rules;
-use scalar::Target;
+use crate::simd::Level;
+
+/// Sixteen f32 as they lie in memory, which is what the decoders write at a time.
+type Step = [u8; 64];
+/// Elements of one step.
+const STEP: usize = 16;
+/// What is decoded before it is rounded or streamed: 2048 elements, a multiple of every block, which stay in the nearest cache.
+#[repr(align(64))]
+struct Steps([Step; 128]);
 
 /// Decodes whole blocks into f32, or into f16 or bf16 by one rounding of the f32 value to the nearest, ties to even.
 ///
-/// `out` takes the elements in native byte order; it needs no alignment. Its length must be exactly that of the decoded elements.
-pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) -> Result<()> {
-    let target = target(encoding, to)?;
+/// `out` takes the elements in native byte order; it needs no alignment. Its length must be exactly that of the decoded elements. With
+/// `stream` it is written past the caches: for an output that is too large for them, or a part of one.
+pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> Result<()> {
+    dequantize_at(Level::chosen()?, encoding, blocks, to, out, stream)
+}
+
+/// [`dequantize`] with the instructions of a level, which must be available.
+pub fn dequantize_at(
+    level: Level,
+    encoding: Encoding,
+    blocks: &[u8],
+    to: DType,
+    out: &mut [u8],
+    stream: bool,
+) -> Result<()> {
+    level.require()?;
+    require_target(encoding, to)?;
     let elements = elements(encoding, blocks.len())?;
     let needed = elements.checked_mul(to.bits() / 8);
     if needed != Some(out.len()) {
@@ -37,20 +62,40 @@ pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) 
             out.len()
         )));
     }
-    scalar::dequantize(encoding, blocks, target, out);
+    let (steps, rest) = out.as_chunks_mut();
+    if to == DType::Float32 && rest.is_empty() && !stream {
+        decode(level, encoding, blocks, steps);
+        return Ok(());
+    }
+    let mut steps = Steps([[0; 64]; 128]);
+    let (elements, bytes) = (encoding.elements_per_block(), encoding.bytes_per_block());
+    let at_once = steps.0.len() * STEP / elements;
+    for (blocks, out) in blocks.chunks(at_once * bytes).zip(out.chunks_mut(at_once * elements * to.bits() / 8)) {
+        let steps = &mut steps.0[..out.len() * 8 / to.bits() / STEP];
+        decode(level, encoding, blocks, steps);
+        cast::from_f32(level, steps.as_flattened(), to, out, stream);
+    }
+    if stream {
+        cast::fence();
+    }
     Ok(())
+}
+
+/// The decoding itself; everything was checked.
+fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
+    #[cfg(target_arch = "x86_64")]
+    if x86::decode(level, encoding, blocks, out) {
+        return;
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
+    scalar::decode(encoding, blocks, out);
 }
 
 /// An error unless [`dequantize`] makes this dtype of the blocks.
 pub(crate) fn require_target(encoding: Encoding, to: DType) -> Result<()> {
-    target(encoding, to).map(drop)
-}
-
-fn target(encoding: Encoding, to: DType) -> Result<Target> {
     match to {
-        DType::Float32 => Ok(Target::F32),
-        DType::Float16 => Ok(Target::F16),
-        DType::BFloat16 => Ok(Target::BF16),
+        DType::Float32 | DType::Float16 | DType::BFloat16 => Ok(()),
         _ => {
             let cause = format!("{encoding} blocks decode to float32, float16 or bfloat16, not to {to}");
             Err(Fault::new(rules::QUANTIZATION_TARGET, cause).unsupported())

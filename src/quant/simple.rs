@@ -70,7 +70,7 @@ pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
 
 /// Four integers of two bits each in four lanes, the lowest bits first.
 #[inline(always)]
-fn quarters(byte: u8) -> u64 {
+pub(super) fn quarters(byte: u8) -> u64 {
     let byte = u64::from(byte);
     (byte | byte << 6 | byte << 12 | byte << 18) & 0x0303_0303
 }
@@ -99,7 +99,7 @@ fn twice_fp4(nibbles: u64) -> u64 {
 
 /// Half of an E8M0 scale: `2^(e - 128)`, subnormal for `e < 2`; 255 is no NaN here but `2^127`.
 #[inline(always)]
-fn half_e8m0(exponent: u8) -> f32 {
+pub(super) fn half_e8m0(exponent: u8) -> f32 {
     let exponent = u32::from(exponent);
     f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 })
 }
@@ -115,7 +115,7 @@ pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
 
 /// Half of an unsigned E4M3 scale (bias 7). As in ggml the top bit is ignored, and 0x7f, the NaN, is 0; 0xff is not.
 #[inline(always)]
-fn half_e4m3(bits: u8) -> f32 {
+pub(super) fn half_e4m3(bits: u8) -> f32 {
     let (exponent, mantissa) = (u32::from(bits >> 3 & 15), u32::from(bits & 7));
     if bits == 0x7f {
         0.0

@@ -53,6 +53,14 @@ impl Level {
         }
     }
 
+    /// An error unless this processor can run it.
+    pub(crate) fn require(self) -> Result<()> {
+        if self.is_available() {
+            return Ok(());
+        }
+        Err(Error::Argument(format!("this processor lacks the instructions of the level {self}")))
+    }
+
     /// The levels that this processor can run, lowest first.
     pub fn available() -> impl DoubleEndedIterator<Item = Self> {
         Self::ALL.into_iter().filter(|level| level.is_available())

@@ -265,7 +265,7 @@ fn dequantized(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Nex
         .chunks(encoding.bytes_per_block())
         .zip(expected.chunks_mut(encoding.elements_per_block() * dtype.bits() / 8))
     {
-        quant::dequantize(encoding, block, dtype, out).expect("a whole block");
+        quant::dequantize(encoding, block, dtype, out, false).expect("a whole block");
     }
     if program.one_in(3) {
         let found = dequantize(buffer, encoding, dtype, &shape, None, &uninterrupted).expect("whole blocks");

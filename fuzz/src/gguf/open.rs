@@ -106,7 +106,7 @@ fn decode(encoding: Encoding, blocks: &[u8]) -> Vec<u8> {
     let count = elements(encoding, blocks.len()).expect("whole blocks");
     let to = |dtype: DType, blocks: &[u8], count: usize| {
         let mut out = vec![0; count * dtype.bits() / 8];
-        dequantize(encoding, blocks, dtype, &mut out).expect("whole blocks");
+        dequantize(encoding, blocks, dtype, &mut out, false).expect("whole blocks");
         out
     };
     let whole = to(DType::Float32, blocks, count);

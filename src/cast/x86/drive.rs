@@ -11,7 +11,7 @@ const STEP: usize = 16;
 /// Bytes of the widest step: sixteen f64.
 const STEP_BYTES: usize = STEP * 8;
 
-/// A conversion: source, destination, number of elements, and whether to write past the caches.
+/// A conversion: source, destination, number of elements, and whether to write past the caches: then a fence is needed afterwards.
 ///
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; the source must be readable and the
@@ -79,8 +79,6 @@ unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, ele
             partial_step::<V, L, S, false>(src, dst, head, one);
             let (src, dst) = (src.add(head * L::BITS / 8), dst.add(head * S::BITS / 8));
             steps::<V, L, S, true, false>(src, dst, elements - head, one);
-            // Streamed stores become visible to other threads in order only after a fence.
-            std::arch::x86_64::_mm_sfence();
         } else {
             steps::<V, L, S, false, false>(src, dst, elements, one);
         }

@@ -20,13 +20,29 @@ use signed_table::{SignedTable, is_symmetric};
 use crate::cast::{CastOptions, table};
 use crate::dtype::DType;
 use crate::simd::Level;
-use crate::simd::x86::with_default_rounding;
+use crate::simd::x86::{fence, with_default_rounding};
 
 /// Converts, if there is a kernel for the pair. The lengths and the level were checked.
 pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
     if level == Level::Avx512 && from.bits() == 8 && convert_bytes(from, to, src, dst, options) {
         return true;
     }
+    let done = convert_before_fence(level, from, to, src, dst, options);
+    if done && options.stream {
+        fence();
+    }
+    done
+}
+
+/// The same by a kernel for lanes; after calls with `stream` a [`fence`] is needed.
+pub(super) fn convert_before_fence(
+    level: Level,
+    from: DType,
+    to: DType,
+    src: &[u8],
+    dst: &mut [u8],
+    options: CastOptions,
+) -> bool {
     let Some(kernel) = kernel(level, from, to, options.saturate) else { return false };
     let elements = src.len() * 8 / from.bits();
     with_default_rounding(|| {
@@ -132,6 +148,8 @@ fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel
         (DType::Float32, true) if from == DType::Float64 => pair::<F64<true>, F32>(level),
         // The one pair whose NaNs must be made quiet by hand; everywhere else the store does it.
         (DType::Float32, _) if from == DType::BFloat16 => pair::<Bf16<false>, F32>(level),
+        // A copy, which may be streamed.
+        (DType::Float32, _) if from == DType::Float32 => pair::<F32, F32>(level),
         (DType::Float32, _) => from_any::<F32>(level, from),
         (DType::Float64, _) => from_any::<F64<false>>(level, from),
         // bf16 holds every value of eight bits, and of four.

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::bytes::Bytes16;
 use super::lanes::{Lanes, methods, store_256};
 
 #[derive(Clone, Copy)]
@@ -28,6 +29,15 @@ impl Lanes for Avx2 {
 
     methods! {
         splat(value: u32) -> Self => Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32));
+        halves(first: u32, second: u32) -> Self => Self(_mm256_set1_epi32(first as i32), _mm256_set1_epi32(second as i32));
+        from_bytes(bytes: Bytes16) -> Self => Self(
+            _mm256_cvtepu8_epi32(bytes.0),
+            _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes.0)),
+        );
+        from_signed_bytes(bytes: Bytes16) -> Self => Self(
+            _mm256_cvtepi8_epi32(bytes.0),
+            _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes.0)),
+        );
         load_32(src: *const u8) -> Self => Self(_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(32).cast()));
         load_16(src: *const u8) -> Self => Self(
             _mm256_cvtepu16_epi32(_mm_loadu_si128(src.cast())),

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::bytes::Bytes16;
 use super::lanes::{Lanes, methods, store_256};
 
 #[derive(Clone, Copy)]
@@ -25,6 +26,12 @@ impl Lanes for Avx512 {
 
     methods! {
         splat(value: u32) -> Self => Self(_mm512_set1_epi32(value as i32));
+        halves(first: u32, second: u32) -> Self => {
+            let first = _mm512_castsi256_si512(_mm256_set1_epi32(first as i32));
+            Self(_mm512_inserti64x4::<1>(first, _mm256_set1_epi32(second as i32)))
+        };
+        from_bytes(bytes: Bytes16) -> Self => Self(_mm512_cvtepu8_epi32(bytes.0));
+        from_signed_bytes(bytes: Bytes16) -> Self => Self(_mm512_cvtepi8_epi32(bytes.0));
         load_32(src: *const u8) -> Self => Self(_mm512_loadu_si512(src.cast()));
         load_16(src: *const u8) -> Self => Self(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src.cast())));
         load_8(src: *const u8) -> Self => Self(_mm512_cvtepu8_epi32(_mm_loadu_si128(src.cast())));

@@ -4,6 +4,8 @@
 
 use std::arch::x86_64::{__m256i, _mm256_storeu_si256, _mm256_stream_si256};
 
+use super::Bytes16;
+
 /// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
 ///
 /// # Safety
@@ -15,6 +17,12 @@ pub(crate) trait Lanes: Copy {
     type Mask: Copy;
 
     unsafe fn splat(value: u32) -> Self;
+    /// One value in the first eight lanes, another in the others.
+    unsafe fn halves(first: u32, second: u32) -> Self;
+    /// Bytes, extended with zeros.
+    unsafe fn from_bytes(bytes: Bytes16) -> Self;
+    /// Bytes, extended with their signs.
+    unsafe fn from_signed_bytes(bytes: Bytes16) -> Self;
     unsafe fn load_32(src: *const u8) -> Self;
     /// Sixteen words, extended with zeros.
     unsafe fn load_16(src: *const u8) -> Self;

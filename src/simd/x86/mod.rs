@@ -8,11 +8,13 @@
 
 mod avx2;
 mod avx512;
+mod bytes;
 mod environment;
 mod lanes;
 
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
+pub(crate) use bytes::{Bytes16, f16_to_f32};
 pub(crate) use environment::with_default_rounding;
 pub(crate) use lanes::Lanes;
 

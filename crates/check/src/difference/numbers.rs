@@ -161,7 +161,7 @@ impl Type {
             }
             Self::Packed(encoding) => {
                 room.resize(quant::elements(encoding, bytes.len())? * 4, 0);
-                quant::dequantize(encoding, bytes, DType::Float32, room)?;
+                quant::dequantize(encoding, bytes, DType::Float32, room, false)?;
                 if to != DType::Float32 {
                     let single = std::mem::take(room);
                     room.resize(single.len() / 4 * to.bits() / 8, 0);

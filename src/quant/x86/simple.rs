@@ -1,0 +1,93 @@
+//! The encodings with one scale, or one per sixteen elements, and no super-blocks.
+
+use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, scaled_from};
+use crate::quant::block::{EVERY, field, words};
+use crate::quant::simple::{half_e4m3, half_e8m0, quarters};
+
+/// Twice the value of each FP4.
+const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The fifth bits of sixteen elements, where they belong.
+#[inline(always)]
+unsafe fn fifth_bits(bits: &[u8; 4], half: usize) -> Bytes16 {
+    let bits = u32::from_le_bytes(*bits) >> (16 * half);
+    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    unsafe { Bytes16::mask_of_bits(bits as u16).and(Bytes16::splat(16)) }
+}
+
+decoders! {
+    Q4_0: 18 bytes, 2 steps, |block, out| {
+        let scale = f16_field::<0, _>(block);
+        let [packed] = registers::<2, 1, _>(block);
+        for half in 0..2 {
+            scaled::<V>(out, half, packed.bits(4 * half as u32, 4).sub(Bytes16::splat(8)), scale);
+        }
+    };
+    Q4_1: 20 bytes, 2 steps, |block, out| {
+        let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
+        let [packed] = registers::<4, 1, _>(block);
+        for half in 0..2 {
+            scaled_from::<V>(out, half, packed.bits(4 * half as u32, 4), scale, minimum);
+        }
+    };
+    Q5_0: 22 bytes, 2 steps, |block, out| {
+        let scale = f16_field::<0, _>(block);
+        let [packed] = registers::<6, 1, _>(block);
+        for half in 0..2 {
+            let quants = packed.bits(4 * half as u32, 4).or(fifth_bits(field::<2, 4, _>(block), half));
+            scaled::<V>(out, half, quants.sub(Bytes16::splat(16)), scale);
+        }
+    };
+    Q5_1: 24 bytes, 2 steps, |block, out| {
+        let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
+        let [packed] = registers::<8, 1, _>(block);
+        for half in 0..2 {
+            let quants = packed.bits(4 * half as u32, 4).or(fifth_bits(field::<4, 4, _>(block), half));
+            scaled_from::<V>(out, half, quants, scale, minimum);
+        }
+    };
+    Q8_0: 34 bytes, 2 steps, |block, out| {
+        let scale = f16_field::<0, _>(block);
+        let quants: [_; 2] = registers::<2, 2, _>(block);
+        for (step, quants) in quants.into_iter().enumerate() {
+            scaled::<V>(out, step, quants, scale);
+        }
+    };
+    Q8_1: 36 bytes, 2 steps, |block, out| {
+        let scale = f16_field::<0, _>(block);
+        let quants: [_; 2] = registers::<4, 2, _>(block);
+        for (step, quants) in quants.into_iter().enumerate() {
+            scaled::<V>(out, step, quants, scale);
+        }
+    };
+    Q1_0: 18 bytes, 8 steps, |block, out| {
+        let scale = f16_field::<0, _>(block);
+        let (bits, _) = field::<2, 16, _>(block).as_chunks::<2>();
+        for (step, bits) in bits.iter().enumerate() {
+            let negative = Bytes16::mask_of_bits(!u16::from_le_bytes(*bits));
+            scaled::<V>(out, step, negative.or(Bytes16::splat(1)), scale);
+        }
+    };
+    Q2_0: 18 bytes, 4 steps, |block, out| {
+        let scale = f16_field::<0, _>(block);
+        let (packed, _) = field::<2, 16, _>(block).as_chunks::<4>();
+        for (step, packed) in packed.iter().enumerate() {
+            let [a, b, c, d] = packed.map(quarters);
+            scaled::<V>(out, step, Bytes16::from_halves(a | b << 32, c | d << 32).sub(Bytes16::splat(1)), scale);
+        }
+    };
+    MXFP4: 17 bytes, 2 steps, |block, out| {
+        let scale = half_e8m0(block[0]);
+        let [packed] = registers::<1, 1, _>(block);
+        for half in 0..2 {
+            scaled::<V>(out, half, packed.bits(4 * half as u32, 4).lookup(&TWICE_FP4), scale);
+        }
+    };
+    NVFP4: 36 bytes, 4 steps, |block, out| {
+        let packed = words::<4, 4, _>(block);
+        for (step, (packed, scale)) in packed.into_iter().zip(field::<0, 4, _>(block)).enumerate() {
+            let nibbles = Bytes16::from_halves(packed & (EVERY * 15), packed >> 4 & (EVERY * 15));
+            scaled::<V>(out, step, nibbles.lookup(&TWICE_FP4), half_e4m3(*scale));
+        }
+    };
+}

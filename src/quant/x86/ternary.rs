@@ -1,0 +1,54 @@
+//! The ternary encodings, whose elements are -1, 0 or 1 times one scale.
+
+use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled};
+use crate::quant::block::field;
+
+/// The first digits in base three of bytes that are fractions of 256, as -1, 0 or 1.
+#[inline(always)]
+unsafe fn digits(fractions: Bytes16) -> Bytes16 {
+    // From 86 and from 171 on, three times the byte carries into the next one.
+    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    unsafe { Bytes16::splat(255).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
+}
+
+/// Writes `places` digits of each byte, all of one place after the other, `stride` steps apart.
+#[inline(always)]
+unsafe fn places<V: Lanes>(out: &mut [Step], stride: usize, mut fractions: Bytes16, scale: f32) {
+    for place in 0..5 {
+        // SAFETY: as above.
+        unsafe {
+            scaled::<V>(out, place * stride, digits(fractions), scale);
+            fractions = fractions.add(fractions).add(fractions);
+        }
+    }
+}
+
+/// Each byte of a word times three, without what is carried.
+#[inline(always)]
+fn tripled(bytes: u32) -> u32 {
+    const EVEN: u32 = 0x00ff_00ff;
+    (((bytes & EVEN) * 3) & EVEN) | (((bytes >> 8 & EVEN) * 3) & EVEN) << 8
+}
+
+decoders! {
+    TQ1_0: 54 bytes, 16 steps, |block, out| {
+        let scale = f16_field::<52, _>(block);
+        let [first, second, third] = registers::<0, 3, _>(block);
+        places::<V>(out, 2, first, scale);
+        places::<V>(&mut out[1..], 2, second, scale);
+        places::<V>(&mut out[10..], 1, third, scale);
+        let ones = u32::from_le_bytes(*field::<48, 4, _>(block));
+        let [threes, nines] = [tripled(ones), tripled(tripled(ones))];
+        let [ones, threes, nines, rest] = [ones, threes, nines, tripled(nines)].map(u64::from);
+        scaled::<V>(out, 15, digits(Bytes16::from_halves(ones | threes << 32, nines | rest << 32)), scale);
+    };
+    TQ2_0: 66 bytes, 16 steps, |block, out| {
+        let scale = f16_field::<64, _>(block);
+        let packed: [_; 4] = registers::<0, 4, _>(block);
+        for step in 0..16 {
+            let (i, half) = (step / 2, step % 2);
+            let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
+            scaled::<V>(out, step, quants.sub(Bytes16::splat(1)), scale);
+        }
+    };
+}

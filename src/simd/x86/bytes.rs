@@ -1,0 +1,68 @@
+//! Sixteen bytes in one register: what packed integers are unpacked in before they become [`Lanes`](super::Lanes). The instructions are the
+//! same at both levels.
+
+#![allow(unsafe_code)] // vector intrinsics
+
+use std::arch::x86_64::*;
+
+/// Sixteen bytes, the first in the lowest lane.
+///
+/// # Safety
+/// Every method may only be called in a function that enables AVX2, on a processor that has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes16(pub(super) __m128i);
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident ($($argument:ident $(: $type:ty)?),*) => $value:expr;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) unsafe fn $name($($argument $(: $type)?),*) -> Self {
+            // SAFETY: registers and the referents of references alone; the instructions are enabled by the contract of the type.
+            Self(unsafe { $value })
+        }
+    )*};
+}
+
+impl Bytes16 {
+    methods! {
+        load(bytes: &[u8; 16]) => _mm_loadu_si128(bytes.as_ptr().cast());
+        /// The same byte in each lane.
+        splat(byte: u8) => _mm_set1_epi8(byte.cast_signed());
+        /// Eight bytes in the lower lanes and eight in the upper ones.
+        from_halves(low: u64, high: u64) => _mm_set_epi64x(high.cast_signed(), low.cast_signed());
+        /// -1 in each lane whose bit is set, the lowest bit in the first lane; 0 in the others.
+        mask_of_bits(bits: u16) => {
+            let each = _mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128);
+            let byte_of_lane = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+            let bits = _mm_shuffle_epi8(_mm_cvtsi32_si128(i32::from(bits)), byte_of_lane);
+            _mm_cmpeq_epi8(_mm_and_si128(bits, each), each)
+        };
+        and(self, other: Self) => _mm_and_si128(self.0, other.0);
+        or(self, other: Self) => _mm_or_si128(self.0, other.0);
+        add(self, other: Self) => _mm_add_epi8(self.0, other.0);
+        sub(self, other: Self) => _mm_sub_epi8(self.0, other.0);
+        /// `width` bits of each lane, from bit `shift` on.
+        bits(self, shift: u32, width: u32) => {
+            let shifted = _mm_srl_epi16(self.0, _mm_cvtsi32_si128(shift.cast_signed()));
+            _mm_and_si128(shifted, _mm_set1_epi8((1 << width) - 1))
+        };
+        /// Each lane, less than 16, moved up by `shift` bits, at most 4.
+        shl(self, shift: u32) => _mm_sll_epi16(self.0, _mm_cvtsi32_si128(shift.cast_signed()));
+        /// -1 where the unsigned lane is at least `least`, else 0.
+        at_least(self, least: u8) => _mm_cmpeq_epi8(_mm_max_epu8(self.0, _mm_set1_epi8(least.cast_signed())), self.0);
+        /// The byte of a table at each lane, which must be less than 16.
+        lookup(self, table: &[i8; 16]) => _mm_shuffle_epi8(_mm_loadu_si128(table.as_ptr().cast()), self.0);
+        /// Lanes with their signs flipped where the mask is -1.
+        negated_where(self, mask: Self) => _mm_sub_epi8(_mm_xor_si128(self.0, mask.0), mask.0);
+    }
+}
+
+/// The value of an f16; a NaN becomes quiet.
+///
+/// # Safety
+/// As for [`Bytes16`], with F16C.
+#[inline(always)]
+pub(crate) unsafe fn f16_to_f32(bits: u16) -> f32 {
+    // SAFETY: registers alone; the caller's promise.
+    unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+}
