@@ -128,8 +128,7 @@ unsafe fn product<V: Lanes, L: Load>(value: V, scale: V) -> V {
         if !L::HAS_NAN {
             return value.mul_f32(scale);
         }
-        let nan = value.and(V::splat(0x7fff_ffff)).greater(V::splat(0x7f80_0000));
-        value.mul_f32(scale).replace(nan, value.or(V::splat(0x0040_0000)))
+        value.mul_f32(scale).replace(value.is_nan(), value.or(V::splat(0x0040_0000)))
     }
 }
 

@@ -71,10 +71,7 @@ pub(super) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SA
 #[inline(always)]
 unsafe fn quieted<V: Lanes>(value: V) -> V {
     // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, which is this function's own.
-    unsafe {
-        let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
-        value.replace(nan, value.or(V::splat(QUIET)))
-    }
+    unsafe { value.replace(value.is_nan(), value.or(V::splat(QUIET))) }
 }
 
 /// Finite values beyond `largest` brought back to it; infinities and NaNs as they are.
@@ -147,8 +144,7 @@ stores! {
         let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
         let odd = value.shr::<16>().and(V::splat(1));
         let rounded = value.add(odd.add(V::splat(0x7fff)));
-        let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
-        let rounded = rounded.replace(nan, value.or(V::splat(QUIET)));
+        let rounded = rounded.replace(value.is_nan(), value.or(V::splat(QUIET)));
         rounded.shr::<16>().store_16::<STREAM>(dst);
     };
     [const SATURATE: bool] F16<SATURATE>: 16 bits, |dst, value| {

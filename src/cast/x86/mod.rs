@@ -6,6 +6,7 @@
 #![allow(clippy::inline_always)] // the algorithms must be compiled inside the function that enables their instructions, or each operation is a call
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
 
+mod bf16;
 mod byte_table;
 mod drive;
 mod formats;
@@ -140,6 +141,11 @@ impl ScaleTables {
 fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
     if level == Level::Avx512
         && let Some(kernel) = narrow::kernel(from, to, saturate)
+    {
+        return Some(kernel);
+    }
+    if let (Level::Avx512, DType::Float32, DType::BFloat16, false) = (level, from, to, saturate)
+        && let Some(kernel) = bf16::kernel()
     {
         return Some(kernel);
     }

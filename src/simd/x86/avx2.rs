@@ -131,6 +131,13 @@ impl Lanes for Avx2 {
             Self(_mm256_srl_epi32(self.0, count), _mm256_srl_epi32(self.1, count))
         };
         to_f32(self) -> Self => Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)));
+        is_nan(self) -> Self => {
+            let [first, second] = [self.0, self.1].map(|half| _mm256_castsi256_ps(half));
+            Self(
+                _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(first, first)),
+                _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(second, second)),
+            )
+        };
         replace(self, mask: Self, other: Self) -> Self =>
             Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1));
     }

@@ -109,6 +109,10 @@ impl Lanes for Avx512 {
         shl<const BITS: u32>(self) -> Self => Self(_mm512_slli_epi32::<BITS>(self.0));
         shr<const BITS: u32>(self) -> Self => Self(_mm512_srli_epi32::<BITS>(self.0));
         to_f32(self) -> Self => Self(_mm512_castps_si512(_mm512_cvtepi32_ps(self.0)));
+        is_nan(self) -> __mmask16 => {
+            let value = _mm512_castsi512_ps(self.0);
+            _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value)
+        };
         greater(self, other: Self) -> __mmask16 => _mm512_cmpgt_epi32_mask(self.0, other.0);
         equal(self, other: Self) -> __mmask16 => _mm512_cmpeq_epi32_mask(self.0, other.0);
         replace(self, mask: __mmask16, other: Self) -> Self => Self(_mm512_mask_mov_epi32(self.0, mask, other.0));

@@ -65,6 +65,8 @@ pub(crate) trait Lanes: Copy {
     /// Signed integers as f32.
     unsafe fn to_f32(self) -> Self;
 
+    /// True for lanes that are NaN.
+    unsafe fn is_nan(self) -> Self::Mask;
     /// `self > other`, as signed integers.
     unsafe fn greater(self, other: Self) -> Self::Mask;
     unsafe fn equal(self, other: Self) -> Self::Mask;
