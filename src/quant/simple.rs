@@ -70,7 +70,7 @@ pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
 
 /// Four integers of two bits each in four lanes, the lowest bits first.
 #[inline(always)]
-pub(super) fn quarters(byte: u8) -> u64 {
+fn quarters(byte: u8) -> u64 {
     let byte = u64::from(byte);
     (byte | byte << 6 | byte << 12 | byte << 18) & 0x0303_0303
 }

@@ -118,8 +118,13 @@ use decoders;
 /// The f16 of a block at byte `AT`, as f32.
 #[inline(always)]
 unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]) -> f32 {
+    // Eight bytes where there are so many: a load of two waits for what the register held before.
+    let bits = match block[AT..].first_chunk() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => u64::from(u16::from_le_bytes(*field::<AT, 2, BYTES>(block))),
+    };
     // SAFETY: the instructions are enabled, by the contract of `Decoder`.
-    unsafe { f16_to_f32(u16::from_le_bytes(*field::<AT, 2, BYTES>(block))) }
+    unsafe { f16_to_f32(bits) }
 }
 
 /// `N` registers of the bytes of a block, from byte `AT` on, of `BYTES_IN` bytes.

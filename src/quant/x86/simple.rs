@@ -2,7 +2,7 @@
 
 use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, scaled_from};
 use crate::quant::block::{EVERY, field, words};
-use crate::quant::simple::{half_e4m3, half_e8m0, quarters};
+use crate::quant::simple::{half_e4m3, half_e8m0};
 
 /// Twice the value of each FP4.
 const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -70,10 +70,14 @@ decoders! {
     };
     Q2_0: 18 bytes, 4 steps, |block, out| {
         let scale = f16_field::<0, _>(block);
-        let (packed, _) = field::<2, 16, _>(block).as_chunks::<4>();
-        for (step, packed) in packed.iter().enumerate() {
-            let [a, b, c, d] = packed.map(quarters);
-            scaled::<V>(out, step, Bytes16::from_halves(a | b << 32, c | d << 32).sub(Bytes16::splat(1)), scale);
+        let [packed] = registers::<2, 1, _>(block);
+        let [a, b, c, d] = [packed.bits(0, 2), packed.bits(2, 2), packed.bits(4, 2), packed.bits(6, 2)];
+        let (low, high) = (a.interleave_low(b), c.interleave_low(d));
+        let first = [low.interleave_low_pairs(high), low.interleave_high_pairs(high)];
+        let (low, high) = (a.interleave_high(b), c.interleave_high(d));
+        let last = [low.interleave_low_pairs(high), low.interleave_high_pairs(high)];
+        for (step, quants) in first.into_iter().chain(last).enumerate() {
+            scaled::<V>(out, step, quants.sub(Bytes16::splat(1)), scale);
         }
     };
     MXFP4: 17 bytes, 2 steps, |block, out| {

@@ -52,17 +52,25 @@ impl Bytes16 {
         at_least(self, least: u8) => _mm_cmpeq_epi8(_mm_max_epu8(self.0, _mm_set1_epi8(least.cast_signed())), self.0);
         /// The byte of a table at each lane, which must be less than 16.
         lookup(self, table: &[i8; 16]) => _mm_shuffle_epi8(_mm_loadu_si128(table.as_ptr().cast()), self.0);
+        /// The first eight bytes of two registers, taking turns.
+        interleave_low(self, other: Self) => _mm_unpacklo_epi8(self.0, other.0);
+        /// The last eight bytes of two registers, taking turns.
+        interleave_high(self, other: Self) => _mm_unpackhi_epi8(self.0, other.0);
+        /// The first four pairs of bytes of two registers, taking turns.
+        interleave_low_pairs(self, other: Self) => _mm_unpacklo_epi16(self.0, other.0);
+        /// The last four pairs of bytes of two registers, taking turns.
+        interleave_high_pairs(self, other: Self) => _mm_unpackhi_epi16(self.0, other.0);
         /// Lanes with their signs flipped where the mask is -1.
         negated_where(self, mask: Self) => _mm_sub_epi8(_mm_xor_si128(self.0, mask.0), mask.0);
     }
 }
 
-/// The value of an f16; a NaN becomes quiet.
+/// The value of an f16, the low bits of a number; a NaN becomes quiet.
 ///
 /// # Safety
 /// As for [`Bytes16`], with F16C.
 #[inline(always)]
-pub(crate) unsafe fn f16_to_f32(bits: u16) -> f32 {
+pub(crate) unsafe fn f16_to_f32(bits: u64) -> f32 {
     // SAFETY: registers alone; the caller's promise.
-    unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi64_si128(bits.cast_signed()))) }
 }
