@@ -1,7 +1,9 @@
-"""Open and list a real GGUF file (with its tokenizer's arrays), and decode its blocks."""
+"""Open and list a real GGUF file (with its tokenizer's arrays), decode its blocks, and load it as tensors of torch."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,8 @@ TITLE = "GGUF"
 RIVAL = "gguf-py"
 # Listing by ctypes has a call of Python for each field, so the C alone is measured too.
 C_LISTED, C_ALONE = f"{ggml_c.NAME}, listed by ctypes", f"{ggml_c.NAME}, opened only"
+TRANSFORMERS = "transformers"
+READ_AND_WRITE = "read the file, write as many bytes as the tensors have, 1 thread"
 FILE = "smollm2-135m.Q4_1.gguf"
 
 
@@ -52,9 +56,48 @@ def _gguf_decoded(path: Path) -> Callable[[], object]:
     return lambda: [gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in tensors]
 
 
+def _ours_in_torch(path: Path) -> Callable[[], object]:
+    from max_weights.torch import load_file
+
+    return lambda: load_file(path, dtype="bfloat16", rename="hf")
+
+
+def _transformers(path: Path) -> Callable[[], object]:
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    import torch
+    import transformers
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    untyped: Any = transformers
+    load: Any = load_gguf_checkpoint
+    with contextlib.redirect_stdout(io.StringIO()), torch.device("meta"):
+        config = untyped.AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+        model = untyped.AutoModelForCausalLM.from_config(config)
+    return lambda: load(path, return_tensors=True, model_to_load=model, torch_dtype=torch.bfloat16)
+
+
+def _read_and_write(path: Path) -> Callable[[], object]:
+    import numpy as np
+
+    import max_weights
+
+    block = bytearray(1 << 20)
+    sizes = [info.logical_shape for info in max_weights.load_weights(path).infos()]
+    out = np.ones(sum(2 * int(np.prod(tuple(map(int, shape)))) for shape in sizes), np.uint8)
+
+    def run() -> None:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(block):
+                pass
+        out.fill(1)
+
+    return run
+
+
 CASES: harness.Cases = {
     "open": {harness.OURS: _ours, C_LISTED: _ggml, C_ALONE: _ggml_only_open, RIVAL: _gguf},
     "decode": {harness.OURS: _ours_decoded, RIVAL: _gguf_decoded},
+    "torch": {harness.OURS: _ours_in_torch, TRANSFORMERS: _transformers, READ_AND_WRITE: _read_and_write},
 }
 
 
@@ -68,7 +111,8 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (the file is a
     if reason:
         print(f"gguf_files: without {ggml_c.NAME}: {reason}", flush=True)
     columns, samples = [], {}
-    for label, case in (("open + list", "open"), ("decode to float32", "decode")):
+    cases = {"open + list": "open", "decode to float32": "decode", "as bfloat16 tensors of torch": "torch"}
+    for label, case in cases.items():
         loaders = [name for name in CASES[case] if not (reason and name in (C_LISTED, C_ALONE))]
         timings = harness.alternate(Path(__file__), case, loaders, path, effort=effort)
         samples[label] = {loader: timing.seconds for loader, timing in timings.items()}
@@ -85,7 +129,10 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (the file is a
             *c,
             Target(f"open + list: {RIVAL} ÷ ours", ratio(columns[0].values, RIVAL), 100.0, "at least"),
             Target(f"decode: {RIVAL} ÷ ours", ratio(columns[1].values, RIVAL), 1.0, "at least"),
+            Target(f"to torch: {TRANSFORMERS} ÷ ours", ratio(columns[2].values, TRANSFORMERS), 20.0, "at least"),
+            Target("to torch: ours ÷ the limit", 1 / ratio(columns[2].values, READ_AND_WRITE), 1.3, "at most"),
         ),
+        limits=frozenset({READ_AND_WRITE}),
         notes=("The file has 272 tensors, 135 M elements, and a tokenizer of 49,152 strings.",),
         samples=samples,
     )
