@@ -132,6 +132,11 @@ fn buffer_keeps_its_promises() {
 }
 
 #[test]
+fn groups_keep_their_promises() {
+    replay("groups", 6_000);
+}
+
+#[test]
 fn every_target_is_built_by_cargo_fuzz() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");

@@ -1,8 +1,9 @@
 """Make the seeds of the fuzz targets that come from real files: `python tools/make_fuzz_seeds.py .models`.
 
 They are small: headers without their data, the same tensors with every dimension cut to 2, GGUF files of a few blocks
-of each type, and first bytes. Those of `torch_open`, `names` and `buffer` come from nothing. The other seeds in
-`fuzz/corpus` are the cases of `tests/safetensors_hostile.rs` and `tests/gguf_hostile`, each under the name of its test.
+of each type, and first bytes. Those of `torch_open`, `names`, `buffer` and `groups` come from nothing. The other seeds
+in `fuzz/corpus` are the cases of `tests/safetensors_hostile.rs` and `tests/gguf_hostile`, each under the name of its
+test.
 """
 
 from __future__ import annotations
@@ -140,9 +141,10 @@ def name_seeds() -> None:
 
 def program_seeds() -> None:
     """Rows of choices, each as good as another."""
-    choose = random.Random(11)
-    for number in range(40):
-        write("buffer", f"{number:02}", choose.randbytes(20 + 4 * number))
+    for target, seed in (("buffer", 11), ("groups", 12)):
+        choose = random.Random(seed)
+        for number in range(40):
+            write(target, f"{number:02}", choose.randbytes(20 + 4 * number))
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ pub mod archive;
 pub mod buffer;
 pub mod folder;
 pub mod gguf;
+pub mod groups;
 pub mod header;
 pub mod index;
 pub mod json;
@@ -17,6 +18,7 @@ pub mod names;
 pub mod open;
 pub mod pickle;
 pub mod printing;
+mod program;
 pub mod random;
 pub mod sniff;
 pub mod torch;
@@ -37,7 +39,7 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
@@ -50,4 +52,5 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "torch_open", check: torch_open::check, layout: Layout::Archive },
     Target { name: "names", check: names::check, layout: Layout::Names },
     Target { name: "buffer", check: buffer::check, layout: Layout::Program },
+    Target { name: "groups", check: groups::check, layout: Layout::Program },
 ];

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from max_weights import _core
 from max_weights.buffer import Buffer, as_buffer
 from max_weights.dtype import DType, DTypeLike
 from max_weights.shape import Shape, ShapeLike
 
-__all__ = ["BlockParameters", "QuantizationConfig", "QuantizationEncoding", "dequantize", "quantize", "scale_blocks"]
+__all__ = [
+    "BlockParameters",
+    "QuantizationConfig",
+    "QuantizationEncoding",
+    "dequantize",
+    "dequantize_groups",
+    "quantize",
+    "scale_blocks",
+]
 
 
 @dataclass(frozen=True)
@@ -236,6 +244,69 @@ def dequantize(
     """
     encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
     return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)
+
+
+def dequantize_groups(
+    packed: Any,
+    scales: Any,
+    *,
+    layout: Literal["rows", "gptq", "awq"],
+    bits: int,
+    shape: tuple[int, int],
+    zero_points: Any = None,
+    group_index: Any = None,
+    group_size: int | None = None,
+    zero_point_offset: int = 0,
+    dtype: DTypeLike = DType.float32,
+    out: Any = None,
+) -> Buffer:
+    """Decode packed integers with a scale for each group of columns, as compressed-tensors, GPTQ and AWQ write them.
+
+    An element is `(code - zero point) × scale`: the difference of the integers is exact, and its product with the scale
+    is computed in float32 and rounded once to `dtype`. Libraries that compute in the scales' own dtype round more
+    often, and differ by that. It runs on all cores.
+
+    Tensors are Buffers, weights, arrays or any DLPack tensors. How each layout packs is described in
+    docs/quantization.md.
+
+    Args:
+        packed: The codes, int32: [rows, words] in the layout "rows", [words, rows] in "gptq", [columns, rows / 8] in
+            "awq".
+        scales: float32, bfloat16 or float16: [rows, groups] in "rows", where [1] is one scale for all; [groups, rows]
+            otherwise.
+        layout: "rows" (compressed-tensors' pack-quantized), "gptq" or "awq".
+        bits: Of a code: 2 to 8; 2, 3, 4 or 8 in "gptq"; 4 in "awq".
+        shape: The rows (outputs) and columns (inputs) of the result.
+        zero_points: Packed like the codes, int32: [words, groups] in "rows", [groups, words] otherwise. Without them,
+            the zero point is the middle of the codes, `2 ** (bits - 1)`.
+        group_index: The group of each column, int32; without it, groups are consecutive columns.
+        group_size: Columns of a group. Without it, all groups have as many; give it where the last one is smaller.
+        zero_point_offset: 1 for GPTQ checkpoints of the format "gptq", which store one less; 0 for "gptq_v2".
+        dtype: float32, or float16 or bfloat16.
+        out: A contiguous Buffer, array or DLPack tensor of the result's shape and dtype, to write to.
+
+    Returns:
+        The values, of this shape: the weight of a linear layer as torch keeps it, in the layouts that store its
+        transpose as well.
+
+    Raises:
+        UnsupportedError: another dtype; decode to float32, then cast.
+        ValueError: a tensor does not have the shape or dtype that follows from the others, or the group of a column
+            does not exist.
+    """
+    return _core.dequantize_groups(
+        as_buffer(packed),
+        as_buffer(scales),
+        layout=layout,
+        bits=bits,
+        shape=shape,
+        zero_points=None if zero_points is None else as_buffer(zero_points),
+        group_index=None if group_index is None else as_buffer(group_index),
+        group_size=group_size,
+        zero_point_offset=zero_point_offset,
+        dtype=dtype,
+        out=out,
+    )
 
 
 _core.hand_over(QuantizationEncoding=QuantizationEncoding)

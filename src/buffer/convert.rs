@@ -11,7 +11,7 @@ use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
 
 /// Output of this size is written past the caches: it would not fit in there, and memory then need not be read before it is written.
-const STREAM_FROM: usize = 8 << 20;
+pub(super) const STREAM_FROM: usize = 8 << 20;
 
 impl Buffer {
     /// The elements as another dtype, in new memory; itself if it has the dtype already. The rules stand in docs/dtypes.md.

@@ -2,6 +2,7 @@
 
 mod convert;
 mod elements;
+mod groups;
 mod index;
 mod place;
 mod rotary;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub use convert::{dequantize, quantize, scale_blocks};
 pub(crate) use elements::{check_fits, check_out};
+pub use groups::{PackedGroups, dequantize_groups};
 pub use index::Index;
 pub(crate) use index::Selection;
 pub use rotary::pairs_to_halves;

@@ -1,4 +1,4 @@
-//! Packed blocks into floats, and back: the quantised types of GGUF.
+//! Packed blocks into floats, and back: the quantised types of GGUF; and packed integers whose scales are apart ([`Groups`]).
 //!
 //! A block holds a fixed number of elements in a fixed number of bytes ([`Encoding`]), and depends on no other block. A range of
 //! blocks is therefore a sub-slice, and several threads may each take a part. The layouts and formulas are in docs/quantization.md.
@@ -6,6 +6,7 @@
 mod block;
 mod encoding;
 mod grids;
+mod groups;
 mod iq;
 mod k;
 mod order;
@@ -17,8 +18,11 @@ mod ternary;
 mod x86;
 
 pub use encoding::Encoding;
+pub use groups::{Groups, Layout, dequantize_group_rows, dequantize_group_rows_at};
 pub use order::swap_bytes;
 pub use quantize::quantize;
+
+use std::fmt::Display;
 
 use crate::cast;
 use crate::dtype::DType;
@@ -94,10 +98,14 @@ fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
 
 /// An error unless [`dequantize`] makes this dtype of the blocks.
 pub(crate) fn require_target(encoding: Encoding, to: DType) -> Result<()> {
+    require_float(format_args!("{encoding} blocks"), to)
+}
+
+fn require_float(what: impl Display, to: DType) -> Result<()> {
     match to {
         DType::Float32 | DType::Float16 | DType::BFloat16 => Ok(()),
         _ => {
-            let cause = format!("{encoding} blocks decode to float32, float16 or bfloat16, not to {to}");
+            let cause = format!("{what} decode to float32, float16 or bfloat16, not to {to}");
             Err(Fault::new(rules::QUANTIZATION_TARGET, cause).unsupported())
         }
     }

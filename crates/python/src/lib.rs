@@ -12,6 +12,7 @@ mod dlpack;
 mod ending;
 mod error;
 mod formats;
+mod groups;
 mod handed;
 mod infos;
 mod keys;
@@ -73,6 +74,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<weights::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;
+    module.add_function(function!(groups::dequantize_groups, module)?)?;
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;

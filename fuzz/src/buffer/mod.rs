@@ -2,7 +2,6 @@
 //! plain model that knows the place of every element and works on one after the other.
 
 mod model;
-mod program;
 
 use std::fs;
 use std::path::Path;
@@ -18,8 +17,8 @@ use max_weights::source::{LocalFile, Source};
 use max_weights::workers::uninterrupted;
 
 use self::model::Model;
-use self::program::Program;
 use super::folder::in_folder;
+use super::program::Program;
 use super::{check_message, memory};
 
 /// Things done with one tensor.

@@ -3,7 +3,7 @@
 use max_weights::buffer::Index;
 use max_weights::dtype::DType;
 
-use super::super::random::Random;
+use super::random::Random;
 
 /// Numbers that strides, bounds of slices and dimensions are taken from, beside small ones.
 const EXTREMES: [i64; 8] = [i64::MIN, i64::MAX, 1 << 62, -(1 << 62), 1 << 40, -(1 << 40), 1 << 32, i64::MAX / 8];
@@ -20,7 +20,7 @@ impl<'a> Program<'a> {
         self.0.is_empty()
     }
 
-    fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
         *first
@@ -58,7 +58,7 @@ impl<'a> Program<'a> {
         (0..self.below(5)).map(|_| self.dim()).collect()
     }
 
-    fn dim(&mut self) -> i64 {
+    pub(super) fn dim(&mut self) -> i64 {
         if self.one_in(16) { EXTREMES[self.below(EXTREMES.len())] } else { DIMS[self.below(DIMS.len())] }
     }
 

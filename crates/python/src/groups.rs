@@ -1,0 +1,53 @@
+//! Packed integers with a scale for each group.
+
+use max_weights::buffer::PackedGroups;
+use max_weights::quant::Layout;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::buffer::{Buffer, writable};
+use crate::convert::dtype_from_python;
+use crate::dlpack::Access;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+
+/// `(code - zero point) × scale` of packed integers with a scale for each group, on all cores.
+#[pyfunction]
+#[pyo3(signature = (packed, scales, *, layout, bits, shape, zero_points, group_index, group_size, zero_point_offset, dtype, out=None))]
+#[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python function")]
+pub(crate) fn dequantize_groups(
+    py: Python<'_>,
+    packed: &Buffer,
+    scales: &Buffer,
+    layout: &str,
+    bits: u32,
+    shape: [i64; 2],
+    zero_points: Option<&Buffer>,
+    group_index: Option<&Buffer>,
+    group_size: Option<usize>,
+    zero_point_offset: u32,
+    dtype: &Bound<'_, PyAny>,
+    out: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Buffer> {
+    let layout = match layout {
+        "rows" => Layout::Rows,
+        "gptq" => Layout::Gptq,
+        "awq" => Layout::Awq,
+        _ => return Err(PyValueError::new_err(format!("layout {layout:?} is none of 'rows', 'gptq', 'awq'")).into()),
+    };
+    let dtype = dtype_from_python(dtype)?;
+    let mut out = out.map(|out| writable(out, Access::Write)).transpose()?.map(|(_, out)| out);
+    let parts = PackedGroups {
+        layout,
+        bits,
+        shape,
+        packed: packed.tensor(),
+        scales: scales.tensor(),
+        zero_points: zero_points.map(Buffer::tensor),
+        zero_point_offset,
+        group_index: group_index.map(Buffer::tensor),
+        group_size,
+    };
+    let decode = || max_weights::buffer::dequantize_groups(&parts, dtype, out.as_mut(), &interrupt);
+    Ok(Buffer::new(detached(py, decode)?))
+}

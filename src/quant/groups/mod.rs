@@ -1,0 +1,133 @@
+//! Integers of 2 to 8 bits with a scale, and perhaps a zero point, for each group of columns: what compressed-tensors, GPTQ and AWQ write.
+//!
+//! An element is `(code - zero point) * scale`. The difference of the integers is exact, their product with the scale is rounded to f32, and that once to
+//! a narrower type. The layouts are described in docs/quantization.md. GPTQ and AWQ pack along the rows of the transposed matrix; some rows of
+//! the result at a time are brought into the layout of [`Layout::Rows`], which is decoded row by row.
+
+mod codes;
+mod plan;
+mod scalar;
+mod tile;
+
+use std::ops::Range;
+
+use crate::cast;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::simd::Level;
+use plan::Plan;
+use tile::{Row, Tile};
+
+/// How the codes of a matrix of `rows` outputs and `cols` inputs are packed in words of 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// compressed-tensors' pack-quantized: each row a string of bits, from the lowest of its first word on. The zero points are packed down the
+    /// columns of their matrix. Releases before 0.13 put whole codes into a word and leave the rest of it empty, which the number of words tells.
+    Rows,
+    /// GPTQ: each column of the transposed matrix a string of bits, each row of zero points as well.
+    Gptq,
+    /// AWQ (gemm): eight outputs of one input in a word, 0 2 4 6 1 3 5 7 from its lowest bits on; the zero points as well.
+    Awq,
+}
+
+/// A matrix of codes with the scales and zero points of its groups.
+#[derive(Debug, Clone, Copy)]
+pub struct Groups<'a> {
+    /// How the codes are packed.
+    pub layout: Layout,
+    /// Bits of a code.
+    pub bits: u32,
+    /// Rows of the result: outputs.
+    pub rows: usize,
+    /// Columns of the result: inputs.
+    pub cols: usize,
+    /// Words of codes.
+    pub packed: &'a [u8],
+    /// A scale for each row and group (`Rows`), or group and row. A single one in `Rows` is that of the whole matrix.
+    pub scales: &'a [u8],
+    /// Their type: float32, bfloat16 or float16.
+    pub scales_dtype: DType,
+    /// Words of zero points, packed like the codes; without them it is the middle of the codes.
+    pub zero_points: Option<&'a [u8]>,
+    /// What is added to a zero point, in as many bits as a code has: GPTQ's first format stores one less.
+    pub zero_point_offset: u32,
+    /// How many groups a row has.
+    pub groups: usize,
+    /// Columns of a group; the last one may be ragged.
+    pub group_size: usize,
+    /// The group of each column, as i32, instead of `group_size`.
+    pub group_index: Option<&'a [u8]>,
+}
+
+/// Decodes some rows into `out`, elements of `dtype` (float32, float16 or bfloat16), which has room for these rows alone: so that several threads can
+/// each do a part. Parts of many rows cost least. With `stream` it is written past the caches: for an output that is too large for them.
+pub fn dequantize_group_rows(
+    groups: &Groups<'_>,
+    rows: Range<usize>,
+    out: &mut [u8],
+    dtype: DType,
+    stream: bool,
+) -> Result<()> {
+    dequantize_group_rows_at(Level::chosen()?, groups, rows, out, dtype, stream)
+}
+
+/// [`dequantize_group_rows`] with the instructions of a level, which must be available.
+pub fn dequantize_group_rows_at(
+    level: Level,
+    groups: &Groups<'_>,
+    rows: Range<usize>,
+    out: &mut [u8],
+    dtype: DType,
+    stream: bool,
+) -> Result<()> {
+    level.require()?;
+    super::require_float("packed integers", dtype)?;
+    let plan = Plan::new(groups, &rows, out.len(), dtype)?;
+    if out.is_empty() {
+        return Ok(());
+    }
+    let row_bytes = groups.cols * dtype.bits() / 8;
+    let mut tile = Tile::default();
+    let mut out = out;
+    let mut start = rows.start;
+    while start < rows.end {
+        let end = rows.end.min((start / tile::ROWS + 1) * tile::ROWS);
+        let (share, rest) = out.split_at_mut((end - start) * row_bytes);
+        tile.fill(&plan, start..end);
+        for (row, out) in share.chunks_exact_mut(row_bytes).enumerate() {
+            decode_row(level, &tile.row(&plan, row), out, dtype, stream);
+        }
+        out = rest;
+        start = end;
+    }
+    if stream {
+        cast::fence();
+    }
+    Ok(())
+}
+
+/// Columns that are decoded before they are rounded or streamed; as f32 they stay in the nearest cache.
+const COLUMNS: usize = 2048;
+
+#[repr(align(64))]
+struct Values([[u8; 4]; COLUMNS]);
+
+fn decode_row(level: Level, row: &Row<'_>, out: &mut [u8], dtype: DType, stream: bool) {
+    if dtype == DType::Float32 && !stream {
+        decode(level, row, 0, out.as_chunks_mut().0);
+        return;
+    }
+    let mut values = Values([[0; 4]; COLUMNS]);
+    let width = dtype.bits() / 8;
+    for (start, out) in (0..).step_by(COLUMNS).zip(out.chunks_mut(COLUMNS * width)) {
+        let values = &mut values.0[..out.len() / width];
+        decode(level, row, start, values);
+        cast::from_f32(level, values.as_flattened(), dtype, out, stream);
+    }
+}
+
+/// Decodes the columns of a row from `start` on, a multiple of sixteen.
+fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+    let _ = level;
+    scalar::decode(row, start, values);
+}

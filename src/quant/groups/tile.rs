@@ -1,0 +1,175 @@
+//! Some rows at a time: their codes as strings of bits, their scales as f32, their zero points as bytes.
+
+use std::ops::Range;
+
+use super::codes::{code, mask};
+use super::plan::{Columns, Form, Plan};
+use super::{Groups, Layout};
+use crate::dtype::DType;
+use crate::quant::block::f16_to_f32;
+
+/// Rows of a tile: where they are columns of the packed matrix, as many words of a line of it are read at a time.
+pub(super) const ROWS: usize = 32;
+/// Words between the strings of two rows, lest all of them meet in the same lines of the cache.
+const GAP: usize = 16;
+
+/// A row to decode.
+pub(super) struct Row<'a> {
+    pub(super) codes: &'a [u8],
+    pub(super) form: Form,
+    pub(super) bits: usize,
+    /// Of each group. A NaN is quiet.
+    pub(super) scales: &'a [f32],
+    pub(super) zeros: &'a [u8],
+    pub(super) columns: &'a Columns,
+}
+
+/// The memory of a tile, used again for the next one.
+#[derive(Default)]
+pub(super) struct Tile {
+    first: usize,
+    words: Vec<[u8; 4]>,
+    scales: Vec<f32>,
+    zeros: Vec<u8>,
+}
+
+impl Tile {
+    /// Makes the tile that of these rows.
+    pub(super) fn fill(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+        self.first = rows.start;
+        self.fill_scales(plan, rows.clone());
+        self.fill_zeros(plan, rows.clone());
+        match plan.groups.layout {
+            Layout::Rows => {}
+            Layout::Gptq => self.transpose_words(plan, rows),
+            Layout::Awq => self.transpose_nibbles(plan, rows),
+        }
+    }
+
+    /// The `index`th row of the tile.
+    pub(super) fn row<'a>(&'a self, plan: &'a Plan<'_>, index: usize) -> Row<'a> {
+        let groups = plan.groups.groups;
+        let codes = if plan.groups.layout == Layout::Rows {
+            &plan.groups.packed[(self.first + index) * plan.row_words * 4..][..plan.row_words * 4]
+        } else {
+            let skipped = if plan.groups.layout == Layout::Awq { self.first % 8 } else { 0 };
+            self.words[(skipped + index) * (plan.row_words + GAP)..][..plan.row_words].as_flattened()
+        };
+        Row {
+            codes,
+            form: plan.form,
+            bits: plan.bits,
+            scales: &self.scales[index * groups..][..groups],
+            zeros: &self.zeros[index * groups..][..groups],
+            columns: &plan.columns,
+        }
+    }
+
+    fn fill_scales(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+        let &Groups { layout, scales, scales_dtype, groups, rows: all, .. } = &plan.groups;
+        let width = scales_dtype.bits() / 8;
+        self.scales.clear();
+        self.scales.resize(rows.len() * groups, 0.0);
+        if layout == Layout::Rows {
+            for (row, to) in rows.zip(self.scales.chunks_exact_mut(groups.max(1))) {
+                let row = row.min(plan.scale_rows - 1);
+                read_scales(&scales[row * groups * width..][..groups * width], scales_dtype, to.iter_mut());
+            }
+            return;
+        }
+        for group in 0..groups {
+            let from = &scales[(group * all + rows.start) * width..][..rows.len() * width];
+            read_scales(from, scales_dtype, self.scales[group..].iter_mut().step_by(groups));
+        }
+    }
+
+    fn fill_zeros(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+        let &Groups { layout, zero_points, zero_point_offset, groups, rows: all, .. } = &plan.groups;
+        self.zeros.clear();
+        self.zeros.resize(rows.len() * groups, 1 << (plan.bits - 1));
+        let Some(points) = zero_points else { return };
+        let (words, _) = points.as_chunks::<4>();
+        // The words of a group's string of zero points for the rows: where it begins, and how far apart they are.
+        let string = |group: usize| match layout {
+            Layout::Rows => (group, groups),
+            Layout::Gptq => (group * (all * plan.bits).div_ceil(32), 1),
+            Layout::Awq => (group * (all / 8), 1),
+        };
+        for (row, zeros) in rows.zip(self.zeros.chunks_exact_mut(groups.max(1))) {
+            let index =
+                if layout == Layout::Awq { row / 8 * 8 + AWQ_PLACE[row % 8] } else { row.min(plan.scale_rows - 1) };
+            for (group, zero) in zeros.iter_mut().enumerate() {
+                let stored = code(words, string(group), plan.form, plan.bits, index);
+                *zero = stored.wrapping_add(zero_point_offset as u8) & mask(plan.bits);
+            }
+        }
+    }
+
+    /// Columns of words become rows.
+    fn transpose_words(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+        let stride = plan.row_words + GAP;
+        self.words.resize(rows.len() * stride, [0; 4]);
+        let (packed, _) = plan.groups.packed.as_chunks::<4>();
+        for (word, line) in packed.chunks_exact(plan.groups.rows.max(1)).enumerate() {
+            for (from, to) in line[rows.clone()].iter().zip(self.words[word..].iter_mut().step_by(stride)) {
+                *to = *from;
+            }
+        }
+    }
+
+    /// Eight words that lie below each other, each with eight rows of a column, become a word of eight columns for each row.
+    fn transpose_nibbles(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+        let stride = plan.row_words + GAP;
+        let words = rows.start / 8..rows.end.div_ceil(8);
+        self.words.resize(words.len() * 8 * stride, [0; 4]);
+        let (packed, _) = plan.groups.packed.as_chunks::<4>();
+        let lines: Vec<&[[u8; 4]]> = packed.chunks_exact((plan.groups.rows / 8).max(1)).collect();
+        for (word, lines) in lines.chunks(8).enumerate() {
+            for (index, at) in words.clone().enumerate() {
+                let mut block: [u32; 8] =
+                    std::array::from_fn(|col| lines.get(col).map_or(0, |line| u32::from_le_bytes(line[at])));
+                transpose_8(&mut block);
+                for (row, place) in AWQ_PLACE.into_iter().enumerate() {
+                    self.words[(index * 8 + row) * stride + word] = block[place].to_le_bytes();
+                }
+            }
+        }
+    }
+}
+
+/// The nibble of a word in which AWQ keeps each of eight outputs.
+const AWQ_PLACE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+
+/// Nibble `i` of word `j` becomes nibble `j` of word `i`: blocks of 4 x 4 nibbles change places, then of 2 x 2, then single ones.
+fn transpose_8(block: &mut [u32; 8]) {
+    for (distance, mask) in [(4, 0x0000_ffff), (2, 0x00ff_00ff), (1, 0x0f0f_0f0f_u32)] {
+        for i in (0..8).filter(|i| i & distance == 0) {
+            let (low, high) = (block[i], block[i + distance]);
+            let shift = 4 * distance;
+            block[i] = (low & mask) | (high & mask) << shift;
+            block[i + distance] = (low >> shift & mask) | (high & !mask);
+        }
+    }
+}
+
+/// Scales as f32, NaNs quiet.
+fn read_scales<'a>(bytes: &[u8], dtype: DType, to: impl Iterator<Item = &'a mut f32>) {
+    let quieted = |value: f32| if value.is_nan() { f32::from_bits(value.to_bits() | 0x0040_0000) } else { value };
+    match dtype {
+        DType::Float32 => {
+            for (to, bytes) in to.zip(bytes.as_chunks().0) {
+                *to = quieted(f32::from_le_bytes(*bytes));
+            }
+        }
+        DType::BFloat16 => {
+            for (to, bytes) in to.zip(bytes.as_chunks().0) {
+                *to = quieted(f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16));
+            }
+        }
+        _ => {
+            for (to, bytes) in to.zip(bytes.as_chunks().0) {
+                *to = quieted(f16_to_f32(u16::from_le_bytes(*bytes)));
+            }
+        }
+    }
+}
