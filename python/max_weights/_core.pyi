@@ -551,7 +551,7 @@ def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
 def scale_blocks(
-    data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DTypeLike, saturate: bool = False
+    data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DTypeLike, saturate: bool = False, out: Any = None
 ) -> Buffer:
     """`data × scale of its block`, on all cores."""
 

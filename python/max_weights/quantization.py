@@ -178,6 +178,7 @@ def scale_blocks(
     *,
     dtype: DTypeLike = DType.bfloat16,
     saturate: bool = False,
+    out: Any = None,
 ) -> Buffer:
     """Compute `data × scale of its block`, in float32, rounded once.
 
@@ -192,14 +193,16 @@ def scale_blocks(
         block: The rows and columns of a block.
         dtype: The dtype of the result: a floating-point type.
         saturate: Give the largest finite value instead of infinity or NaN.
+        out: A contiguous Buffer, array or DLPack tensor of the shape of `data` and the dtype, to write to.
 
     Raises:
-        ValueError: the shapes of data and scales do not fit together.
+        ValueError: the shapes of data and scales do not fit together, or `out` does not fit.
         UnsupportedError: a dtype whose values float32 cannot represent exactly.
-        DeviceError: data and scales are on different devices, or are strided on a GPU, or there is too little memory
-            there.
+        DeviceError: data and scales are on different devices, or are strided on a GPU, or `out` is given for them, or
+            there is too little memory there.
     """
-    return _core.scale_blocks(as_buffer(data), as_buffer(scales), block=block, dtype=dtype, saturate=saturate)
+    data, scales = as_buffer(data), as_buffer(scales)
+    return _core.scale_blocks(data, scales, block=block, dtype=dtype, saturate=saturate, out=out)
 
 
 def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:

@@ -2,7 +2,9 @@
 
 use super::elements::{PART, check_out, parts, per_part, whole_bytes};
 use super::{Buffer, checked_size};
-use crate::cast::{BlockScaled, CastOptions, cast, is_supported, scale_block_rows};
+use crate::cast::{
+    BlockScaled, CastOptions, cast, elements_per_group, is_supported, require_scalable, scale_block_rows,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::memory::{self, Exclusive};
@@ -125,14 +127,14 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
     })
 }
 
-/// `data × scale of its block`, computed in f32 and rounded once to `dtype`: matrices (the last two axes; more in front are a batch of
-/// matrices, each with scales of its own) with `ceil(rows / block.0) × ceil(cols / block.1)` scales each.
+/// `data × scale of its block`, computed in f32 and rounded once to `dtype`, in new memory or written to `out`: matrices (the last two axes; more
+/// in front are a batch of matrices, each with scales of its own) with `ceil(rows / block.0) × ceil(cols / block.1)` scales each.
 pub fn scale_blocks(
     data: &Buffer,
     scales: &Buffer,
     block: (usize, usize),
-    dtype: DType,
-    saturate: bool,
+    (dtype, saturate): (DType, bool),
+    out: Option<&mut Exclusive<Buffer>>,
     interrupt: Interrupt<'_>,
 ) -> Result<Buffer> {
     let (matrices, rows, cols) = as_matrices(data)?;
@@ -153,39 +155,60 @@ pub fn scale_blocks(
             scales.shape
         )));
     }
-    if let Some(made) = data.scale_blocks_there(scales, (rows, cols), block, dtype, saturate)? {
+    if out.is_none()
+        && let Some(made) = data.scale_blocks_there(scales, (rows, cols), block, dtype, saturate)?
+    {
         return Ok(made);
     }
-    // A copy answers a truncated file with an error, and has no strides.
-    let own = |tensor: &Buffer| {
-        if tensor.storage.is_mapped() { tensor.copy(interrupt) } else { tensor.contiguous(interrupt) }
-    };
-    let (data, scales) = (own(data)?, own(scales)?);
+    require_scalable(data.dtype, scales.dtype, dtype)?;
+    for dtype in [data.dtype, dtype] {
+        if !cols.is_multiple_of(elements_per_group(dtype)) {
+            let message = format!("a row of {cols} elements of {dtype} does not end on a byte");
+            return Err(Error::Argument(message));
+        }
+    }
+    // The scales are few. A copy answers a truncated file with an error, and has no strides.
+    let scales = if scales.storage.is_mapped() { scales.copy(interrupt)? } else { scales.contiguous(interrupt)? };
+    let scale_values = scales.storage.slice(scales.offset, scales.size())?;
     let size = checked_size(dtype, &data.shape)?;
     let row_bytes = cols * data.dtype.bits() / 8;
     let out_row_bytes = cols * dtype.bits() / 8;
-    let per_part = (PART / out_row_bytes.max(row_bytes).max(1)).max(1).next_multiple_of(block.0.min(rows.max(1)));
-    let stream = size >= STREAM_FROM;
-    let scale_bytes = expected.1 * expected.2 * scales.dtype.bits() / 8;
-    let bytes = data.storage.slice(data.offset, data.size())?;
-    let scale_values = scales.storage.slice(scales.offset, scales.size())?;
+    let block_rows = block.0.min(rows.max(1));
+    let per_part = (PART / out_row_bytes.max(row_bytes).max(1)).max(1).next_multiple_of(block_rows);
+    let options = CastOptions { saturate, stream: size >= STREAM_FROM };
+    let stripe_bytes = expected.2 * scales.dtype.bits() / 8;
     let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
     let ranges = (0..matrices).flat_map(|matrix| ranges.clone().map(move |range| (matrix, range)));
-    Buffer::filled(dtype, &data.shape, |out| {
+    let fill = |out: &mut [u8]| {
+        if out.is_empty() {
+            return Ok(());
+        }
         let parts = memory::parts(out, ranges.clone().map(|(_, range)| range.len() * out_row_bytes));
-        WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), _| {
-            let scaled = BlockScaled {
-                data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
-                dtype: data.dtype,
-                scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
-                scales_dtype: scales.dtype,
-                rows,
-                cols,
-                block,
-            };
-            scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stream })
+        WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), go_on| {
+            let mut stripe = matrix * expected.1 + range.start / block.0;
+            let elements = (matrix * rows + range.start) * cols..(matrix * rows + range.end) * cols;
+            data.convert_elements(elements, block_rows * cols, out, go_on, |bytes, out| {
+                let rows = bytes.len() / row_bytes;
+                let stripes = rows.div_ceil(block.0);
+                let scaled = BlockScaled {
+                    data: bytes,
+                    dtype: data.dtype,
+                    scales: &scale_values[stripe * stripe_bytes..][..stripes * stripe_bytes],
+                    scales_dtype: scales.dtype,
+                    rows,
+                    cols,
+                    block,
+                };
+                stripe += stripes;
+                scale_block_rows(&scaled, 0..rows, out, dtype, options)
+            })
         })
-    })
+    };
+    if let Some(out) = out {
+        fill(check_out(out, dtype, &data.shape, &[data, &scales])?)?;
+        return Ok(out.get().clone());
+    }
+    Buffer::filled(dtype, &data.shape, fill)
 }
 
 /// Number of matrices, rows, columns.

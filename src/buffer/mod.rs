@@ -267,7 +267,7 @@ mod tests {
             view.prefetch(&uninterrupted).expect("nothing to do");
         }
         let scaled = |data: &Buffer, scales: &Buffer| {
-            scale_blocks(data, scales, (1, 1), DType::Float32, false, &uninterrupted).map(drop)
+            scale_blocks(data, scales, (1, 1), (DType::Float32, false), None, &uninterrupted).map(drop)
         };
         assert!(scaled(&here, &here).is_ok());
         assert!(matches!(scaled(&there, &here), Err(Error::Device(_))));

@@ -92,6 +92,39 @@ def test_fp4_pairs_with_small_scales_equal_ml_dtypes(scale: str, group: int) -> 
     assert np.array_equal(found, reference(values, scales, (1, group), np.dtype(np.float32)))
 
 
+@pytest.mark.parametrize(
+    ("shape", "block"), [((900, 3000), (128, 128)), ((3, 500, 2100), (7, 64)), ((2, 0, 5), (1, 5))]
+)
+def test_mapped_data_is_scaled_part_by_part_and_written_where_it_is_wanted(
+    tmp_path: Path, shape: tuple[int, ...], block: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(7)
+    data = rng.integers(-128, 128, shape, np.int8)
+    grid = (*shape[:-2], -(-shape[-2] // block[0]), -(-shape[-1] // block[1]))
+    scales = rng.uniform(-2, 2, grid).astype(np.float32)
+    max_weights.save_file({"data": data, "scales": scales}, tmp_path / "a.safetensors")
+    weights = max_weights.load_weights(tmp_path / "a.safetensors")
+    expected = reference(data, scales, block, np.dtype(np.float32))
+    out = np.full(shape, np.nan, np.float32)
+    made = scale_blocks(weights["data"], weights["scales"], block, dtype="float32", out=out)
+    assert made.shape == shape
+    assert np.array_equal(out, expected)
+    assert np.array_equal(scale_blocks(data, scales, block, dtype="float32").to_numpy(), expected)
+
+
+def test_an_out_of_scaled_blocks_must_fit() -> None:
+    data, scales = np.ones((4, 6), np.int8), np.ones((1, 1), np.float32)
+    for out in (np.empty((4, 5), np.float32), np.empty((4, 6), np.float64), np.empty((6, 4), np.float32).T):
+        with pytest.raises(ValueError, match=r"out must be contiguous float32 of shape \[4, 6\]"):
+            scale_blocks(data, scales, dtype="float32", out=out)
+    same = np.ones((4, 6), np.float32)
+    with pytest.raises(ValueError, match="out overlaps the tensor that is read"):
+        scale_blocks(same, scales, dtype="float32", out=same)
+    pairs = Buffer.from_numpy(np.zeros(3, np.uint8)).view(DType.float4_e2m1fn, (2, 3))
+    with pytest.raises(ValueError, match="a row of 3 elements of float4_e2m1fn does not end on a byte"):
+        scale_blocks(pairs, scales, dtype="float32")
+
+
 def test_scales_take_every_door_and_must_fit() -> None:
     data, scales = torch.ones(4, 4, dtype=torch.float8_e4m3fn), np.full((2, 2), 3, np.float32)
     assert (scale_blocks(data, scales, (2, 2)).astype("f32").to_numpy() == 3).all()

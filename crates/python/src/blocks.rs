@@ -10,7 +10,7 @@ use crate::error::{Outcome, interrupt};
 
 /// `data × scale of its block`, on all cores.
 #[pyfunction]
-#[pyo3(signature = (data, scales, *, block, dtype, saturate=false))]
+#[pyo3(signature = (data, scales, *, block, dtype, saturate=false, out=None))]
 pub(crate) fn scale_blocks(
     py: Python<'_>,
     data: &Buffer,
@@ -18,10 +18,12 @@ pub(crate) fn scale_blocks(
     block: (usize, usize),
     dtype: &Bound<'_, PyAny>,
     saturate: bool,
+    out: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Buffer> {
     let dtype = dtype_from_python(dtype)?;
-    let scale =
-        || max_weights::buffer::scale_blocks(data.tensor(), scales.tensor(), block, dtype, saturate, &interrupt);
+    let mut out = out.map(|out| writable(out, Access::Write)).transpose()?.map(|(_, out)| out);
+    let (data, scales) = (data.tensor(), scales.tensor());
+    let scale = || max_weights::buffer::scale_blocks(data, scales, block, (dtype, saturate), out.as_mut(), &interrupt);
     Ok(Buffer::new(detached(py, scale)?))
 }
 
