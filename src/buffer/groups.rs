@@ -101,9 +101,8 @@ impl PackedGroups<'_> {
     fn groups(&self) -> Result<usize> {
         let [rows, _] = self.shape;
         let groups = match (self.layout, &*self.scales.shape) {
-            (Layout::Rows, [] | [1]) => Some(1),
+            (Layout::Rows, [] | [1] | [1, 1]) => Some(1),
             (Layout::Rows, &[lines, groups]) if lines == rows => Some(groups),
-            (Layout::Rows, [1, 1]) => Some(1),
             (Layout::Gptq | Layout::Awq, &[groups, lines]) if lines == rows => Some(groups),
             _ => None,
         };
