@@ -48,6 +48,7 @@ ORDER = (
     "casts",
     "gguf_files",
     "gguf_blocks",
+    "quantised",
     "gguf_pretrained",
     "torch_files",
     "modules",

@@ -52,6 +52,17 @@ def _in_parts(threads: int, count: int, work: Callable[[int, int], object]) -> C
     return run
 
 
+def memset(array: Any, threads: int) -> Callable[[], None]:
+    """What fills an array with ones, a part on each thread."""
+    libc = ctypes.CDLL(None)
+    libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+
+    def fill(start: int, end: int) -> None:
+        libc.memset(array.ctypes.data + start, 1, end - start)  # the function holds the array
+
+    return _in_parts(threads, array.nbytes, fill)
+
+
 def _decoders(kind: str, threads: int, output: int) -> dict[str, dict[str, Callable[[], object]]]:
     """Every way to decode, by the dtype of the output."""
     import gguf
@@ -66,12 +77,6 @@ def _decoders(kind: str, threads: int, output: int) -> dict[str, dict[str, Calla
     memory = np.zeros((count, elements), np.float32)
     half = max_weights.Buffer.from_numpy(memory.view(np.uint16).reshape(-1)[: memory.size].reshape(count, -1))
     half = half.view("bfloat16")
-    libc = ctypes.CDLL(None)
-    libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
-
-    def memset(element: int) -> Callable[[], None]:
-        at, row = memory.ctypes.data, elements * element
-        return _in_parts(threads, count, lambda start, end: libc.memset(at + start * row, 1, (end - start) * row))
 
     to_float32: dict[str, Callable[[], object]] = {
         harness.OURS: lambda: max_weights.dequantize(blocks, kind, "float32", out=memory)
@@ -87,15 +92,15 @@ def _decoders(kind: str, threads: int, output: int) -> dict[str, dict[str, Calla
         np.seterr(all="ignore")  # some scales of random blocks are infinite
         to_float32[GGUF_PY] = lambda: gguf.quants.dequantize(blocks, number)
     return {
-        "float32": to_float32 | {MEMSET: memset(4)},
+        "float32": to_float32 | {MEMSET: memset(memory, threads)},
         "bfloat16": {
             harness.OURS: lambda: max_weights.dequantize(blocks, kind, "bfloat16", out=half),
-            MEMSET: memset(2),
+            MEMSET: memset(memory.reshape(-1)[: memory.size // 2], threads),
         },
     }
 
 
-def _medians(decoders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def medians(decoders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each, in turns, after one run that does not count; slow ones take fewer turns."""
     seconds: dict[str, list[float]] = {name: [] for name in decoders}
     for turn in range(rounds + 1):
@@ -215,4 +220,4 @@ if __name__ == "__main__":
     # Before anything counts the cores: as many as there are threads.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
     decoders = _decoders(given.kind, given.threads, given.output)
-    json.dump({dtype: _medians(each, given.rounds) for dtype, each in decoders.items()}, sys.stdout)
+    json.dump({dtype: medians(each, given.rounds) for dtype, each in decoders.items()}, sys.stdout)
