@@ -5,6 +5,7 @@
 //! pairs are written out.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt as _;
 
 use crate::cast::CastOptions;
 use crate::dtype::DType;
@@ -159,8 +160,17 @@ fn bf16_to_f32(src: &[u8], dst: &mut [u8]) {
     });
 }
 
+/// Elements whose conversion is one call, which looks up what the processor has.
+const AT_ONCE: usize = 256;
+
 fn f16_to_f32(src: &[u8], dst: &mut [u8]) {
-    map_bits(src, dst, |code| f16::from_le_bytes(code).to_f32().to_bits().to_le_bytes());
+    let (mut halves, mut values) = ([f16::ZERO; AT_ONCE], [0.0; AT_ONCE]);
+    for (src, dst) in src.as_chunks().0.chunks(AT_ONCE).zip(dst.as_chunks_mut().0.chunks_mut(AT_ONCE)) {
+        let (halves, values) = (&mut halves[..src.len()], &mut values[..src.len()]);
+        halves.iter_mut().zip(src).for_each(|(half, code)| *half = f16::from_le_bytes(*code));
+        halves.convert_to_f32_slice(values);
+        dst.iter_mut().zip(values).for_each(|(code, value)| *code = value.to_le_bytes());
+    }
 }
 
 fn f32_to_bf16(src: &[u8], dst: &mut [u8]) {
@@ -173,7 +183,13 @@ fn f32_to_bf16(src: &[u8], dst: &mut [u8]) {
 }
 
 fn f32_to_f16(src: &[u8], dst: &mut [u8]) {
-    map_bits(src, dst, |code| f16::from_f32(f32::from_le_bytes(code)).to_bits().to_le_bytes());
+    let (mut values, mut halves) = ([0.0; AT_ONCE], [f16::ZERO; AT_ONCE]);
+    for (src, dst) in src.as_chunks().0.chunks(AT_ONCE).zip(dst.as_chunks_mut().0.chunks_mut(AT_ONCE)) {
+        let (values, halves) = (&mut values[..src.len()], &mut halves[..src.len()]);
+        values.iter_mut().zip(src).for_each(|(value, code)| *value = f32::from_le_bytes(*code));
+        halves.convert_from_f32_slice(values);
+        dst.iter_mut().zip(halves).for_each(|(code, half)| *code = half.to_le_bytes());
+    }
 }
 
 fn f32_to_f64(src: &[u8], dst: &mut [u8]) {

@@ -66,9 +66,8 @@ pub fn dequantize_at(
             out.len()
         )));
     }
-    let (steps, rest) = out.as_chunks_mut();
-    if to == DType::Float32 && rest.is_empty() && !stream {
-        decode(level, encoding, blocks, steps);
+    if to == DType::Float32 && !stream {
+        decode(level, encoding, blocks, out.as_chunks_mut().0);
         return Ok(());
     }
     let mut steps = Steps([[0; 64]; 128]);
