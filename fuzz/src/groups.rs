@@ -18,7 +18,7 @@ const FLOATS: [DType; 3] = [DType::Float32, DType::BFloat16, DType::Float16];
 /// Which output a word of AWQ has in each of its nibbles.
 const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 /// Elements that are looked at one by one.
-const LOOKED_AT: usize = 1 << 16;
+const LOOKED_AT: usize = 1 << 12;
 
 /// The parts of a matrix, in memory of their own.
 struct Parts {

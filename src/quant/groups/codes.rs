@@ -19,7 +19,7 @@ pub(super) fn mask(bits: usize) -> u8 {
 }
 
 /// Codes from `start` on, a multiple of eight, of a string that begins with the first byte.
-pub(super) fn unpack(string: &[u8], form: Form, bits: usize, start: usize, codes: &mut [u8]) {
+pub(in crate::quant) fn unpack(string: &[u8], form: Form, bits: usize, start: usize, codes: &mut [u8]) {
     if form == Form::Padded {
         let (words, _) = string.as_chunks();
         for (index, to) in (start..).zip(codes) {

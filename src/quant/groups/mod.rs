@@ -16,7 +16,11 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::simd::Level;
 use plan::Plan;
-use tile::{Row, Tile};
+use tile::Tile;
+
+#[cfg(target_arch = "x86_64")] // for its kernels
+pub(super) use {codes::unpack, scalar::runs};
+pub(super) use {plan::Columns, tile::Row};
 
 /// How the codes of a matrix of `rows` outputs and `cols` inputs are packed in words of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +111,7 @@ pub fn dequantize_group_rows_at(
 }
 
 /// Columns that are decoded before they are rounded or streamed; as f32 they stay in the nearest cache.
-const COLUMNS: usize = 2048;
+pub(super) const COLUMNS: usize = 2048;
 
 #[repr(align(64))]
 struct Values([[u8; 4]; COLUMNS]);
@@ -128,6 +132,11 @@ fn decode_row(level: Level, row: &Row<'_>, out: &mut [u8], dtype: DType, stream:
 
 /// Decodes the columns of a row from `start` on, a multiple of sixteen.
 fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+    #[cfg(target_arch = "x86_64")]
+    if super::x86::groups::decode(level, row, start, values) {
+        return;
+    }
+    #[cfg(not(target_arch = "x86_64"))]
     let _ = level;
     scalar::decode(row, start, values);
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// How a string of codes lies in its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::quant) enum Form {
     /// One after the other; a code may begin in one word and end in the next.
     Dense,
     /// Whole codes in each word, its upper bits empty.
@@ -27,7 +27,7 @@ impl Form {
 
 /// The group of each column.
 #[derive(Debug, Clone)]
-pub(super) enum Columns {
+pub(in crate::quant) enum Columns {
     /// Groups of so many columns, one after the other.
     Consecutive(usize),
     /// Any, each of them below the number of groups.

@@ -33,7 +33,11 @@ pub(super) fn decode(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
 }
 
 /// The groups of some columns from `start` on, each with the columns that it has among them.
-pub(super) fn runs(size: usize, start: usize, columns: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+pub(in crate::quant) fn runs(
+    size: usize,
+    start: usize,
+    columns: usize,
+) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let group = (start + done) / size;

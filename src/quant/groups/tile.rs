@@ -14,14 +14,22 @@ pub(super) const ROWS: usize = 32;
 const GAP: usize = 16;
 
 /// A row to decode.
-pub(super) struct Row<'a> {
-    pub(super) codes: &'a [u8],
-    pub(super) form: Form,
-    pub(super) bits: usize,
+pub(in crate::quant) struct Row<'a> {
+    pub(in crate::quant) codes: &'a [u8],
+    pub(in crate::quant) form: Form,
+    pub(in crate::quant) bits: usize,
     /// Of each group. A NaN is quiet.
-    pub(super) scales: &'a [f32],
-    pub(super) zeros: &'a [u8],
-    pub(super) columns: &'a Columns,
+    pub(in crate::quant) scales: &'a [f32],
+    pub(in crate::quant) zeros: &'a [u8],
+    pub(in crate::quant) columns: &'a Columns,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Row<'_> {
+    /// True for codes of so many bits, one after the other.
+    pub(in crate::quant) fn is_dense(&self, bits: usize) -> bool {
+        self.bits == bits && self.form == Form::Dense
+    }
 }
 
 /// The memory of a tile, used again for the next one.

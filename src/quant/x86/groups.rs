@@ -1,0 +1,150 @@
+//! Packed integers whose scales are apart: a row of them as f32.
+//!
+//! Four bits have sixteen values in a group, which are computed once and looked up. Other widths are unpacked to bytes, which become floats sixteen at a
+//! time.
+
+use super::{Bytes16, Lanes};
+use crate::quant::groups::{COLUMNS, Columns, Row, runs, unpack};
+use crate::simd::Level;
+use crate::simd::x86::{Avx2, Avx512, with_default_rounding};
+
+/// Sixteen f32 as they lie in memory.
+type Step = [[u8; 4]; 16];
+
+const ORDINALS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// Decodes the columns of a row from `start` on, a multiple of sixteen, if the level, which is available, has vectors.
+pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) -> bool {
+    // SAFETY: the level is available, as the caller checked.
+    with_default_rounding(|| unsafe {
+        match level {
+            Level::Scalar => return false,
+            Level::Avx2 => decode_avx2(row, start, values),
+            Level::Avx512 => decode_avx512(row, start, values),
+        }
+        true
+    })
+}
+
+macro_rules! at_level {
+    ($features:literal, $lanes:ty: $name:ident) => {
+        #[target_feature(enable = $features)]
+        fn $name(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+            // SAFETY: the instructions are enabled here.
+            unsafe { columns::<$lanes>(row, start, values) }
+        }
+    };
+}
+at_level!("avx2,f16c", Avx2: decode_avx2);
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
+
+/// # Safety
+/// As for [`Lanes`], here and below.
+#[inline(always)]
+unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+    // Groups of an even number of columns begin at a byte.
+    if let (Columns::Consecutive(size), true) = (row.columns, row.is_dense(4))
+        && size.is_multiple_of(2)
+    {
+        for (group, run) in runs(*size, start, values.len()) {
+            let packed = &row.codes[start / 2 + run.start / 2..];
+            // SAFETY: the caller's promise.
+            unsafe { nibbles::<V>(packed, row.zeros[group], row.scales[group], &mut values[run]) };
+        }
+        return;
+    }
+    let mut unpacked = [0; COLUMNS];
+    for (start, values) in (start..).step_by(COLUMNS).zip(values.chunks_mut(COLUMNS)) {
+        let codes = if row.is_dense(8) {
+            &row.codes[start..][..values.len()]
+        } else {
+            let codes = &mut unpacked[..values.len()];
+            unpack(row.codes, row.form, row.bits, start, codes);
+            codes
+        };
+        match row.columns {
+            Columns::Consecutive(size) => {
+                for (group, run) in runs(*size, start, values.len()) {
+                    // SAFETY: as above.
+                    unsafe { bytes::<V>(&codes[run.clone()], row.zeros[group], row.scales[group], &mut values[run]) };
+                }
+            }
+            // SAFETY: as above.
+            Columns::Indexed(groups) => unsafe { indexed::<V>(row, codes, &groups[start..], values) },
+        }
+    }
+}
+
+/// A run of packed nibbles with one scale.
+#[inline(always)]
+unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[u8; 4]]) {
+    let (steps, rest) = values.as_chunks_mut::<16>();
+    let (words, _) = packed.as_chunks::<8>();
+    let mut table = [0f32; 16];
+    // SAFETY: the instructions are enabled; a step has room for sixteen lanes, the table as well, and eight bytes are sixteen nibbles.
+    unsafe {
+        let ordinals = V::from_bytes(Bytes16::load(&ORDINALS));
+        let values = scaled(ordinals, V::splat(u32::from(zero)), V::splat(scale.to_bits()));
+        values.store_32::<false>(table.as_mut_ptr().cast());
+        for (step, word) in steps.iter_mut().zip(words) {
+            store(V::lookup_4(word.as_ptr(), &table), step);
+        }
+    }
+    let left = &packed[steps.len() * 8..];
+    for (index, value) in rest.iter_mut().enumerate() {
+        let nibble = left[index / 2] >> (index % 2 * 4) & 15;
+        *value = table[usize::from(nibble)].to_le_bytes();
+    }
+}
+
+/// A run of codes with one scale.
+#[inline(always)]
+unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8; 4]]) {
+    let (steps, rest) = values.as_chunks_mut::<16>();
+    let (sixteens, left) = codes.as_chunks::<16>();
+    // SAFETY: as above.
+    unsafe {
+        let (zero, scale) = (V::splat(u32::from(zero)), V::splat(scale.to_bits()));
+        for (step, codes) in steps.iter_mut().zip(sixteens) {
+            store(scaled(V::load_8(codes.as_ptr()), zero, scale), step);
+        }
+        if !rest.is_empty() {
+            let (mut codes, mut step) = ([0; 16], [[0; 4]; 16]);
+            codes[..left.len()].copy_from_slice(left);
+            store(scaled(V::load_8(codes.as_ptr()), zero, scale), &mut step);
+            rest.copy_from_slice(&step[..rest.len()]);
+        }
+    }
+}
+
+/// Columns each of a group of its own.
+#[inline(always)]
+unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values: &mut [[u8; 4]]) {
+    for ((codes, groups), values) in codes.chunks(16).zip(groups.chunks(16)).zip(values.chunks_mut(16)) {
+        let (mut sixteen, mut zeros, mut scales) = ([0; 16], [0; 16], [0f32; 16]);
+        sixteen[..codes.len()].copy_from_slice(codes);
+        for ((zero, scale), group) in zeros.iter_mut().zip(&mut scales).zip(groups) {
+            (*zero, *scale) = (row.zeros[*group as usize], row.scales[*group as usize]);
+        }
+        let mut step = [[0; 4]; 16];
+        // SAFETY: as above; the arrays have sixteen elements of the widths that are loaded.
+        unsafe {
+            let (zeros, scales) = (V::load_8(zeros.as_ptr()), V::load_32(scales.as_ptr().cast()));
+            store(scaled(V::load_8(sixteen.as_ptr()), zeros, scales), &mut step);
+        }
+        values.copy_from_slice(&step[..values.len()]);
+    }
+}
+
+/// `(code - zero point) * scale`.
+#[inline(always)]
+unsafe fn scaled<V: Lanes>(codes: V, zero: V, scale: V) -> V {
+    // SAFETY: as above.
+    unsafe { codes.sub(zero).to_f32().mul_f32(scale) }
+}
+
+#[inline(always)]
+unsafe fn store<V: Lanes>(values: V, step: &mut Step) {
+    // SAFETY: as above.
+    unsafe { values.store_32::<false>(step.as_mut_ptr().cast()) }
+}
