@@ -35,7 +35,7 @@ const INTERRUPTED: &Rule = rules::INTERRUPTED;
 pub enum Short {
     /// The file may not take so much: this is the most, with what was made of it before left out.
     Budget(usize),
-    /// The system has not so many bytes.
+    /// The system does not have so many bytes.
     System(usize),
     /// There is, but nobody wants it any more: see [`interruptible`].
     Interrupted,
@@ -46,10 +46,11 @@ impl Short {
     pub fn into_fault(self, rule: &'static Rule) -> Fault {
         match self {
             Self::Budget(most) => {
-                let cause =
-                    format!("what the file says would take more than the {most} bytes of memory that are left to it");
+                let cause = format!(
+                    "what the file describes would take more than the {most} bytes of memory that are left to it"
+                );
                 let help = format!(
-                    "all that is made of a file may take {BYTES_PER_FILE_BYTE} times its length and {} MiB, its tensors aside",
+                    "what is built from a file, apart from its tensors, may take {BYTES_PER_FILE_BYTE} times its length plus {} MiB",
                     BYTES_BESIDE >> 20
                 );
                 Fault::new(rule, cause).help(help)
@@ -145,7 +146,7 @@ pub fn zeroed(len: usize) -> Result<Vec<u8>, Short> {
     Ok(vec![0; len])
 }
 
-/// A copy of a text.
+/// A copy of a string.
 pub fn text(text: &str) -> Result<String, Short> {
     let mut copy = String::new();
     copy.try_reserve_exact(text.len()).map_err(|_| Short::System(text.len()))?;

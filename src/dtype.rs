@@ -10,7 +10,7 @@ struct Properties {
     /// The name in a safetensors header.
     safetensors: &'static str,
     bits: u8,
-    /// `struct` module code, for the buffer protocol; none where the protocol has no word for it.
+    /// `struct` module code, for the buffer protocol; `None` where the protocol has no word for it.
     format: Option<&'static std::ffi::CStr>,
     /// DLPack type code (`DLDataTypeCode`, DLPack 1.1).
     dlpack: u8,
@@ -130,7 +130,7 @@ impl DType {
         self.row().bits as usize
     }
 
-    /// Bytes of one element; none for the types of less than a byte.
+    /// Bytes of one element; `None` for the types of less than a byte.
     pub const fn bytes(self) -> Option<usize> {
         let bits = self.bits();
         if bits.is_multiple_of(8) { Some(bits / 8) } else { None }
@@ -144,7 +144,7 @@ impl DType {
         }
     }
 
-    /// The code of the buffer protocol (native size and order); none for bf16, fp8, fp6 and fp4, which it cannot name.
+    /// The code of the buffer protocol (native size and order); `None` for bf16, fp8, fp6 and fp4, which it cannot name.
     pub const fn buffer_format(self) -> Option<&'static std::ffi::CStr> {
         self.row().format
     }

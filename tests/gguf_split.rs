@@ -146,5 +146,5 @@ fn total_that_is_wrong() {
 #[test]
 fn name_that_stands_in_two_files() {
     let files = [(0, shard(0, 2, 2, &["a"])), (1, shard(1, 2, 2, &["a"]))];
-    one_fault(&files, "gguf.split-duplicate", 1, "it stands in 0.gguf, too");
+    one_fault(&files, "gguf.split-duplicate", 1, "it is also in 0.gguf");
 }

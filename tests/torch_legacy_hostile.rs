@@ -155,7 +155,7 @@ fn a_count_that_is_not_that_of_the_pickle() {
         let mut changed = made.clone();
         changed.bytes[made.counts[0]..][..8].copy_from_slice(&count.to_le_bytes());
         let fault = refused(&changed, "torch-legacy.count", made.counts[0]);
-        assert!(fault.cause.contains(&format!("5 elements by the pickle, and {count}")), "{fault}");
+        assert!(fault.cause.contains(&format!("5 elements according to the pickle, but {count}")), "{fault}");
     }
 }
 

@@ -104,7 +104,7 @@ fn another_name_in_the_entrys_own_header() {
     let at = zip.locals[1];
     refused(&zip.clone().put(at + 30, b"archive/evil.p"), "torch-zip.local-name", at);
     let fault = refused(&zip.put(at + 26, [13]), "torch-zip.local-name", at);
-    assert!(fault.cause.contains("the name archive/data/, and the directory archive/data/0"), "{fault}");
+    assert!(fault.cause.contains("the name archive/data/, but the directory archive/data/0"), "{fault}");
 }
 
 #[test]

@@ -125,14 +125,14 @@ fn memory_of_another_length_and_other_tensors_than_those_of_the_layout_are_refus
     let layout = laid_out(&tensors, None, &Options::default()).unwrap();
     for len in [layout.file_bytes() as usize - 1, layout.file_bytes() as usize + 1] {
         let failed = write_to_memory(&layout, &tensors, &mut vec![0; len], &uninterrupted).expect_err("refused");
-        assert!(failed.to_string().contains(&format!("the memory for it {len}")), "{failed}");
+        assert!(failed.to_string().contains(&format!("the memory for it has {len}")), "{failed}");
     }
     let mut bytes = vec![0; layout.file_bytes() as usize];
     let failed = write_to_memory(&layout, &[], &mut bytes, &uninterrupted).expect_err("refused");
     assert!(failed.to_string().contains("tensor 'a' is in the layout"), "{failed}");
     let others = [("a".to_owned(), tensor(DType::Float32, &[3], 1))];
     let failed = write_to_memory(&layout, &others, &mut bytes, &uninterrupted).expect_err("refused");
-    assert!(failed.to_string().contains("tensor 'a' has another size"), "{failed}");
+    assert!(failed.to_string().contains("tensor 'a' does not have the size"), "{failed}");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn names_and_sizes_that_no_file_can_have_are_refused() {
         let error = Layout::safetensors(tensors, &BTreeMap::new(), options).map(drop).expect_err("refused").to_string();
         assert!(error.contains(what), "{error}");
     };
-    refused(vec![declared("__metadata__", DType::UInt8, &[1])], &options, "has its metadata");
+    refused(vec![declared("__metadata__", DType::UInt8, &[1])], &options, "is the key of the metadata");
     refused(
         vec![declared("a", DType::UInt8, &[1]), declared("a", DType::Int8, &[1])],
         &options,
@@ -215,7 +215,7 @@ fn names_and_sizes_that_no_file_can_have_are_refused() {
         refused(Vec::new(), &Options { alignment, ..options }, "power of two");
     }
     let packed = Declared { stored: Stored::Packed(max_weights::Encoding::Q8_0), ..declared("a", DType::UInt8, &[32]) };
-    refused(vec![packed], &options, "no Q8_0");
+    refused(vec![packed], &options, "cannot hold Q8_0");
 }
 
 #[test]

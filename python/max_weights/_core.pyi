@@ -68,7 +68,7 @@ class Buffer:
     def __new__(cls, dtype: DTypeLike, shape: Sequence[int], device: Device | DeviceRef | None = None) -> Self: ...
     @classmethod
     def from_numpy(cls, array: _Array | np.generic) -> Buffer:
-        """The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
+        """The tensor of an array (including those of ml_dtypes), sharing its memory. Bytes in the other order are
         swapped into a copy.
         """
     @staticmethod
@@ -118,13 +118,13 @@ class Buffer:
         """Bytes of all elements, without the gaps that strides leave."""
     @property
     def is_contiguous(self) -> bool:
-        """True if the elements lie in C order without gaps."""
+        """True if the elements are in C order without gaps."""
     @property
     def aligned(self) -> bool:
         """True if the first element is aligned for its dtype."""
     @property
     def is_writable(self) -> bool:
-        """False only for memory of others that they gave read-only."""
+        """False only for other libraries' memory that they made read-only."""
     @property
     def is_mapped(self) -> bool:
         """True for a view of a mapped file."""
@@ -137,17 +137,19 @@ class Buffer:
         """
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
     def to(self, device: Device | DeviceRef | str) -> Buffer:
-        """This tensor on a device: itself if it is there, else a contiguous copy."""
+        """This tensor on a device: itself if it is already there, else a contiguous copy."""
     def copy(self) -> Buffer:
-        """A contiguous copy in memory of its own, which no change of the file can reach."""
+        """A contiguous copy in its own memory, which no change of the file can reach."""
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> Buffer:
-        """The elements as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already."""
+        """The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the
+        dtype.
+        """
     def inplace_copy_from(self, src: DLPackArray) -> None:
-        """Writes the elements of another tensor to this one, which must be contiguous, of that dtype and of as many
-        elements.
+        """Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and
+        number of elements.
         """
     def prefetch(self) -> Self:
-        """Starts to read the bytes of this view of a mapped file, and no others, and returns the view."""
+        """Starts to read the bytes of this view of a mapped file, and only those, and returns the view."""
     def contiguous(self) -> Buffer:
         """This tensor if it is contiguous and aligned, else a copy that is."""
     def view(self, dtype: DTypeLike, shape: Sequence[int] | None = None) -> Buffer:
@@ -186,7 +188,7 @@ class WeightInfo:
         """The full name."""
     @property
     def dtype(self) -> DType | str:
-        """The dtype, or the file's own name for a type that this version does not know."""
+        """The dtype, or the file's own name for a type unknown to this version."""
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape, slowest dimension first."""
@@ -195,10 +197,10 @@ class WeightInfo:
         """The shape counted in elements; `shape` counts bytes where elements are packed in blocks."""
     @property
     def encoding(self) -> QuantizationEncoding | None:
-        """How the elements are packed; None where they are not."""
+        """How the elements are packed; None if they are not."""
     @property
     def bytes(self) -> int:
-        """Bytes of the elements: those in the file, but for the strides and the compression of PyTorch files."""
+        """Bytes of the elements: as in the file, except for the strides and the compression of PyTorch files."""
     @property
     def file(self) -> str:
         """The path of the file."""
@@ -207,7 +209,7 @@ class WeightInfo:
         """The first byte in the file."""
     @property
     def aligned(self) -> bool:
-        """True if the file has it at a multiple of its dtype's alignment, so that it needs no copy."""
+        """True if it is at a multiple of its dtype's alignment in the file, so that it needs no copy."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     @overload
@@ -218,7 +220,7 @@ class WeightInfo:
 
 @final
 class WeightInfos:
-    """The weights at and below a node, in file order: a sequence that makes a record when it is asked for one."""
+    """The weights at and below a node, in file order: a sequence that makes each record on demand."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[WeightInfo]: ...
@@ -230,7 +232,7 @@ class WeightInfos:
 
 @final
 class WeightSlice:
-    """A weight that is taken in parts, of which nothing is read before; what `get_slice` gives."""
+    """A weight that is read in parts, and only when they are asked for; what `get_slice` returns."""
 
     @property
     def name(self) -> str:
@@ -240,18 +242,16 @@ class WeightSlice:
         """The shape, slowest dimension first; of the bytes where elements are packed in blocks."""
     @property
     def dtype(self) -> DType | str:
-        """The dtype, or the file's own name for a type that this version does not know."""
+        """The dtype, or the file's own name for a type unknown to this version."""
     def get_shape(self) -> list[int]:
-        """The shape as a list, as safetensors gives it."""
+        """The shape as a list, as safetensors returns it."""
     def get_dtype(self) -> str:
-        """The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which come as bytes."""
+        """The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which are returned as bytes."""
     def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
 
 @disjoint_base
 class WeightsNode:
-    """One node of a tree of weights: a name, which may be that of a weight, of a prefix of others, of both, or of
-    neither.
-    """
+    """One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither."""
 
     @property
     def name(self) -> str:
@@ -262,8 +262,7 @@ class WeightsNode:
     @property
     def metadata(self) -> dict[str, str] | Metadata:
         """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
-        mapping that decodes a value when it is asked for; of PyTorch files, `byteorder` and, of an archive,
-        `version`.
+        mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
         """
     @property
     def warnings(self) -> list[str]:
@@ -273,7 +272,7 @@ class WeightsNode:
         """The shape of a weight, slowest dimension first; of its bytes where elements are packed in blocks."""
     @property
     def dtype(self) -> DType | str:
-        """The dtype of a weight, or the file's own name for a type that this version does not know."""
+        """The dtype of a weight, or the file's own name for a type unknown to this version."""
     @property
     def ndim(self) -> int:
         """The number of dimensions of a weight."""
@@ -294,7 +293,7 @@ class WeightsNode:
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
     def get_slice(self, name: str) -> WeightSlice:
-        """The weight of this name below the node, to be taken in parts; nothing is read yet."""
+        """The weight of this name below the node, to be read in parts; nothing is read yet."""
     def exists(self) -> bool:
         """True if there is a weight of exactly this name; a mere prefix is none."""
     def items(self) -> Iterator[tuple[str, Self]]:
@@ -346,8 +345,8 @@ class WeightsNode:
         index.
         """
     def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
-        """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
-        `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
+        """What `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise: what
+        `from_pretrained(None, config=…, state_dict=…)` of transformers accepts. `get_shape()` and `get_dtype()` read
         nothing.
         """
     def stream(self, select: Select | None = None, **options: Unpack[StreamArguments]) -> WeightStream:
@@ -355,11 +354,11 @@ class WeightsNode:
         memory. A thread reads ahead.
         """
     def plan(self, select: Select | None = None, **options: Unpack[PlanArguments]) -> LoadPlan:
-        """What `load` with these arguments would do: which bytes of which files, in which order, where to, in how much
-        memory, and by which backend. No content is read, and no memory taken.
+        """What `load` would do with these arguments: which bytes of which files, in which order, where to, in how much
+        memory, and with which backend. No content is read, and no memory is taken.
         """
     def renamed(self, scheme: str) -> Self:
-        """The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open
+        """The weights of a GGUF file by the names that Hugging Face gives them, as a separate tree over the same open
         files.
         """
     @property
@@ -405,7 +404,9 @@ class GGUFWeights(WeightsNode):
 
 @final
 class PytorchWeights(WeightsNode):
-    """Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called."""
+    """Weights in files written by `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever
+    called.
+    """
 
     def __new__(
         cls, filepath: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
@@ -414,14 +415,14 @@ class PytorchWeights(WeightsNode):
     def aliases(self) -> list[list[str]]:
         """Groups of weights at and below this node that share bytes: tied weights."""
     def verify_checksums(self) -> int:
-        """Read every storage whose checksum the files know, and compare; the number of those that were compared."""
+        """Read every storage for which the files have a checksum, and compare; returns how many were compared."""
     def objects(self) -> Objects:
-        """The values at and below this node that are no tensors, by full name."""
+        """The values at and below this node that are not tensors, by full name."""
 
 @final
 class Objects:
-    """The values of a PyTorch file that are no tensors, by full name: a mapping that makes a value when it is asked
-    for. What is one value in the file is one object here, under every name, for as long as the mapping is held.
+    """The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is
+    one value in the file is one object here, under every name, for as long as the mapping is held.
     """
 
     def __len__(self) -> int: ...
@@ -439,23 +440,23 @@ class Objects:
 
 @final
 class Placeholder:
-    """Stands for an object that a pickle would have made. It is not built; what the file says of it is here."""
+    """Stands for an object that a pickle would have made. It is not built; this is what the file says about it."""
 
     @property
     def global_name(self) -> str:
         """Module and name of the class or function, such as `__main__.Config`."""
     @property
     def position(self) -> int | None:
-        """The byte of the file at which it stands; None where that is not known."""
+        """The byte of the file at which it is; None if that is unknown."""
     @property
     def arguments(self) -> Any:
-        """What it would have been called with, usually a tuple; None where it was not called."""
+        """What it would have been called with, usually a tuple; None if it was not called."""
     @property
     def states(self) -> list[Any]:
         """The states that it would have been given, usually one dict of attributes."""
     @property
     def items(self) -> list[tuple[Any, Any]]:
-        """What would have been added to it: (key, value), the key None for what has none."""
+        """What would have been added to it: (key, value), with None as the key of what has none."""
 
 @final
 class _SafetensorsFile:
@@ -478,7 +479,7 @@ class _SafetensorsFile:
 
 @final
 class PySafeSlice:
-    """A tensor that is taken in parts; what `safe_open.get_slice` gives."""
+    """A tensor that is read in parts; what `safe_open.get_slice` returns."""
 
     def get_shape(self) -> list[int]:
         """The shape of the whole tensor, slowest dimension first."""
@@ -490,7 +491,7 @@ class PySafeSlice:
 def safetensors_header(
     start: bytes, length: int
 ) -> tuple[list[tuple[str, str, list[int], int, int]], list[tuple[str, str]]]:
-    """What the header of a file says of its tensors, in their order, and its metadata."""
+    """What the header of a file says about its tensors, in their order, and its metadata."""
 
 @final
 class TorchFile:
@@ -499,7 +500,7 @@ class TorchFile:
     def __new__(cls, path: str | PathLike[str]) -> Self: ...
     @property
     def globals(self) -> list[str]:
-        """Every class and function that the pickle names, in the order of their first places."""
+        """Every class and function that the pickle names, in the order of their first appearance."""
     def build(self, builder: Any, *, data: bool, own: bool, device: Any = None) -> Any:
         """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
         memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
@@ -510,9 +511,7 @@ def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known
 
 @final
 class Metadata:
-    """The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked
-    for.
-    """
+    """The key-value pairs of a GGUF file: a mapping in the order of the file that decodes values on demand."""
 
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...
@@ -532,7 +531,7 @@ def open_weights(
     paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True,
     max_header_bytes: int | None = None,
 ) -> WeightsNode:  # fmt: skip
-    """Opens files of any format, or a model of the local cache by its name (a `str`), as one tree of weights."""
+    """Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights."""
 
 def _reopen_weights(
     paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str
@@ -540,8 +539,8 @@ def _reopen_weights(
 
 @final
 class _PickledFile:
-    """A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they share a mapping where
-    they arrive, too.
+    """A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping
+    where they arrive.
     """
 
     def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
@@ -587,8 +586,8 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
-    """Writes a small file that is in memory, which takes its place when it is complete; whatever happens before leaves
-    what was there. A link is replaced itself; a file that is replaced keeps its permissions.
+    """Writes a small file from memory, which takes its place only when it is complete; until then, what was there
+    remains. A link is itself replaced; a replaced file keeps its permissions.
     """
 
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
@@ -605,7 +604,7 @@ def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequen
 
 @final
 class FileWriter:
-    """A safetensors file that is written while its tensors come."""
+    """A safetensors file that is written as its tensors arrive."""
 
     def __new__(cls, path: str, tensors: Sequence[tuple[str, DTypeLike, Sequence[int]]], metadata: Mapping[str, str], *,
                 alignment: int, sync: bool) -> Self: ...  # fmt: skip
@@ -614,14 +613,14 @@ class FileWriter:
     def write_part(self, name: str, offset: int, part: Buffer) -> None:
         """Writes some elements of a tensor, from its byte `offset` on."""
     def finish(self) -> None:
-        """The file takes its place."""
+        """Puts the file in its place."""
     def discard(self) -> None:
-        """Gives the file up: what is at its path stays as it is."""
+        """Discards the file: what is at its path stays as it is."""
 
 def digests_of(node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None
                = None, progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
 def set_threads(threads: int | None) -> None:
-    """Sets how many threads everything uses; None: as many as the process may use."""
+    """Sets how many threads everything uses; None for as many as the process may use."""
 
 def get_threads() -> int: ...
 def accelerator_count() -> int: ...

@@ -81,7 +81,7 @@ def _settle_encoding(name: str, asked: QuantizationEncoding, stored: Quantizatio
         raise ValueError(f"weight '{shown(name)}' {found}, but quantization_encoding={asked.value} was asked for")
     # The same text for every weight, so that the warning is shown once.
     warnings.warn(
-        f"quantization_encoding={asked.value} was asked for; weights that are stored as {stored.value} stay so",
+        f"quantization_encoding={asked.value} was asked for; weights stored as {stored.value} stay that way",
         stacklevel=4,
     )
 

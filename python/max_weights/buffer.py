@@ -138,7 +138,7 @@ def _over(array: Array) -> Buffer:
     """Return the tensor over the memory of an array whose layout a `Buffer` can describe."""
     dtype = DType.from_numpy(array.dtype)
     if dtype in _PACKED:
-        raise ValueError(f"NumPy holds {dtype!r} one element a byte, not packed; convert it to uint8 bytes yourself")
+        raise ValueError(f"NumPy holds {dtype!r} unpacked, one element per byte; convert it to uint8 bytes yourself")
     if array.ndim == 0:
         return _over(array.reshape(1))[0]  # the buffer protocol gives a scalar no shape to read
     if array.dtype.kind == "c":
@@ -267,7 +267,7 @@ def writable(out: Any) -> Any:
     elif not _whole_elements_apart(out):
         problem = f"has strides {out.strides} that are not whole elements of {out.dtype.itemsize} bytes"
     if problem is not None:
-        raise ValueError(f"out {problem} and cannot be written in place; give an array of its own")
+        raise ValueError(f"out {problem} and cannot be written in place; give another array")
     return _over(numpy.asarray(out))
 
 

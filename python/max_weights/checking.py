@@ -132,7 +132,9 @@ class Report:
         if format is None:
             format = _SUFFIXES.get(path.suffix.lower())
         if format is None:
-            raise ValueError(f"the suffix of {path} says no format: give format=, or one of {', '.join(_SUFFIXES)}")
+            raise ValueError(
+                f"the suffix of {path} does not name a format: give format=, or one of {', '.join(_SUFFIXES)}"
+            )
         path.write_text(self.render(format), encoding="utf-8")
 
     def __str__(self) -> str:

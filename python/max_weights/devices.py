@@ -42,9 +42,9 @@ class DeviceKind(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> DeviceKind:
         if not isinstance(value, str):
-            raise TypeError(f"the type of a device is 'cpu' or 'gpu', not {value!r}")
+            raise TypeError(f"the type of a device must be 'cpu' or 'gpu', not {value!r}")
         if value.lower() not in ("cpu", "gpu"):
-            raise ValueError(f"the type of a device is 'cpu' or 'gpu', not {value!r}")
+            raise ValueError(f"the type of a device must be 'cpu' or 'gpu', not {value!r}")
         return cls(value.lower())
 
 
@@ -62,7 +62,7 @@ class Device:
 
     def __post_init__(self) -> None:
         if self.label not in ("cpu", "gpu"):
-            raise ValueError(f"a device is 'cpu' or 'gpu', not {self.label!r}")
+            raise ValueError(f"a device must be 'cpu' or 'gpu', not {self.label!r}")
         if self.id < 0:
             raise ValueError(f"a device's id cannot be negative: {self.id}")
 
@@ -117,7 +117,7 @@ class DeviceSpec:
     def __post_init__(self) -> None:
         kind = DeviceKind(self.device_type)
         if self.id < (-1 if kind is DeviceKind.CPU else 0):
-            raise ValueError(f"the number of a device is not negative; found {self.id}")
+            raise ValueError(f"the number of a device must not be negative; found {self.id}")
 
     @classmethod
     def cpu(cls, id: int = -1) -> DeviceSpec:
@@ -209,7 +209,9 @@ def require_cpu(device: object) -> None:
         DeviceError: it is another device.
     """
     if place(device) != ("cpu", 0):
-        raise _unknown(device, "a file is opened in host memory, the device 'cpu' (or 'cpu:0'); move tensors by .to()")
+        raise _unknown(
+            device, "a file is opened in host memory, the device 'cpu' (or 'cpu:0'); move tensors with .to()"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,10 +228,10 @@ class DeviceRef:
 
     def __post_init__(self) -> None:
         if isinstance(self.id, bool):
-            raise TypeError(f"the number of a device is an int, not {self.id!r}")
+            raise TypeError(f"the number of a device must be an int, not {self.id!r}")
         number = operator.index(self.id)
         if number < 0:
-            raise ValueError(f"the number of a device is not negative; found {number}")
+            raise ValueError(f"the number of a device must not be negative; found {number}")
         object.__setattr__(self, "device_type", DeviceKind(self.device_type))
         object.__setattr__(self, "id", number)
 
@@ -256,12 +258,12 @@ class DeviceRef:
         if isinstance(device, str):
             kind, colon, digits = device.lower().partition(":")
             if colon and not (digits.isascii() and digits.isdigit()):
-                raise ValueError(f"a device is written such as 'cpu', 'gpu' or 'gpu:1', not {device!r}")
+                raise ValueError(f"a device is written as 'cpu', 'gpu' or 'gpu:1', not {device!r}")
             return cls("gpu" if kind == "cuda" else kind, int(digits or "0"))
         label, number = getattr(device, "label", None), getattr(device, "id", None)
         if label is None or number is None:
             raise TypeError(
-                f"neither a DeviceRef, a text such as 'gpu:1', nor a device with a label and an id: {device!r}"
+                f"neither a DeviceRef, a string such as 'gpu:1', nor a device with a label and an id: {device!r}"
             )
         return cls(label, number)
 

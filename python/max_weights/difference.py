@@ -126,7 +126,7 @@ def diff(
 
     Args:
         a: A tree of weights, or anything that `load_weights` opens.
-        b: What it is compared with.
+        b: What to compare it with.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.

@@ -28,9 +28,9 @@ class _Static(dict[int, "StaticDim"]):
 
     def __missing__(self, size: int) -> StaticDim:
         if size < 0:
-            raise ValueError(f"a dimension is not negative; found {size}")
+            raise ValueError(f"a dimension must not be negative; found {size}")
         if size > _LARGEST:
-            raise ValueError(f"a dimension fits a signed integer of 64 bits; found {size}")
+            raise ValueError(f"a dimension must fit a signed 64-bit integer; found {size}")
         dim = object.__new__(StaticDim)
         dim._size = size
         if len(self) < _MOST_SHARED:
@@ -265,13 +265,15 @@ def to_dim(value: DimLike) -> Dim:
         return value
     if isinstance(value, str):
         if not value.isidentifier():
-            raise ValueError(f"the name of a dimension is an identifier, such as 'n' or 'batch_size'; found {value!r}")
+            raise ValueError(
+                f"the name of a dimension must be an identifier, such as 'n' or 'batch_size'; found {value!r}"
+            )
         symbolic = object.__new__(SymbolicDim)
         symbolic._name = str(value)
         return symbolic
     size = _int_of(value)
     if size is None:
-        raise TypeError(f"a dimension is an int or a name, not {value!r} of type {type(value).__name__}")
+        raise TypeError(f"a dimension must be an int or a name, not {value!r} of type {type(value).__name__}")
     return to_dim(size)
 
 
@@ -366,7 +368,7 @@ def _quotient(left: _Sum, right: _Sum) -> Dim:
     if divisor is None:
         rest, whole = left, {}
     elif divisor < 0:
-        raise ValueError(f"a dimension is divided by a positive number; found {divisor}")
+        raise ValueError(f"a dimension must be divided by a positive number; found {divisor}")
     else:
         # Terms that the divisor divides may leave the floor: (4n + m) // 4 == n + m // 4.
         whole = {product: coefficient // divisor for product, coefficient in left.items() if not coefficient % divisor}

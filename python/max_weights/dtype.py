@@ -146,8 +146,8 @@ class DType(Enum, metaclass=_Values):
             import ml_dtypes
         except ImportError as error:
             raise ImportError(
-                f"NumPy has no {self._name_} of its own; `pip install ml-dtypes` brings it. Without it, take the bytes "
-                "(`view` as an unsigned integer), hand the tensor to torch or jax by DLPack, or convert it to float32",
+                f"NumPy has no {self._name_}; `pip install ml-dtypes` provides it. Without it, take the bytes (`view` "
+                "as an unsigned integer), hand the tensor to torch or jax by DLPack, or convert it to float32",
                 name="ml_dtypes",
             ) from error
         scalar = getattr(ml_dtypes, self._name_, None)
@@ -354,9 +354,9 @@ _AMBIGUOUS = {
     "int": "32 bits in torch, 64 in NumPy",
     "byte": "unsigned in torch, signed in NumPy",
     "f8": "64 bits in NumPy, 8 elsewhere",
-    "fp8": "there are several kinds of 8 bits",
-    "float8": "there are several kinds of 8 bits",
-    "float8_e4m3": "float8_e4m3fn is the common one; the kind with infinities is not known here",
+    "fp8": "there are several 8-bit kinds",
+    "float8": "there are several 8-bit kinds",
+    "float8_e4m3": "float8_e4m3fn is the common one; the kind with infinities is not supported",
 }
 
 hand_over(DType=DType)

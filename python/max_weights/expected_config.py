@@ -56,7 +56,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         import transformers
     except ImportError as error:
         raise ImportError(
-            "a configuration is turned into an expectation by transformers: pip install transformers torch"
+            "turning a configuration into an expectation needs transformers: pip install transformers torch"
         ) from error
     model_class = _model_class(file, settings, transformers)
     with quiet(transformers):
@@ -70,7 +70,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         except Exception as error:  # whatever its code makes of these settings
             reason = shown(f"{type(error).__name__}: {error}")
             name = model_class.__name__
-            raise UnsupportedError(f"{shown(str(file))}: transformers cannot build {name} of it: {reason}") from error
+            raise UnsupportedError(f"{shown(str(file))}: transformers cannot build {name} from it: {reason}") from error
 
 
 def _settings(file: Path) -> dict[str, Any]:
@@ -83,16 +83,16 @@ def _settings(file: Path) -> dict[str, Any]:
     try:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{at}: this is no JSON: {shown(str(error))}") from error
+        raise ArgumentError(f"{at}: this is not valid JSON: {shown(str(error))}") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
-        raise ArgumentError(f"{at}: this is no configuration of a model: there is no 'model_type'")
+        raise ArgumentError(f"{at}: this is not the configuration of a model: there is no 'model_type'")
     for key, value in _numbers(settings):
         if key.endswith(("layer", "layers", "depth", "blocks")) and value > _MAX_LAYERS:
             raise ArgumentError(f"{at}: {shown(key)} is {value}; more than {_MAX_LAYERS} layers are not built")
     if settings.get("quantization_config"):
         raise UnsupportedError(
-            f"{at}: the weights are packed (quantization_config), and have other names and shapes than the model;"
-            " write a specification of a checkpoint that is good, and expect that"
+            f"{at}: the weights are packed (quantization_config), and have other names and shapes than the model; "
+            "write a specification of a good checkpoint, and expect that"
         )
     return settings
 
@@ -118,7 +118,7 @@ def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any
     if name is None:
         models = transformers.models.auto.modeling_auto.MODEL_MAPPING
         if mapping[kind] not in models:
-            raise ArgumentError(f"{at}: there are no 'architectures', so that the class of the model is not known")
+            raise ArgumentError(f"{at}: there are no 'architectures', so the class of the model is unknown")
         return models[mapping[kind]]
     found = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)

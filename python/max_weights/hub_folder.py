@@ -41,15 +41,15 @@ StrPath = str | os.PathLike[str]
 # undo.
 _NORMS = "1 is added to the weights of norms"
 _DECAY = "A_log is stored as -exp(A_log)"
-_ROWS = "the rows of queries and keys are in another order"
-_FUSED = "queries, keys and values of a fused matrix are in another order"
+_ROWS = "the rows of queries and keys are in a different order"
+_FUSED = "queries, keys and values of a fused matrix are in a different order"
 _CHANGED = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron"), _NORMS),
     **dict.fromkeys(("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "plamo2"), _DECAY),
     **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), f"{_NORMS}, and {_DECAY}"),
     **dict.fromkeys(("baichuan", "deci", "granite", "granitemoe", "internlm2", "minicpm", "xverse"), _ROWS),
     **dict.fromkeys(("bloom", "gptneox"), _FUSED),
-    **dict.fromkeys(("lfm2", "lfm2moe"), "the kernels of convolutions have one axis less"),
+    **dict.fromkeys(("lfm2", "lfm2moe"), "the kernels of convolutions have one axis fewer"),
     "gpt2": "matrices are transposed",
 }
 _EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down|gate_up)_exps\.(?:weight|bias)")
@@ -86,7 +86,7 @@ def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
 def names_of(node: WeightsNode) -> dict[str, Any]:
     """Return what `hub_names` gives, for a tree that is open."""
     if not isinstance(node, GGUFWeights):
-        raise UnsupportedError("this is no GGUF file; names in other files are Hugging Face's already")
+        raise UnsupportedError("this is not a GGUF file; names in other files are already those of Hugging Face")
     names = [info.name for info in node.infos()]
     _check_values(node, names)
     without = left_out(names)
@@ -95,7 +95,7 @@ def names_of(node: WeightsNode) -> dict[str, Any]:
     for name, count in heads.items():
         if count < 1:
             raise ArgumentError(
-                f"'{shown(name)}': the metadata say no number of heads, by which its rows are put in order"
+                f"'{shown(name)}': the metadata does not give the number of heads, which is needed to order its rows"
             )
     given: dict[str, str] = {}
     for name in names:
@@ -116,9 +116,9 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
         why = f"the experts of a layer are one tensor, '{shown(experts)}', where a checkpoint has one for each"
     if why is not None:
         raise UnsupportedError(
-            f"the architecture {shown(repr(architecture))} is not Hugging Face's but for the names: {why}. "
-            "transformers converts it, in memory: "
-            "AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=FILE).save_pretrained(...)"
+            f"the architecture {shown(repr(architecture))} differs from Hugging Face's in more than the names: {why}. "
+            "transformers converts it, in memory: AutoModelForCausalLM.from_pretrained(FOLDER, "
+            "gguf_file=FILE).save_pretrained(...)"
         )
 
 
@@ -150,7 +150,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
     """
     kind = None if dtype is None else str(DType(dtype).name)
     if kind not in (None, *_DTYPES):
-        raise ArgumentError(f"a model is in one of {', '.join(_DTYPES)}, not in {kind}")
+        raise ArgumentError(f"a model must be in one of {', '.join(_DTYPES)}, not {kind}")
     with load_weights(path) as node:
         named = names_of(node)
         shapes = {named["names"].get(info.name): list(info.logical_shape) for info in node.infos()}
@@ -158,7 +158,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         metadata = dict(node.metadata)
         blocks = metadata.get(f"{metadata.get('general.architecture')}.block_count", 0)
         if isinstance(blocks, int) and blocks > len(shapes):  # transformers would make lists of this length
-            raise ArgumentError(f"the metadata say {blocks} blocks, and the file has {len(shapes)} weights")
+            raise ArgumentError(f"the metadata says {blocks} blocks, but the file has {len(shapes)} weights")
         scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["left_out"]}
         first = next((info.file for info in node.infos()), os.fspath(path))
     transformers, torch = _libraries()
@@ -202,7 +202,7 @@ def _libraries() -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise ImportError(
-            f"the configuration and the tokenizer are made by transformers: {_INSTALL} ({error})"
+            f"making the configuration and the tokenizer needs transformers: {_INSTALL} ({error})"
         ) from error
     return transformers, torch
 
@@ -230,7 +230,7 @@ def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any
         if isinstance(found := mapping.get(config.model_type), str)
     ]
     if not classes:
-        raise UnsupportedError(f"transformers {transformers.__version__} has no model of the type {config.model_type}")
+        raise UnsupportedError(f"transformers {transformers.__version__} has no model of type {config.model_type}")
     config.architectures = classes[:1]
     if hasattr(config, "_model_name_or_path"):
         del config._model_name_or_path  # the name of the model, which is not a path
@@ -251,7 +251,7 @@ def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
         rule = _llama3_rule(divisors, settings.get("rope_theta")) if name == "rope_freqs.weight" else None
         if rule is None:
             notes.append(
-                f"'{shown(name)}' scales positions, and the configuration does not; set rope_parameters in config.json"
+                f"'{shown(name)}' scales positions, but the configuration does not; set rope_parameters in config.json"
             )
         else:
             config.rope_parameters = settings | rule
@@ -288,14 +288,14 @@ def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
     missing = [name for name in tensors if name not in shapes and name not in optional]
     if missing:
         raise UnsupportedError(
-            f"transformers' model has {len(missing)} weights that the file has not under Hugging Face's names, such as "
-            f"'{shown(missing[0])}'; the names in the file are not those of that model alone"
+            f"transformers' model has {len(missing)} weights that the file does not have under Hugging Face's names, "
+            f"such as '{shown(missing[0])}'; the names in the file do not belong only to that model"
         )
     for name, shape in shapes.items():
         if name in tensors and tensors[name]["shape"] != shape:
             raise UnsupportedError(
                 f"'{shown(name)}' has the shape {listed(shape)} in the file and {listed(tensors[name]['shape'])} in "
-                "transformers' model, and new names do not change that"
+                "transformers' model, which renaming does not change"
             )
     return [name for name in shapes if name not in tensors]
 
@@ -308,7 +308,7 @@ def _save_tokenizer(transformers: Any, source: Path, out: Path) -> None:
         tokenizer.save_pretrained(out)
     except Exception as error:  # whatever its code makes of this metadata
         raise UnsupportedError(
-            f"transformers {transformers.__version__} cannot make a tokenizer of the metadata: {_reason(error)}"
+            f"transformers {transformers.__version__} cannot make a tokenizer from the metadata: {_reason(error)}"
         ) from error
     file = out / "tokenizer_config.json"
     settings = json.loads(file.read_bytes())

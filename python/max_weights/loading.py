@@ -281,8 +281,7 @@ def ranks_of(shard: Any, device: Any) -> Rank | list[Rank]:
     devices = list(device) if isinstance(device, list | tuple) else []
     if not several or not ranks or len(devices) != len(ranks) or len({place(one) for one in devices}) != len(devices):
         raise ArgumentError(
-            "several ranks go to as many different devices:"
-            " shard=(range(2), 2, strategies), device=['cuda:0', 'cuda:1']"
+            "several ranks need as many different devices: shard=(range(2), 2, strategies), device=['cuda:0', 'cuda:1']"
         )
     return [Rank((rank, *shard[1:]), one) for rank, one in zip(ranks, devices, strict=True)]
 
@@ -335,7 +334,9 @@ def verify_digests(wanted: Wanted, expected: Mapping[str, str], threads: int | N
     """Raise an error for a weight whose digest differs from the expected one, or for which none is expected."""
     for name in wanted.names:
         if not isinstance(expected.get(name), str):
-            raise ArgumentError(f"verify has no digest of '{shown(name)}': it needs one of every weight that is loaded")
+            raise ArgumentError(
+                f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
+            )
     digests_of(wanted.node, wanted.names, [expected[name] for name in wanted.names], threads=threads)
 
 
@@ -351,7 +352,7 @@ def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | Non
 def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) -> None:
     """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
     if storage not in _STORAGES:
-        raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
+        raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {storage!r}")
     if copy is False and (drop_cache or backend not in ("auto", "mmap")):
         raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
 
@@ -371,8 +372,8 @@ def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
     for name, there in found.items():
         if there != wanted:
             raise DeviceError(
-                f"out of '{shown(name)}' lies on {there[0]}:{there[1]}, and the load goes to {wanted[0]}:{wanted[1]}: "
-                "load to one device after the other"
+                f"out of '{shown(name)}' is on {there[0]}:{there[1]}, but the load goes to {wanted[0]}:{wanted[1]}: "
+                "load to one device at a time"
             )
     return device
 
@@ -393,7 +394,7 @@ def check_device(
     devices = [ranks.device] if isinstance(ranks, Rank) else [rank.device for rank in ranks]
     elsewhere = [device for device in devices if device is not None and place(device)[0] != "cpu"]
     if not isinstance(ranks, Rank) and (out or len(elsewhere) != len(devices)):
-        raise ArgumentError("several ranks go to GPUs of their own; to the CPU, and with out, load one after the other")
+        raise ArgumentError("several ranks go to separate GPUs; to the CPU, or with out, load one at a time")
     if not elsewhere:
         return
     refused = {
@@ -403,7 +404,7 @@ def check_device(
     if asked := next((name for name, given in refused.items() if given), None):
         raise DeviceError(
             f"load to {shown(str(elsewhere[0]))} has no {asked} yet: "
-            'load to the CPU, and move the tensors by .to("cuda")'
+            'load to the CPU, and move the tensors with .to("cuda")'
         )
 
 
@@ -450,7 +451,9 @@ def renamed_by(names: Iterable[str], rename: Rename) -> dict[str, str]:
         if new is None:
             continue
         if new in old_names:
-            raise ArgumentError(f"rename gives '{shown(old_names[new])}' and '{shown(name)}' one name, '{shown(new)}'")
+            raise ArgumentError(
+                f"rename gives '{shown(old_names[new])}' and '{shown(name)}' the same name, '{shown(new)}'"
+            )
         found[name], old_names[new] = new, name
     return found
 
@@ -497,7 +500,7 @@ def converter(framework: str | None) -> Convert:
     """Return the function that turns a `Buffer` into a tensor of a framework."""
     if framework not in _FRAMEWORKS:
         known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
-        raise ArgumentError(f"framework is {known} or None, not {framework!r}")
+        raise ArgumentError(f"framework must be {known} or None, not {framework!r}")
     return _FRAMEWORKS[framework]()
 
 

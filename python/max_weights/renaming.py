@@ -104,11 +104,13 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
         ClosedError: the checkpoint was closed.
     """
     if scheme != _SCHEME:
-        raise ArgumentError(f"no scheme of names is called {scheme!r}; there is 'hf', that of Hugging Face")
+        raise ArgumentError(f"there is no naming scheme {scheme!r}; there is 'hf', that of Hugging Face")
     if not isinstance(node, GGUFWeights):
-        raise UnsupportedError("renamed('hf') is for GGUF files; the names in other files are the model's own already")
+        raise UnsupportedError("renamed('hf') is for GGUF files; the names in other files are already the model's own")
     if node.name:
-        raise ArgumentError(f"renamed() is for a whole tree, not for '{shown(node.name)}' in it; call it at the root")
+        raise ArgumentError(
+            f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root"
+        )
     if node._scheme == scheme:
         return node
     names = [info.name for info in node.infos()]

@@ -238,7 +238,7 @@ def _plan(
 ) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
     """Return the tree that is split, the plan, and the files to copy; `None` if they are made from metadata."""
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        raise ArgumentError(f"tp is the number of ranks, at least 1, not {tp!r}")
+        raise ArgumentError(f"tp must be the number of ranks, at least 1, not {tp!r}")
     old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
     old = [name for name in old if int(name.removeprefix("rank-")) >= tp]
     if old:
@@ -299,7 +299,7 @@ def _size(part: Cut) -> int:
 def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | Pieces | None) -> int:
     if isinstance(part, Pieces):
         raise ArgumentError(
-            f"weight '{shown(info.name)}' is cut along several axes, and a part that is saved along one"
+            f"weight '{shown(info.name)}' is cut along several axes, but only parts cut along one axis can be saved"
         )
     elements = whole = math.prod(info.logical_shape)
     if part is not None:

@@ -230,8 +230,8 @@ def save_weights(
     _check_names(wanted.new_names)
     for position, _ in wanted.pieces():
         raise ArgumentError(
-            f"weight '{shown(wanted.names[position])}' is cut along several axes, and what is saved is cut along one; "
-            "load the part, and save that with save_file"
+            f"weight '{shown(wanted.names[position])}' is cut along several axes, but only weights cut along one axis "
+            "can be saved; load the part, and save it with save_file"
         )
     tell, close = progress_of(progress)
     try:
@@ -341,7 +341,7 @@ def safetensors_path(path: StrPath) -> str:
     text = os.fsdecode(path)
     _require(
         not text.lower().endswith(".gguf"),
-        f"'{shown(text)}': a file of this name is a GGUF file, and this writes safetensors; call save_gguf, or name "
+        f"'{shown(text)}': a file with this name is a GGUF file, but this writes safetensors; call save_gguf, or name "
         "the file .safetensors",
     )
     return text
@@ -351,21 +351,21 @@ def _prepared(
     tensors: Any, metadata: Mapping[str, str] | None, tied: Tied, strided: Strided
 ) -> tuple[dict[str, Buffer], dict[str, str]]:
     """Return the tensors to write, and the metadata."""
-    _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it is "copy", "alias" or "refuse"')
-    _require(strided in ("copy", "refuse"), f'strided={strided!r}: it is "copy" or "refuse"')
+    _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it must be "copy", "alias" or "refuse"')
+    _require(strided in ("copy", "refuse"), f'strided={strided!r}: it must be "copy" or "refuse"')
     noted = _metadata_of(metadata)
     given = dict(items_of(tensors))
     packed = [name for name, tensor in given.items() if encoding_of(tensor) is not None]
     _require(
         not packed,
-        f"{_names(packed)} packed in blocks, which a safetensors file does not have: weights.save decodes them, "
+        f"{_names(packed)} packed in blocks, which a safetensors file cannot hold: weights.save decodes them, "
         "save_gguf keeps them; `to_buffer()` of a weight's data gives the bytes as they are",
     )
     named = {name: buffer_of(name, tensor) for name, tensor in given.items()}
     _check_names(named)
     if strided == "refuse":
         found = [name for name, buffer in named.items() if not buffer.is_contiguous]
-        _require(not found, f"{_names(found)} not contiguous; make them so, or save with strided='copy'")
+        _require(not found, f"{_names(found)} not contiguous; make them contiguous, or save with strided='copy'")
     if tied == "copy":
         return named, noted
     groups: dict[object, list[str]] = {}
@@ -386,7 +386,7 @@ def _prepared(
 def _check_names(names: Iterable[str]) -> None:
     """Check that tensors can be found again by these names."""
     odd = [name for name in names if isinstance(name, str) and (not name or "\0" in name)]
-    _require(not odd, f"{_names(odd)} no name that is loaded again: a name has characters, and no NUL among them")
+    _require(not odd, f"{_names(odd)} not a name that can be loaded again: a name must not be empty or contain NUL")
 
 
 def items_of(tensors: Any) -> list[tuple[str, Any]]:
@@ -416,7 +416,7 @@ def buffer_of(name: str, tensor: Any) -> Buffer:
         UnsupportedError: the data of a weight with such a dtype, which are the bytes as stored in its file.
     """
     if not isinstance(name, str):
-        raise TypeError(f"the names of tensors are text, not {name!r}")
+        raise TypeError(f"the names of tensors must be strings, not {name!r}")
     if isinstance(tensor, WeightData) and tensor.refusal is not None:
         raise tensor.refusal.with_traceback(None)
     torch = sys.modules.get("torch")
@@ -425,7 +425,7 @@ def buffer_of(name: str, tensor: Any) -> Buffer:
     except ArgumentError:
         raise
     except (AttributeError, TypeError) as error:
-        raise TypeError(f"tensor '{shown(name)}': {type(tensor).__name__} is no tensor: {error}") from None
+        raise TypeError(f"tensor '{shown(name)}': {type(tensor).__name__} is not a tensor: {error}") from None
     except (BufferError, RuntimeError, ValueError) as error:
         raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
 
@@ -437,10 +437,10 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     for refused, what in (
         (tensor.is_meta, "on the device meta, and has no elements; load it first"),
-        (tensor.is_quantized, "quantised; save what dequantize() gives"),
-        (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() gives"),
-        (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() gives"),
-        (hasattr(tensor, "full_tensor"), "spread over several processes; save what full_tensor() gives"),
+        (tensor.is_quantized, "quantised; save what dequantize() returns"),
+        (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() returns"),
+        (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() returns"),
+        (hasattr(tensor, "full_tensor"), "spread over several processes; save what full_tensor() returns"),
     ):
         _require(not refused, f"tensor '{shown(name)}': it is {what}")
     DType.from_torch(tensor.dtype)  # a ValueError for a dtype that only torch has
@@ -452,7 +452,9 @@ def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
     noted = {"format": "pt", **(metadata or {})}
     for key, value in noted.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"metadata is text by name, not {key!r}: {value!r}; write str(...) or json.dumps(...)")
+            raise TypeError(
+                f"metadata must map strings to strings, not {key!r}: {value!r}; write str(...) or json.dumps(...)"
+            )
     return noted
 
 
@@ -467,7 +469,9 @@ def bytes_of(size: Any) -> int:
         count = float(number) * unit
     except (KeyError, OverflowError, TypeError, ValueError):
         count = math.nan
-    _require(0 <= count < 1 << 63, f'max_shard_size={size!r}: give a number of bytes, or such as "5GB" or "500MiB"')
+    _require(
+        0 <= count < 1 << 63, f'max_shard_size={size!r}: give a number of bytes, or a string such as "5GB" or "500MiB"'
+    )
     return int(count)
 
 

@@ -84,7 +84,7 @@ def save_gguf(
     file = os.fsdecode(path)
     if file.lower().endswith(".safetensors"):
         raise ArgumentError(
-            f"'{shown(file)}': a file of this name is a safetensors file, and this writes GGUF; call save_file, or "
+            f"'{shown(file)}': a file with this name is a safetensors file, but this writes GGUF; call save_file, or "
             "name the file .gguf"
         )
     pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
@@ -144,7 +144,7 @@ def _typed(key: str, value: Any) -> tuple[str, Any]:
     import numpy as np
 
     if not isinstance(key, str):
-        raise TypeError(f"the keys of metadata are text, not {key!r}")
+        raise TypeError(f"the keys of metadata must be strings, not {key!r}")
     if isinstance(value, np.ndarray):
         kind = _KINDS.get(value.dtype.name)
         if kind is not None and value.ndim == 1:
@@ -162,7 +162,7 @@ def _typed(key: str, value: Any) -> tuple[str, Any]:
             struct.pack("<f", value)
         except OverflowError:
             raise ArgumentError(
-                f"metadata '{shown(key)}': {value!r} is too large for a float of 32 bits; give np.float64({value!r})"
+                f"metadata '{shown(key)}': {value!r} is too large for a 32-bit float; give np.float64({value!r})"
             ) from None
         return "f32", value
     elif isinstance(value, (str, bytes)):
@@ -176,8 +176,8 @@ def _typed(key: str, value: Any) -> tuple[str, Any]:
     elif isinstance(value, (list, tuple)):
         return "arr:str", value
     raise ArgumentError(
-        f"metadata '{shown(key)}': a GGUF file has text, bool, numbers and arrays of one of these, "
-        f"not {shown(repr(value))}"
+        f"metadata '{shown(key)}': a GGUF file can hold strings, bools, numbers and arrays of one of these, not "
+        f"{shown(repr(value))}"
     )
 
 

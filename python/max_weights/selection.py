@@ -54,7 +54,7 @@ def selected(names: list[str], select: Select) -> list[str]:
 def fits(pattern: Pattern) -> Callable[[str], bool]:
     """Return a function that says whether a name matches the pattern."""
     if not isinstance(pattern, str | re.Pattern):
-        raise TypeError(f"a weight is selected by a text or a regular expression, not {pattern!r}")
+        raise TypeError(f"a weight is selected by a string or a regular expression, not {pattern!r}")
     if isinstance(pattern, re.Pattern):
         return lambda name: pattern.fullmatch(name) is not None
     if _GLOB.search(pattern):

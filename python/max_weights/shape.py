@@ -142,7 +142,7 @@ def _to_dims(dims: ShapeLike) -> list[Dim]:
     if isinstance(dims, Shape):
         return dims
     if isinstance(dims, (str, bytes)):
-        raise TypeError(f"a shape is a list of dimensions; for one dimension named {dims!r} write [{dims!r}]")
+        raise TypeError(f"a shape must be a list of dimensions; for one dimension named {dims!r} write [{dims!r}]")
     return list(map(to_dim, dims))
 
 

@@ -120,11 +120,13 @@ def stream(
     check_device(Rank(shard, device), None, framework, None)
     convert = converter(framework)
     if max_host_bytes is not None and not (isinstance(max_host_bytes, int) and max_host_bytes > 0):
-        raise ArgumentError(f"max_host_bytes is a number of bytes above 0, not {max_host_bytes!r}")
+        raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {max_host_bytes!r}")
     wanted = resolved(node, select, rename, dtype, packed, shard)
     for position, _ in wanted.pieces():
         name = wanted.names[position]
-        raise ArgumentError(f"'{shown(name)}' is cut along several axes at once, which load can do, and stream cannot")
+        raise ArgumentError(
+            f"'{shown(name)}' is cut along several axes at once, which load supports, but stream does not"
+        )
     if verify is not None:
         verify_digests(wanted, verify, threads)
     tensors = TensorStream(

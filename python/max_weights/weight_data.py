@@ -133,7 +133,7 @@ class WeightData:
         elif hasattr(data, "__dlpack__"):
             buffer = Buffer.from_dlpack(data)
         else:
-            raise TypeError(f"the data of weight '{shown(self.name)}' speaks no DLPack: {type(data).__name__}")
+            raise TypeError(f"the data of weight '{shown(self.name)}' does not support DLPack: {type(data).__name__}")
         self.data = buffer
         return buffer
 

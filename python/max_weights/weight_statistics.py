@@ -63,7 +63,7 @@ def stats(
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
     if isinstance(bins, bool) or bins < 0:
-        raise ArgumentError(f"bins is the number of bins of each histogram, 0 for none, not {bins!r}")
+        raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
     told, end = progress_of(progress)
     try:
         rows = statistics_of(node, names, bins=bins, progress=told)

@@ -167,7 +167,7 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     """
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not names:
-        raise ArgumentError("there is no path to tell the format of the weights from")
+        raise ArgumentError("there is no path from which to tell the format of the weights")
     by_format: dict[WeightsFormat, list[str]] = {}
     unknown = []
     for name in names:
@@ -180,7 +180,9 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
         raise ArgumentError(f"no known suffix ({', '.join(_SUFFIXES)}): {_listed(unknown)}")
     if len(by_format) > 1:
         parts = "; ".join(f"{kind.value}: {_listed(found)}" for kind, found in by_format.items())
-        raise ArgumentError(f"the files of one checkpoint have one format, but these have {len(by_format)}: {parts}")
+        raise ArgumentError(
+            f"the files of one checkpoint must have the same format, but these have {len(by_format)}: {parts}"
+        )
     (kind,) = by_format
     return kind
 
@@ -229,11 +231,11 @@ def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     if isinstance(paths, str | os.PathLike):
         return [paths]
     if isinstance(paths, bytes) or not isinstance(paths, Iterable):
-        raise TypeError(f"paths is a path, or a list of paths, not {type(paths).__name__}")
+        raise TypeError(f"paths must be a path, or a list of paths, not {type(paths).__name__}")
     files = list(paths)
     for file in files:
         if not isinstance(file, str | os.PathLike):
-            raise TypeError(f"paths is a path, or a list of paths, but one of them is {type(file).__name__}")
+            raise TypeError(f"paths must be a path, or a list of paths, but one of them is {type(file).__name__}")
     return files
 
 

@@ -98,7 +98,7 @@ impl Buffer {
         if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy(interrupt) }
     }
 
-    /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
+    /// A contiguous copy in its own memory. A view of a file that was truncated meanwhile gives an error.
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
         Self::filled(self.dtype, &self.shape, |out| {
             let parts = parts(self.elements(), per_part(self.dtype, self.dtype), self.dtype.bits(), out);
@@ -123,7 +123,7 @@ pub(crate) fn check_out<'a>(
     let (start, end) = addresses(found);
     let overlaps = |(first, last): (usize, usize)| first < last && start < end && start < last && first < end;
     if sources.iter().any(|source| overlaps(addresses(source))) {
-        return Err(Error::Argument("out overlaps the tensor that is read; give memory of its own".into()));
+        return Err(Error::Argument("out overlaps the tensor that is read; give it separate memory".into()));
     }
     out.bytes_mut(|out| (&out.storage, out.offset, out.size()))
 }

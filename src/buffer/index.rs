@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 pub enum Index {
     /// An element of an axis, which disappears; counts from the end where negative.
     At(i64),
-    /// `start:stop:step`, none where left out.
+    /// `start:stop:step`, `None` where left out.
     Slice {
         /// First element.
         start: Option<i64>,

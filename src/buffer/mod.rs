@@ -49,7 +49,7 @@ impl Buffer {
         Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), storage })
     }
 
-    /// A tensor of any strides (in elements), every element of which must lie in the storage.
+    /// A tensor of any strides (in elements), every element of which must be in the storage.
     pub fn strided_at(
         storage: Arc<Storage>,
         offset: usize,
@@ -82,7 +82,7 @@ impl Buffer {
         Self::contiguous_at(block.freeze(), 0, dtype, shape)
     }
 
-    /// The memory that the elements lie in.
+    /// The memory that the elements are in.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
@@ -127,7 +127,7 @@ impl Buffer {
         self.elements() * self.dtype.bits() / 8
     }
 
-    /// True if the elements lie in C order without gaps.
+    /// True if the elements are in C order without gaps.
     pub fn is_contiguous(&self) -> bool {
         if self.shape.contains(&0) {
             return true;
@@ -140,12 +140,12 @@ impl Buffer {
         })
     }
 
-    /// True if the first element lies at a multiple of its alignment.
+    /// True if the first element is at a multiple of its alignment.
     pub fn is_aligned(&self) -> bool {
         (self.as_ptr() as usize).is_multiple_of(self.dtype.align())
     }
 
-    /// The bytes of a contiguous tensor in host memory; none for another.
+    /// The bytes of a contiguous tensor in host memory; `None` for another.
     pub fn bytes(&self) -> Option<&[u8]> {
         if !self.is_contiguous() {
             return None;
@@ -219,7 +219,7 @@ pub fn row_major(shape: &[i64]) -> Box<[i64]> {
     strides
 }
 
-/// The bytes between which all elements lie, if the first of them lies at `offset`.
+/// The bytes between which all elements lie, if the first of them is at `offset`.
 fn reach(offset: usize, item: usize, shape: &[i64], strides: &[i64]) -> Option<Range<usize>> {
     let extent = extent(shape, strides)?.bytes(item as u64)?;
     let start = offset.checked_sub(extent.before as usize)?;
@@ -244,7 +244,9 @@ fn outside(offset: usize, bytes: usize, len: usize) -> Error {
 }
 
 fn packed(dtype: DType, what: &str) -> Error {
-    Error::Argument(format!("{dtype} is packed, less than a byte an element, and has no {what}; use view(DType.uint8)"))
+    Error::Argument(format!(
+        "{dtype} is packed, with less than a byte per element, and has no {what}; use view(DType.uint8)"
+    ))
 }
 
 #[cfg(test)]

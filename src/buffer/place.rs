@@ -24,7 +24,7 @@ impl Buffer {
         }
     }
 
-    /// A contiguous tensor, copied from one device to another; none where the driver refuses that.
+    /// A contiguous tensor, copied from one device to another; `None` where the driver refuses that.
     fn across(&self, there: Device) -> Result<Option<Self>> {
         let Some(memory) = self.storage.device_memory().filter(|_| self.is_contiguous()) else { return Ok(None) };
         let made = DeviceMemory::new(there.id(), self.size())?;

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
 impl Buffer {
-    /// The rows of `heads` heads, pair by pair, as all first rows of a head and then all second ones; in memory of its own.
+    /// The rows of `heads` heads, pair by pair, as all first rows of a head and then all second ones; in its own memory.
     pub fn pairs_to_halves(&self, heads: u64, interrupt: Interrupt<'_>) -> Result<Self> {
         let per_head = rows_per_head(&self.shape, heads)?;
         let row = self.shape[1..].iter().product::<i64>();
@@ -22,7 +22,7 @@ impl Buffer {
     }
 }
 
-/// The rows of a matrix of pairs by pairs that stand in these ranges of all first rows of a head and then all second ones, in their order.
+/// The rows of a matrix of pairs by pairs that are in these ranges of all first rows of a head and then all second ones, in their order.
 pub fn pairs_to_halves(shape: &[i64], heads: u64, ranges: &[Range<u64>]) -> Result<Vec<Range<u64>>> {
     let per_head = rows_per_head(shape, heads)? as u64;
     if let Some(range) = ranges.iter().find(|range| range.end > shape[0] as u64) {
@@ -41,7 +41,7 @@ fn rows_per_head(shape: &[i64], heads: u64) -> Result<i64> {
     let Some(&rows) = shape.first() else { return refuse("a scalar has no rows of heads".to_owned()) };
     if heads == 0 {
         return refuse(
-            "the metadata of the file give no number of heads, by which its rows could be ordered".to_owned(),
+            "the metadata of the file does not give the number of heads, which is needed to order its rows".to_owned(),
         );
     }
     match i64::try_from(heads) {

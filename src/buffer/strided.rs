@@ -25,7 +25,7 @@ pub(crate) trait Runs {
     fn across(&self) -> usize;
     /// About how many bytes are taken at a time.
     fn at_a_time(&self) -> usize;
-    /// The bytes of a run, if they lie in memory and nothing can take them away.
+    /// The bytes of a run, if they are in memory and nothing can take them away.
     fn in_place(&self, start: usize, len: usize) -> Option<Result<&[u8]>>;
     /// Copies runs, each a place and a length, one after the other to `out`, which has the length of all.
     fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()>;
@@ -95,7 +95,7 @@ pub(super) fn gather(buffer: &Buffer, range: Range<usize>, out: &mut [u8], inter
 }
 
 /// Writes all elements of a tensor to `out`, which has exactly their size. Shape and strides count elements of `item` bytes, of which the first
-/// lies at byte `first`; the reach of the strides has been checked.
+/// is at byte `first`; the reach of the strides has been checked.
 pub(crate) fn gather_all(
     from: &dyn Runs,
     first: usize,
@@ -257,7 +257,7 @@ impl Piece {
     }
 }
 
-/// Copies elements of `item` bytes to their places in `out`; the first lies at `from` of `bytes` and goes to `to`.
+/// Copies elements of `item` bytes to their places in `out`; the first is at `from` of `bytes` and goes to `to`.
 fn scatter(item: usize, axes: &[Axis], bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
     let Some((row, outer)) = axes.split_last() else {
         out[to..to + item].copy_from_slice(&bytes[from..from + item]);

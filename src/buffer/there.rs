@@ -1,4 +1,4 @@
-//! Conversion of tensors where they lie, on a device, by its kernels. The results are those of the CPU, bit for bit, and lie there, too.
+//! Conversion of tensors where they are, on a device, by its kernels. The results are those of the CPU, bit for bit, and are there, too.
 
 use std::fmt::Display;
 
@@ -35,7 +35,7 @@ impl Buffer {
         Self::contiguous_at(Storage::on_device(made), 0, dtype, shape)
     }
 
-    /// This tensor, matrices of this size, times the scales of their blocks; none if both lie in host memory.
+    /// This tensor, matrices of this size, times the scales of their blocks; `None` if both are in host memory.
     pub(super) fn scale_blocks_there(
         &self,
         scales: &Self,
@@ -47,7 +47,7 @@ impl Buffer {
         let (here, of_scales) = (self.device(), scales.device());
         if here != of_scales {
             return Err(Error::Device(format!(
-                "the data lies on {here} and its scales on {of_scales}: take one of them .to() the other"
+                "the data is on {here} and its scales are on {of_scales}: move one of them with .to()"
             )));
         }
         let (Some(memory), Some(besides)) = (self.storage.device_memory(), scales.storage.device_memory()) else {
@@ -67,7 +67,7 @@ impl Buffer {
 
     fn no_kernel(&self, from: impl Display, to: DType) -> Error {
         let there = self.device();
-        Error::Device(format!("{there} has no kernel from {from} to {to}: take the tensor .to(\"cpu\") first"))
+        Error::Device(format!("{there} has no kernel from {from} to {to}: move the tensor with .to(\"cpu\") first"))
     }
 
     /// Kernels take the elements one after the other.
@@ -77,8 +77,7 @@ impl Buffer {
         }
         let (there, shape, strides) = (self.device(), &self.shape, &self.strides);
         Err(Error::Device(format!(
-            "{what} on {there} takes contiguous tensors, and this view of shape {shape:?} has strides {strides:?}: take \
-             it .to(\"cpu\"), or convert the whole tensor and index the result"
+            "{what} on {there} needs contiguous tensors, but this view of shape {shape:?} has strides {strides:?}: move it with .to(\"cpu\"), or convert the whole tensor and index the result"
         )))
     }
 }

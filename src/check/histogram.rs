@@ -14,7 +14,7 @@ const UNSCALED_EXPONENT: i32 = 400;
 pub struct Bin {
     /// Where it begins.
     pub low: Number,
-    /// Where it ends: at the begin of the next one, which has the values that equal it; for narrow integers and constants where it begins.
+    /// Where it ends: at the beginning of the next one, which has the values that equal it; for narrow integers and constants where it begins.
     pub high: Number,
     /// Values in it.
     pub count: u64,
@@ -84,7 +84,7 @@ impl Bins {
         }
     }
 
-    /// Where bins begin, and behind them where the last one ends; none if there is at most one bin.
+    /// Where bins begin, and behind them where the last one ends; `None` if there is at most one bin.
     pub(super) fn edges(&self) -> Option<Vec<f64>> {
         match self {
             Self::None | Self::One(_) => None,

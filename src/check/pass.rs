@@ -35,7 +35,7 @@ pub struct Contents {
     /// SHA-256 of the elements in C order and in little-endian byte order, of packed blocks as they are: the same in every file and format. None
     /// where it was not asked for, and for a tensor whose elements lie over the same bytes of the file again and again, so that they are too many.
     pub sha256: Option<[u8; 32]>,
-    /// What the values are like, with the bins that the pass makes; none where that was not asked for, or where the values of the type are not known here.
+    /// What the values are like, with the bins that the pass makes; `None` where that was not asked for, or where the values of the type are not known here.
     pub statistics: Option<Statistics>,
     /// Of elements of eight bits and fewer that are floats: how many are the largest or the smallest finite one, where conversions saturate.
     pub saturated: u64,

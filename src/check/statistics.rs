@@ -49,7 +49,7 @@ pub struct Statistics {
     pub nans: u64,
     /// Infinities of either sign.
     pub infinities: u64,
-    /// The smallest value; none if none is finite.
+    /// The smallest value; `None` if none is finite.
     pub minimum: Option<Number>,
     /// The largest value.
     pub maximum: Option<Number>,
@@ -67,7 +67,7 @@ impl Statistics {
         self.count - self.nans - self.infinities
     }
 
-    /// Counts each value so many times; what is no count stays.
+    /// Counts each value so many times; what is not a count stays.
     fn repeat(&mut self, times: u64) {
         let counts = [&mut self.count, &mut self.zeros, &mut self.subnormals, &mut self.nans, &mut self.infinities];
         let bins = self.bins.iter_mut().map(|bin| &mut bin.count);
@@ -124,7 +124,7 @@ pub fn statistics(
         }
         Element::Torch(_) | Element::Unknown(_) | Element::NoArray(..) => {
             checkpoint.catalog().placement(number)?;
-            let cause = format!("values of the type '{}' are not known here", info.element);
+            let cause = format!("values of the type '{}' are not supported", info.element);
             Err(Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).unsupported())
         }
     };

@@ -142,7 +142,7 @@ pub fn find_in_cache(name: &str) -> Result<Option<PathBuf>> {
 }
 
 impl Checkpoint {
-    /// As [`Checkpoint::open`], for what a user has typed: one argument that is no path may be the name of a model in the cache, and the
+    /// As [`Checkpoint::open`], for what a user has typed: one argument that is not a path may be the name of a model in the cache, and the
     /// error about a file that is not there names what is near it.
     pub fn open_named(arguments: &[impl AsRef<Path>], cache: &ModelCache, options: &OpenOptions) -> Result<Self> {
         let opened = match arguments {
@@ -153,7 +153,7 @@ impl Checkpoint {
     }
 }
 
-/// The commit that a branch or tag stands for; none if there is no such.
+/// The commit that a branch or tag stands for; `None` if there is no such.
 fn commit_of(model: &Path, revision: &str) -> Result<Option<String>> {
     let path = model.join("refs").join(revision);
     let mut bytes = Vec::new();

@@ -54,7 +54,7 @@ pub(super) enum Located {
 /// What `path` stands for.
 pub(super) fn locate(path: &Path) -> Result<Located> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
-        let cause = format!("the name ends in {suffix}: this is a download that is not complete");
+        let cause = format!("the name ends in {suffix}: this is an incomplete download");
         return Err(Fault::new(rules::FILE_PARTIAL, cause).path(path).format());
     }
     // Asked for its entries instead of what it is: a folder is answered for at once.
@@ -80,12 +80,12 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
     Ok(Located::Files(vec![path.to_path_buf()]))
 }
 
-/// The name of the file, as it can be printed; endings and numbers stand in it as they are.
+/// The name of the file, as it can be printed; endings and numbers are in it as they are.
 pub(super) fn name_of(path: &Path) -> String {
     text::path(Path::new(path.file_name().unwrap_or_default()))
 }
 
-/// The name with its last `len` bytes, which are ASCII, replaced. What stands before them need not be UTF-8.
+/// The name with its last `len` bytes, which are ASCII, replaced. What is before them need not be UTF-8.
 fn with_other_end(name: &OsStr, len: usize, end: &str) -> OsString {
     let bytes = name.as_encoded_bytes();
     let mut made = bytes[..bytes.len().saturating_sub(len)].to_vec();
@@ -114,7 +114,7 @@ impl std::ops::Deref for FolderEntry {
 /// `model-00002-of-00004.safetensors` is shard 2 of the 4 of `model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardName<'a> {
-    /// What stands before the numbers.
+    /// What is before the numbers.
     pub stem: &'a str,
     /// The number of the shard, from 1.
     pub number: usize,
@@ -233,7 +233,7 @@ fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
     let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
     if !partial.is_empty() {
         let cause = format!(
-            "the directory holds no safetensors, GGUF or PyTorch file, but downloads that are not complete: {}",
+            "the directory holds no safetensors, GGUF or PyTorch file, but incomplete downloads: {}",
             listed(&partial)
         );
         return Fault::new(rules::DIRECTORY_PARTIAL, cause).path(path).format();
@@ -253,7 +253,7 @@ fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
 
 /// A checkpoint of torch.distributed.checkpoint: pieces of tensors in files of many processes.
 fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
-    let cause = format!("{what} (torch.distributed.checkpoint), whose tensors lie in pieces in several files");
+    let cause = format!("{what} (torch.distributed.checkpoint), with its tensors in pieces in several files");
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let help = format!(
         "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {} model.pt",

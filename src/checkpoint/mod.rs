@@ -50,7 +50,7 @@ pub enum Backend {
     Auto,
     /// A private mapping; read where the system refuses to map.
     Map,
-    /// Read into memory of its own, tensor by tensor, when it is taken.
+    /// Read into its own memory, tensor by tensor, when it is taken.
     Read,
     /// As `Read`; where many tensors are loaded, past the page cache.
     Direct,
@@ -113,9 +113,9 @@ impl OpenOptions {
 pub struct FileFacts {
     /// The path that it was opened by.
     pub path: PathBuf,
-    /// Its format; none for a shard that an index names and that was not there.
+    /// Its format; `None` for a shard that an index names and that was not there.
     pub kind: Option<Kind>,
-    /// Its own key and value pairs, where both are text; none where it has no place for them.
+    /// Its own key and value pairs, where both are text; `None` where it has no place for them.
     pub metadata: Option<Vec<(String, String)>>,
     /// What only its format has.
     pub more: More,
@@ -126,7 +126,7 @@ pub struct FileFacts {
 pub enum More {
     /// Nothing, as with safetensors.
     Nothing,
-    /// The key-value pairs of a GGUF file, and how it is written. The tensors of its header stand in the catalog.
+    /// The key-value pairs of a GGUF file, and how it is written. The tensors of its header are in the catalog.
     Gguf(Box<Gguf>),
     /// The values of the pickle of a PyTorch file.
     Torch(Arc<Torch>),
@@ -182,7 +182,7 @@ impl Catalog {
         self.files.first()?.gguf()
     }
 
-    /// What is known of a PyTorch file beside its tensors; none for other formats.
+    /// What is known of a PyTorch file beside its tensors; `None` for other formats.
     pub fn torch(&self, file: u32) -> Option<&Arc<Torch>> {
         if let More::Torch(torch) = &self.files.get(file as usize)?.more { Some(torch) } else { None }
     }
@@ -261,7 +261,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
 }
 
 /// Every finding about these files, in their order, whether they can be opened or not: the opening goes on after an error where that is
-/// safe. An error is what is no fault of the files, such as one that is not there.
+/// safe. An error is what is not a fault of the files, such as one that is not there.
 pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Fault>> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
@@ -273,7 +273,7 @@ pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Fa
 }
 
 /// What the header of one file says, if it can be opened, and every finding about it; what it says of other files is not looked at. An error
-/// is what is no fault of the file.
+/// is what is not a fault of the file.
 pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Arc<Catalog>>, Vec<Fault>)> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
@@ -285,7 +285,7 @@ pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<A
 #[derive(Debug)]
 pub struct Checkpoint {
     catalog: Arc<Catalog>,
-    /// By number; none for a shard that was not there.
+    /// By number; `None` for a shard that was not there.
     files: Vec<Option<Arc<dyn Source>>>,
     /// The paths that were asked for, from the root on, and how.
     opened: Vec<PathBuf>,

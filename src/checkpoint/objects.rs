@@ -4,14 +4,14 @@ use super::Catalog;
 use crate::format::pickle::{GlobalUse, Object, ObjectId, Pickled, source_of};
 use crate::format::torch::Torch;
 
-/// A value of a PyTorch file that is no tensor, or a call that its pickle describes.
+/// A value of a PyTorch file that is not a tensor, or a call that its pickle describes.
 #[derive(Debug, Clone, Copy)]
 pub struct FileObject<'a> {
     /// The file, by its number in [`Catalog::files`].
     pub file: u32,
-    /// The full name; empty for a call, whose result may stand anywhere or nowhere.
+    /// The full name; empty for a call, whose result may be anywhere or nowhere.
     pub name: &'a str,
-    /// The pickle that it stands in.
+    /// The pickle that it is in.
     pub pickled: &'a Pickled,
     /// Its number there.
     pub id: ObjectId,
@@ -33,7 +33,7 @@ impl<'a> FileObject<'a> {
         self.pickled.position_of(self.id)
     }
 
-    /// The class or function that it would be made by, and what is known about that; none for what is plain data.
+    /// The class or function that it would be made by, and what is known about that; `None` for what is plain data.
     pub fn global(&self) -> Option<&'a GlobalUse> {
         match self.object() {
             Object::Opaque(_) => self.pickled.objects.opaque(self.id).map(|opaque| self.pickled.global(opaque.global)),
@@ -48,7 +48,7 @@ impl Catalog {
         (0..self.files.len() as u32).filter_map(|file| Some((file, &**self.torch(file)?)))
     }
 
-    /// The values of PyTorch files that are no tensors, in the order of the files.
+    /// The values of PyTorch files that are not tensors, in the order of the files.
     pub fn objects(&self) -> impl Iterator<Item = FileObject<'_>> {
         self.torch_files().flat_map(|(file, torch)| {
             let named = torch.objects.iter();

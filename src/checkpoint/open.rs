@@ -327,7 +327,7 @@ fn misnamed(path: &Path, kind: Kind) -> Option<String> {
 fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Fault {
     let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
     let [first_path, second_path] = [first, second].map(|info| text::path(&files[info.file as usize].path));
-    let cause = format!("the same name stands in {first_path} and in {second_path}");
+    let cause = format!("the same name is in {first_path} and in {second_path}");
     let fault =
         Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&files[second.file as usize].path);
     fault.offset(second.span.start())

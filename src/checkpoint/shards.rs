@@ -23,7 +23,7 @@ pub enum IndexedShard<'a> {
     Missing,
 }
 
-/// Compares an index at `path` with its shards, which stand in the order of [`ShardIndex::shards`]: the tensors that belong to the checkpoint,
+/// Compares an index at `path` with its shards, which are in the order of [`ShardIndex::shards`]: the tensors that belong to the checkpoint,
 /// by the numbers of their shards, their names, and all disagreements.
 pub fn compare_with_index(
     path: &Path,
@@ -87,7 +87,7 @@ impl Disagreements {
     }
 
     /// Compares the tensors of the shards with the index; `paths` are those of the index's shards, and `missing` says which were not there.
-    /// Only what the index names stays in the table, and of a tensor that stands in two shards the one in the right shard.
+    /// Only what the index names stays in the table, and of a tensor that is in two shards the one in the right shard.
     pub(super) fn compare(&mut self, table: &mut TensorTable, index: &ShardIndex, paths: &[PathBuf], missing: &[bool]) {
         const NOWHERE: u32 = u32::MAX;
         // For each tensor of the index, the number of the one in the table that stands for it.
@@ -115,7 +115,7 @@ impl Disagreements {
                     format!("it is in this shard; the index puts it into {expected}"),
                 );
             } else {
-                let cause = format!("it stands in a second shard, too; the index puts it into {expected}");
+                let cause = format!("it is also in a second shard; the index puts it into {expected}");
                 self.add(rules::INDEX_DUPLICATE_TENSOR, place, cause);
             }
         }
@@ -155,7 +155,7 @@ impl Disagreements {
         if policy == Policy::Strict && total > 0 {
             let mut first = list.swap_remove(0);
             let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };
-            let tolerant = "strict=False opens it all the same and lists them in `warnings`";
+            let tolerant = "strict=False opens it anyway and lists them in `warnings`";
             first.help = format!("{}. {more}{tolerant}", first.help).into();
             return Err(Error::Format(Box::new(first)));
         }

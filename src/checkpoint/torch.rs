@@ -132,8 +132,7 @@ fn finish(
 
 /// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.
 pub(super) fn tar() -> Error {
-    let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not read: \
-                 torch's reader of them ran code of the file (CVE-2025-32434)";
+    let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not supported: torch's reader of them ran code from the file (CVE-2025-32434)";
     Fault::new(rules::TORCH_TAR, cause).unsupported()
 }
 

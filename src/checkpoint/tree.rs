@@ -20,7 +20,7 @@ const DEPTH: usize = 32;
 /// How much of a tree is made.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeLimits {
-    /// Lines at most; none for all.
+    /// Lines at most; `None` for all.
     pub lines: Option<usize>,
     /// Fold siblings that are alike (numbered layers).
     pub fold: bool,
@@ -247,7 +247,7 @@ pub struct TreeLine {
     pub branches: String,
     /// The component of the name, or what stands for several; safe to print.
     pub label: String,
-    /// Dtype, shape and size of a weight; of a branch what lies below it, in the last place.
+    /// Dtype, shape and size of a weight; of a branch what is below it, in the last place.
     pub columns: [String; 3],
     /// Whether it is a weight, and not a branch.
     pub is_weight: bool,

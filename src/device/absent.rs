@@ -25,7 +25,7 @@ pub(crate) fn release_staging() -> usize {
 }
 
 pub(super) fn reach(_index: u32) -> std::result::Result<Infallible, String> {
-    Err("this build has no CUDA: tensors lie in host memory only, the device 'cpu' (or 'cpu:0')".to_owned())
+    Err("this build has no CUDA: tensors are in host memory only, the device 'cpu' (or 'cpu:0')".to_owned())
 }
 
 /// Memory of a device, of which there is none.

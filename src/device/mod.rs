@@ -110,7 +110,7 @@ impl Device {
         }
     }
 
-    /// Why nothing can be placed on it; none if it can. Starts the driver.
+    /// Why nothing can be placed on it; `None` if it can. Starts the driver.
     pub fn absence(self) -> Option<String> {
         match self {
             Self::Cpu => None,
@@ -118,12 +118,12 @@ impl Device {
         }
     }
 
-    /// An error unless the CPU can read what lies there.
+    /// An error unless the CPU can read what is there.
     pub fn require_host(self) -> Result<()> {
         match self {
             Self::Cpu => Ok(()),
             there => {
-                Err(Error::Device(format!("the tensor lies on {there}, and the CPU reads it after .to(\"cpu\") only")))
+                Err(Error::Device(format!("the tensor is on {there}, and the CPU can read it only after .to(\"cpu\")")))
             }
         }
     }

@@ -16,7 +16,7 @@ pub struct SharedPages {
 }
 
 impl SharedPages {
-    /// All of a file; none if it is empty or cannot be mapped.
+    /// All of a file; `None` if it is empty or cannot be mapped.
     pub(crate) fn of(file: &File, len: u64) -> Option<Self> {
         if len == 0 || file.metadata().ok()?.len() < len {
             return None;
@@ -48,7 +48,7 @@ impl SharedPages {
         let _ = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.start, self.len) };
     }
 
-    /// The address of the first page. What lies there must not be read by the CPU.
+    /// The address of the first page. What is there must not be read by the CPU.
     pub fn address(&self) -> NonNull<u8> {
         NonNull::from(&self.map[self.start..]).cast()
     }

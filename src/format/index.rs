@@ -1,4 +1,4 @@
-//! The index of a sharded checkpoint (`*.index.json`): which tensor stands in which file.
+//! The index of a sharded checkpoint (`*.index.json`): which tensor is in which file.
 //!
 //! The index is an allow-list: a tensor that it does not name is none of the checkpoint's. Shard names are judged by their text, because a
 //! cache of models is made of symbolic links that lead out of the folder, and the name is what an attacker writes.
@@ -60,7 +60,7 @@ impl ShardIndex {
         &self.names[start..self.entries[number].end]
     }
 
-    /// The tensor's number in the index, and that of the shard that it should stand in.
+    /// The tensor's number in the index, and that of the shard that it should be in.
     pub fn find(&self, name: &str) -> Option<(usize, u32)> {
         let found = self.sorted.binary_search_by(|&number| compare(self.name(number as usize), name)).ok()?;
         let number = self.sorted[found] as usize;
@@ -181,7 +181,7 @@ fn check_shard_name(name: &str) -> Option<Fault> {
         return bad(&format!("has {} bytes; at most {MAX_SHARD_NAME_BYTES} are read", name.len()));
     }
     if name.contains('\0') || name.contains('\\') || name.chars().any(char::is_control) {
-        return bad("holds a backslash or a control character");
+        return bad("contains a backslash or a control character");
     }
     if name.starts_with('/') || name.as_bytes().get(1) == Some(&b':') {
         return bad("is an absolute path");

@@ -7,7 +7,7 @@ use crate::budget::{self, Short};
 use crate::format::shown;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// What serde_json takes for a text at most, in bytes for each byte of it: copies of a string with escapes, and a message that quotes
+/// What serde_json takes for a string at most, in bytes for each byte of it: copies of a string with escapes, and a message that quotes
 /// the string that it stumbled over. It cannot be refused memory.
 const COPIES: usize = 8;
 /// Below this it is nothing to ask for.
@@ -18,7 +18,7 @@ pub(super) fn probe(text: &str) -> Result<(), Short> {
     if text.len() < SMALL { Ok(()) } else { budget::probe(text.len().saturating_mul(COPIES)) }
 }
 
-/// What serde_json says of a text that is not what it should be, without the place. It may quote a text of megabytes.
+/// What serde_json says of a string that is not what it should be, without the place. It may quote a string of megabytes.
 pub(super) fn message(error: &serde_json::Error) -> String {
     let message = error.to_string();
     shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"")

@@ -98,7 +98,7 @@ impl Options {
 pub struct Header {
     /// The tensors, in the order of their offsets. They belong to file 0, and their spans count from the start of the file.
     pub tensors: TensorTable,
-    /// The file's own key-value pairs, in its order; none where it has no place for them.
+    /// The file's own key-value pairs, in its order; `None` where it has no place for them.
     pub metadata: Option<Vec<(String, String)>>,
     /// Where the data begins in the file.
     pub data_start: u64,

@@ -1,4 +1,4 @@
-//! Which format a file has, by its first bytes; and what a file is that is no checkpoint, said in words that help.
+//! Which format a file has, by its first bytes; and what a file is that is not a checkpoint, said in words that help.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ const STRANGERS: [(usize, &[u8], &str, &str); 13] = [
     (0, b"BZh", "a bzip2 archive", "decompress it first (bunzip2)"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first"),
     (0, b"Rar!", "a RAR archive", "unpack it first"),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes", "load it with Keras and save it as safetensors"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as written by Keras", "load it with Keras and save it as safetensors"),
     (0, b"\x93NUMPY", "a NumPy array", "load it with numpy.load"),
     (4, b"TFL3", "a TensorFlow Lite model", "convert it to safetensors or GGUF first"),
     (0, b"tjgg", "a GGJT file, the predecessor of GGUF", OLD_GGML),

@@ -91,7 +91,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// For these tensors; `own`: they are to have memory of their own.
+    /// For these tensors; `own`: they are to have their own memory.
     pub(super) fn new(checkpoint: &Checkpoint, wanted: &[Wanted], own: bool, options: &LoadOptions) -> Result<Self> {
         let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
         let files = files(checkpoint, wanted)?;
@@ -107,7 +107,7 @@ impl Choice {
         // On the way to a device the requests of a thread end with its staging buffer, and more threads have more of them.
         let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
         if options.cufile && to_host {
-            let cause = "backend='cufile' brings bytes from a disk to a GPU, which device= names".to_owned();
+            let cause = "backend='cufile' brings bytes from a disk to a GPU: name it with device=".to_owned();
             return Err(Error::Argument(cause));
         }
         let asked = if options.cufile { Backend::Direct } else { asked };
@@ -135,7 +135,7 @@ impl Choice {
             return chosen(backend, true, "it was asked for".to_owned());
         }
         if let Some(name) = network {
-            return chosen(Backend::Read, true, format!("the files lie on {name}, where every page is a request"));
+            return chosen(Backend::Read, true, format!("the files are on {name}, where every page is a request"));
         }
         if let Some(reason) = files.iter().find_map(|file| file.mapping().err()) {
             return chosen(Backend::Read, true, format!("a file cannot be mapped: {reason}"));
@@ -143,9 +143,9 @@ impl Choice {
         if !own {
             let fits = available_memory().is_none_or(|available| bytes <= available);
             let reason = match (fits, cold) {
-                (false, _) => "there is less memory than bytes: pages come when they are touched",
-                (true, true) => "views, whose pages come from the disk now",
-                (true, false) => "views, whose pages are in the page cache",
+                (false, _) => "there is less memory than bytes: pages are read when they are touched",
+                (true, true) => "views, with their pages read from the disk now",
+                (true, false) => "views, with their pages in the page cache",
             };
             return chosen(Backend::Map, fits, reason.to_owned());
         }
@@ -153,10 +153,10 @@ impl Choice {
             return chosen(Backend::Read, true, "the bytes are in the page cache".to_owned());
         }
         if options.drop_cache {
-            return chosen(Backend::Direct, true, "the page cache is not to keep them".to_owned());
+            return chosen(Backend::Direct, true, "the page cache should not keep them".to_owned());
         }
         if available_memory().is_some_and(|available| available < 2 * bytes) {
-            return chosen(Backend::Direct, true, "there is no memory for them in the page cache, too".to_owned());
+            return chosen(Backend::Direct, true, "there is no memory for them in the page cache as well".to_owned());
         }
         match remembered(&files) {
             Some(Backend::Direct) => {
@@ -164,7 +164,7 @@ impl Choice {
             }
             Some(_) => chosen(Backend::Read, true, "this disk was faster through the page cache before".to_owned()),
             None if bytes < 8 * PROBES * PROBED => {
-                chosen(Backend::Read, true, "so little is read in any way".to_owned())
+                chosen(Backend::Read, true, "so little is read the same way in any case".to_owned())
             }
             None => chosen(Backend::Auto, true, "both ways of reading are tried".to_owned()),
         }
@@ -184,7 +184,7 @@ pub(super) const PROBES: u64 = 2;
 /// The faster way of reading, by device.
 static FASTER: Mutex<Vec<(u64, Backend)>> = Mutex::new(Vec::new());
 
-/// What was found of the devices that files lie on, if it is the same for all.
+/// What was found of the devices that files are on, if it is the same for all.
 fn remembered(files: &[&dyn Source]) -> Option<Backend> {
     let known = FASTER.try_lock().ok()?;
     let of = |file: &&dyn Source| {
@@ -195,7 +195,7 @@ fn remembered(files: &[&dyn Source]) -> Option<Backend> {
     files.iter().all(|file| of(file) == Some(first)).then_some(first)
 }
 
-/// Remembers what was found of the device that a file lies on.
+/// Remembers what was found of the device that a file is on.
 pub(super) fn remember(file: &dyn Source, backend: Backend) {
     let device = file.origin().fingerprint.inode.0;
     if let Ok(mut known) = FASTER.try_lock() {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// A row of more bytes is not read as a whole.
 const LONG_ROW: usize = 1 << 20;
 
-/// Ranges of bytes of each row of a tensor in C order, where a row is what stands at one place on the axes before the one that is cut. In
+/// Ranges of bytes of each row of a tensor in C order, where a row is what is at one place on the axes before the one that is cut. In
 /// memory they lie one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {

@@ -1,4 +1,4 @@
-//! Digests of tensors: SHA-256 of their elements, whatever file they lie in.
+//! Digests of tensors: SHA-256 of their elements, whatever file they are in.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ pub fn check_digests(checkpoint: &Checkpoint, numbers: &[usize], expected: &[Str
             continue;
         }
         let info = checkpoint.catalog().table().get(number);
-        let cause = format!("its digest is {found}, and {expected} was expected");
+        let cause = format!("its digest is {found}, but {expected} was expected");
         let path = &checkpoint.catalog().files()[info.file as usize].path;
         let fault = Fault::new(rules::TENSOR_DIGEST, cause).tensor(info.name).offset(info.span.start());
         return Err(fault.path(path).format());

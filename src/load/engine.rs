@@ -24,7 +24,7 @@ use crate::workers::{Interrupt, in_order};
 pub(super) type Rooms<R> = BTreeMap<Destination, (usize, R)>;
 
 impl Layout {
-    /// Brings everything into memory. The results stand in the order in which the tensors were wanted; those with memory of the caller's are
+    /// Brings everything into memory. The results are in the order in which the tensors were wanted; those with memory of the caller's are
     /// what was given.
     pub fn run(
         mut self,

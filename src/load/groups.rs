@@ -66,7 +66,7 @@ pub(super) struct Piece {
     pub(super) len: usize,
     /// Bytes of files that are read to where they go, or by way of [`Scratch`].
     read: usize,
-    /// Whether they are read to where they go. Otherwise they have memory of their own…
+    /// Whether they are read to where they go. Otherwise they have their own memory…
     pub(super) in_place: bool,
     /// … and this is what is needed beside it while they are read.
     beside: usize,

@@ -98,7 +98,7 @@ pub(super) struct Scratch {
     pub(super) made: Made,
 }
 
-/// What stands between the bytes of a file and what is wanted of them.
+/// What is between the bytes of a file and what is wanted of them.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     gathered: Vec<u8>,

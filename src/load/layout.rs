@@ -82,7 +82,7 @@ pub struct Layout {
     /// In the order of the files; those of one destination fill it from its start on.
     pub(super) runs: Vec<Run>,
     pub(super) arenas: Vec<Arena>,
-    /// The arena of each dtype on each device; none where every tensor has an arena of its own.
+    /// The arena of each dtype on each device; `None` where every tensor has an arena of its own.
     pub(super) shared: Option<BTreeMap<(Device, DType), usize>>,
     /// Pieces of mappings whose pages are fetched.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
@@ -107,7 +107,7 @@ impl Layout {
         let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
         let own = own || !to_host;
         if !to_host && wanted.iter().any(|one| one.device == Device::Cpu) {
-            return Err(Error::Device("one load goes to devices or to the CPU, and not to both".to_owned()));
+            return Err(Error::Device("one load goes either to devices or to the CPU, not to both".to_owned()));
         }
         let choice = Choice::new(checkpoint, &wanted, own, options)?;
         let own = choice.backend != Backend::Map;

@@ -49,10 +49,10 @@ const READ_AT_A_TIME: usize = 1 << 20;
 const ASKED_EVERY: usize = 1024;
 
 impl Checkpoint {
-    /// Weight number `number`: a view of the mapping where it is aligned, else its own bytes in memory of their own, read now.
+    /// Weight number `number`: a view of the mapping where it is aligned, else its own bytes in their own memory, read now.
     /// Packed blocks come as bytes, in the shape of [`crate::tensor::TensorInfo::byte_shape`]; elements of a type that this version does not
     /// know, as one row of bytes; those of a type that only PyTorch has, with the bytes of an element as the last dimension.
-    /// Tensors of a big-endian file come in the order of this machine, in memory of their own.
+    /// Tensors of a big-endian file come in the order of this machine, in their own memory.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -70,8 +70,8 @@ impl Checkpoint {
         if self.file(placement.segment.file)?.is_mapped() { plan::mapped(self, &placement) } else { Ok(None) }
     }
 
-    /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in memory of their own. No more of
-    /// the file is read for them than lies in short gaps between them.
+    /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in their own memory. No more of
+    /// the file is read for them than is in short gaps between them.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
         let Some(part) = self.catalog().placement(number)?.part(expression)? else {
             return self.tensor(number)?.index(expression);
@@ -90,7 +90,7 @@ impl Checkpoint {
         self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)))
     }
 
-    /// What lies at these placements, in their order: views where the file is mapped, and a plan of the others.
+    /// What is at these placements, in their order: views where the file is mapped, and a plan of the others.
     pub fn take(&self, placements: impl ExactSizeIterator<Item = Result<Placement>>) -> Result<Vec<Buffer>> {
         let (mut taken, mut others) = (budget::list(placements.len())?, Vec::new());
         for (i, placement) in placements.enumerate() {

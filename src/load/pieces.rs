@@ -21,7 +21,7 @@ pub struct Pieces<'a> {
     /// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.
     unit: usize,
     units: u64,
-    /// The whole tensor in C order, where it is no run of the file.
+    /// The whole tensor in C order, where it is not a run of the file.
     made: Option<Buffer>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Bytes of an element in memory; elements of less than one lie in C order, and in no other.
+/// Bytes of an element in memory; elements of less than one are in C order, and in no other.
 fn item(placement: &Placement) -> usize {
     placement.dtype.bytes().unwrap_or(1)
 }

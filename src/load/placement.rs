@@ -1,4 +1,4 @@
-//! Where the bytes of a tensor lie, what is done to them on their way into memory, and how the elements lie there.
+//! Where the bytes of a tensor lie, what is done to them on their way into memory, and how the elements are there.
 
 use std::sync::Arc;
 
@@ -87,13 +87,13 @@ impl Swap {
 pub struct Placement {
     /// The bytes that it shares with others, or has for itself.
     pub segment: Segment,
-    /// Whether its first element lies at a multiple of its alignment in the file.
+    /// Whether its first element is at a multiple of its alignment in the file.
     pub aligned: bool,
     /// The type of the elements in memory.
     pub dtype: DType,
     /// The shape, slowest dimension first.
     pub shape: Vec<i64>,
-    /// In elements; none for elements in C order.
+    /// In elements; `None` for elements in C order.
     pub strides: Option<Vec<i64>>,
     /// Bytes in memory from the start of the segment to the first element.
     pub start: u64,
@@ -104,17 +104,17 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Whether the file's bytes can be used where they lie.
+    /// Whether the file's bytes can be used where they are.
     pub fn is_mappable(&self) -> bool {
         self.aligned && self.segment.transform == Transform::default()
     }
 
-    /// Whether its elements lie in C order and without gaps, so that bytes can be taken as they come.
+    /// Whether its elements are in C order and without gaps, so that bytes can be taken as they come.
     pub(crate) fn is_dense(&self) -> bool {
         self.strides.as_ref().is_none_or(|strides| **strides == *row_major(&self.shape))
     }
 
-    /// The part that `expression` selects; none where elements cannot be taken apart, as those less than a byte long.
+    /// The part that `expression` selects; `None` where elements cannot be taken apart, as those less than a byte long.
     pub(super) fn part(&self, expression: &[Index]) -> Result<Option<Self>> {
         let Some(item) = self.dtype.bytes().filter(|_| !matches!(self.segment.transform.swap, Swap::Blocks(_))) else {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Placement {
         Ok(Some(Self { start, len, before, shape, strides: Some(strides), ..self.clone() }))
     }
 
-    /// The tensor whose first element lies at byte `first` of this memory.
+    /// The tensor whose first element is at byte `first` of this memory.
     pub(super) fn buffer(&self, storage: &Arc<Storage>, first: u64) -> Result<Buffer> {
         match &self.strides {
             Some(strides) => Buffer::strided_at(storage.clone(), first as usize, self.dtype, &self.shape, strides),
@@ -179,7 +179,7 @@ impl Catalog {
 
     /// Where a storage of a PyTorch file lies, as bytes; numbers of `dtype` in it will have the order of this machine.
     pub fn storage_placement(&self, file: u32, number: usize, dtype: TorchDType) -> Result<Placement> {
-        let torch = self.torch(file).ok_or_else(|| Error::Argument("this is no PyTorch file".into()))?;
+        let torch = self.torch(file).ok_or_else(|| Error::Argument("this is not a PyTorch file".into()))?;
         let path = &self.files()[file as usize].path;
         let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
         let place = torch.place(number).map_err(|error| error.at_path(path))?;
@@ -200,15 +200,15 @@ impl Catalog {
     }
 
     fn no_array(&self, kind: NoArray, info: &TensorInfo<'_>) -> Error {
-        let cause = format!("this is {}, which no array of the file stands for", kind.what());
-        let parts = "The arrays that it is made of have names below its own (items() walks them)";
-        let load = "max_weights.torch.load gives it as torch does";
+        let cause = format!("this is {}, which no single array in the file represents", kind.what());
+        let parts = "The arrays that it is made from have names below its own (items() walks them)";
+        let load = "max_weights.torch.load returns it as torch does";
         // Of a class of its own: load does not build it either.
         let help = match (self.range(info.name).len() > 1, kind == NoArray::Wrapper) {
             (true, false) => format!("{parts}; {load}"),
             (false, false) => load.to_owned(),
             (true, true) => parts.to_owned(),
-            (false, true) => "objects() shows what the file says of it".to_owned(),
+            (false, true) => "objects() shows what the file says about it".to_owned(),
         };
         let path = &self.files()[info.file as usize].path;
         Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported()

@@ -32,7 +32,7 @@ impl Plan {
         Ok(Self { placements, order })
     }
 
-    /// Brings all of them into memory of their own; the results stand in the order of the placements.
+    /// Brings all of them into their own memory; the results are in the order of the placements.
     pub fn run(&self, checkpoint: &Checkpoint) -> Result<Vec<Buffer>> {
         let mut taken: Vec<Option<Buffer>> = budget::list(self.placements.len())?;
         taken.resize(self.placements.len(), None);

@@ -23,7 +23,7 @@ const AHEAD: u64 = 256 << 20;
 /// must not push out what is.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// Fetches ahead of whoever takes tensors. It has no memory of its own, and a forked child fetches nothing.
+/// Fetches ahead of whoever takes tensors. It has no its own memory, and a forked child fetches nothing.
 #[derive(Debug)]
 pub struct Prefetch {
     shared: Arc<Shared>,
@@ -59,7 +59,7 @@ struct Fetch {
     before: u64,
     /// Where tensors are views of them, which are then fetched into the page table, too. Gone with the last tensor.
     view: Option<Weak<Storage>>,
-    /// Several small tensors may lie in it: none of them fetches it all.
+    /// Several small tensors may be in it: none of them fetches it all.
     shared: bool,
     /// Whether somebody has fetched it, or is about to.
     taken: AtomicBool,
@@ -68,7 +68,7 @@ struct Fetch {
 }
 
 impl Prefetch {
-    /// For tensors of a checkpoint that are wanted so; `own`: each gets memory of its own.
+    /// For tensors of a checkpoint that are wanted so; `own`: each gets its own memory.
     pub fn new(checkpoint: &Arc<Checkpoint>, wanted: &[Wanted], own: bool) -> Self {
         let span = |one: &Wanted| {
             let Wanted { placement, .. } = one;

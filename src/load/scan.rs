@@ -36,7 +36,7 @@ pub(crate) struct Scan<'a> {
     unit: usize,
     /// What is still to be swapped.
     swap: Swap,
-    /// The units as they lie in the file, those of the longest stride first; none of them is the same twice.
+    /// The units as they are in the file, those of the longest stride first; none of them is the same twice.
     shape: Vec<i64>,
     strides: Vec<i64>,
     units: u64,
@@ -55,7 +55,7 @@ enum Bytes {
 }
 
 impl<'a> Scan<'a> {
-    /// What lies at a placement, in units of so many bytes, which are one element of a tensor that has strides.
+    /// What is at a placement, in units of so many bytes, which are one element of a tensor that has strides.
     pub(crate) fn new(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
         let (shape, strides, repeats) = if placement.is_dense() {
             (vec![placement.len as i64 / unit as i64], vec![1], 1)
@@ -67,7 +67,7 @@ impl<'a> Scan<'a> {
         Self::of(checkpoint, placement, unit, (shape, strides), repeats)
     }
 
-    /// The same with the elements in C order, each as often as it stands in the tensor; none if they are far more than the file has.
+    /// The same with the elements in C order, each as often as it is in the tensor; `None` if they are far more than the file has.
     pub(crate) fn in_order(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Option<Self>> {
         let (shape, strides) = if placement.is_dense() {
             (vec![placement.len as i64 / unit as i64], vec![1])
@@ -111,7 +111,7 @@ impl<'a> Scan<'a> {
         self.units * self.unit as u64
     }
 
-    /// How often each unit stands in the tensor: more than once along dimensions whose stride is 0.
+    /// How often each unit is in the tensor: more than once along dimensions whose stride is 0.
     pub(crate) fn repeats(&self) -> u64 {
         self.repeats
     }
@@ -274,7 +274,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether the units lie in the order of their numbers.
+/// Whether the units are in the order of their numbers.
 fn rises(shape: &[i64], strides: &[i64]) -> bool {
     (0..shape.len()).all(|axis| {
         extent(&shape[axis + 1..], &strides[axis + 1..]).is_some_and(|inner| inner.len <= strides[axis] as u64)

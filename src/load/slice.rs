@@ -1,4 +1,4 @@
-//! A part of a tensor that is no view: the runs of bytes that its elements lie in are read, and gathered in C order.
+//! A part of a tensor that is not a view: the runs of bytes that its elements are in are read, and gathered in C order.
 
 use crate::buffer::{Buffer, Runs, checked_size, gather_all};
 use crate::checkpoint::Checkpoint;
@@ -16,7 +16,7 @@ const READ_ACROSS: usize = 16 << 10;
 /// Bytes that are read between two questions whether to go on.
 const READ_AT_A_TIME: usize = 4 << 20;
 
-/// The part of a tensor that lies at `part`, in memory of its own.
+/// The part of a tensor that is at `part`, in its own memory.
 pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> {
     let (segment, swap) = (&part.segment, part.segment.transform.swap);
     let item = part.dtype.bytes().unwrap_or(1);

@@ -138,8 +138,8 @@ impl Stream {
                 return Err(Error::Device(format!("no device {there}: {reason}")));
             }
             if reuse {
-                let cause = "whoever had a tensor may still have asked the device for work on it";
-                return Err(Error::Device(format!("reuse=True is for host memory, and not for {there}: {cause}")));
+                let cause = "the device may still have queued work on a tensor that was handed out";
+                return Err(Error::Device(format!("reuse=True is for host memory, not for {there}: {cause}")));
             }
         }
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
@@ -155,8 +155,8 @@ impl Stream {
         } else if budget < least {
             let piece = &pieces[largest];
             let name = name(piece);
-            let beside = if reuse { "" } else { ", beside the one before it, which is still in use" };
-            let threads = if piece.by_way_of(scratch) > 0 { ", and by way of memory for each thread" } else { "" };
+            let beside = if reuse { "" } else { ", besides the previous one, which is still in use" };
+            let threads = if piece.by_way_of(scratch) > 0 { ", plus memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
                 "'{name}' takes {} bytes of memory while it is read{threads}{beside}: max_host_bytes must be at least {least}, not {budget}",
                 piece.len
@@ -381,7 +381,7 @@ impl Piece {
     }
 }
 
-/// Tensors one after the other in memory of their own.
+/// Tensors one after the other in their own memory.
 fn parts(storage: &Arc<Storage>, tensors: &[Wanted]) -> Result<Vec<Buffer>> {
     let mut at = 0;
     let part = |one: &Wanted| {

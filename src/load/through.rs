@@ -30,7 +30,7 @@ impl Opened {
             let file = source.open_direct().ok_or_else(|| {
                 let path = text::path(source.path());
                 Error::Device(format!(
-                    "GPUDirect Storage reads past the page cache, and the filesystem of '{path}' has no such reads"
+                    "GPUDirect Storage reads past the page cache, which the filesystem of '{path}' does not support"
                 ))
             })?;
             opened.insert(number, CuFile::new(file)?);

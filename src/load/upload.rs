@@ -25,7 +25,7 @@ use crate::workers::Interrupt;
 
 /// What tensors on a device are aligned to, as their memory is.
 pub(super) const DEVICE_ALIGN: usize = 256;
-/// From this size on, bytes lie in a staging buffer as far from a page as in their file, so that they can be read there past the page cache.
+/// From this size on, bytes are in a staging buffer as far from a page as in their file, so that they can be read there past the page cache.
 const PAGES_FROM: usize = 64 << 10;
 
 /// Tensors of at least so many bytes are converted on the device; smaller ones on the way, as a copy of many is cheaper than a kernel for each.
@@ -165,7 +165,7 @@ impl Layout {
             let Some(out) = out.as_ref().map(Exclusive::get) else { continue };
             check_fits(out, one.dtype, &one.shape)?;
             let (Some(memory), true) = (out.storage().device_memory(), out.device() == one.device) else {
-                let cause = format!("out lies on {}, and the tensor is to go to {}", out.device(), one.device);
+                let cause = format!("out is on {}, but the tensor goes to {}", out.device(), one.device);
                 return Err(Error::Device(cause));
             };
             if !matches!(self.ways[i], Way::Out) {
@@ -198,7 +198,7 @@ impl Layout {
         kernels.into_iter().filter_map(|(conversion, kernel)| Some((conversion, kernel?))).collect()
     }
 
-    /// The error for an arena that there is no memory for, with the largest of the tensors that were to lie in it.
+    /// The error for an arena that there is no memory for, with the largest of the tensors that were to are in it.
     fn no_room(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
         let Error::Device(cause) = error else { return error };
         let there = |i: &usize| matches!(self.ways.get(*i), Some(Way::Arena(of, _)) if *of == arena);
@@ -214,7 +214,7 @@ impl Layout {
         let name = text::shown(found.unwrap_or_default());
         let others = match tensors.len() - 1 {
             0 => String::new(),
-            others => format!(" and {others} more that lie beside it"),
+            others => format!(" and {others} more beside it"),
         };
         Error::Device(format!("no room for '{name}' of {} bytes{others}: {cause}", size(largest)))
     }
@@ -267,7 +267,7 @@ pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
     let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
     match left {
         Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
-            "the way to a device needs {} bytes of host memory, and max_host_bytes leaves {left}",
+            "moving to a device needs {} bytes of host memory, but max_host_bytes leaves {left}",
             2 * PIECE
         ))),
         Some(left) => Ok(wanted.min(left)),

@@ -1,4 +1,4 @@
-//! What is wanted of a tensor: where it lies, and what its elements become on their way.
+//! What is wanted of a tensor: where it is, and what its elements become on their way.
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ impl Conversion {
         }
     }
 
-    /// Converts whole units. `scratch` is memory for what stands between; it may hold anything.
+    /// Converts whole units. `scratch` is memory for what is between; it may hold anything.
     pub(crate) fn apply(self, from: &[u8], to: &mut [u8], stream: bool, scratch: &mut Vec<u8>) -> Result<()> {
         let options = CastOptions { saturate: false, stream };
         match self {
@@ -89,7 +89,7 @@ pub(super) fn is_decoded_to(dtype: DType) -> bool {
 /// One tensor that is wanted in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Where it lies.
+    /// Where it is.
     pub placement: Placement,
     /// What its elements become.
     pub conversion: Conversion,
@@ -104,7 +104,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What lies at a placement, as it is.
+    /// What is at a placement, as it is.
     pub fn as_it_is(placement: Placement) -> Self {
         let (dtype, shape) = (placement.dtype, placement.shape.clone());
         Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None, device: Device::Cpu }
@@ -149,7 +149,7 @@ impl Wanted {
         let whole = whole.contiguous(interrupt)?;
         let mut block = Block::any(cut.rows * cut.payload())?;
         let bytes = whole.bytes().and_then(|bytes| bytes.get(cut.reach().start..));
-        let bytes = bytes.ok_or_else(|| Error::Argument("a cut of a tensor that is not in host memory".to_owned()))?;
+        let bytes = bytes.ok_or_else(|| Error::Argument("a part of a tensor that is not in host memory".to_owned()))?;
         cut.gather(bytes, cut.rows, block.as_mut_slice());
         let size = block.as_mut_slice().len() as i64;
         match self.conversion {
@@ -188,9 +188,7 @@ impl Catalog {
                 (Conversion::Cast { from, to }, placement.shape.clone())
             }
             (element, Some(to)) => {
-                return refused(format!(
-                    "elements of the type '{element}', which is not known here, cannot become {to}"
-                ));
+                return refused(format!("elements of the type '{element}', which is unknown, cannot become {to}"));
             }
         };
         let dtype = match conversion {

@@ -9,7 +9,7 @@ use std::io;
 /// `UnexpectedEof` means that some of the memory is no longer there.
 ///
 /// # Safety
-/// Each run must lie in a mapping that stays mapped during the call (its pages may have lost their file).
+/// Each run must be in a mapping that stays mapped during the call (its pages may have lost their file).
 #[cfg(target_os = "linux")]
 pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io::Result<()> {
     /// `IOV_MAX`, the most runs that one call takes.

@@ -50,7 +50,7 @@ impl Origin {
     /// The error for a file that has become shorter than it was.
     pub(crate) fn truncated(&self) -> Error {
         let len = self.fingerprint.len;
-        let cause = format!("the file had {len} bytes when it was opened, and is shorter now: it was truncated");
+        let cause = format!("the file had {len} bytes when it was opened, but is shorter now: it was truncated");
         changed(Fault::new(rules::FILE_TRUNCATED, cause).path(&self.path))
     }
 
@@ -77,7 +77,7 @@ impl Origin {
 
 /// The error for a path at which there is another file than there was.
 pub fn replaced(path: &Path) -> Error {
-    let cause = "the file is not the one that was opened before: its size or its time of modification is another";
+    let cause = "the file is not the one that was opened before: its size or its modification time differs";
     changed(Fault::new(rules::FILE_REPLACED, cause).path(path))
 }
 

@@ -1,6 +1,6 @@
 //! Memory that is shared and written in place all the same, and why that is sound. No other file makes `&mut` of shared memory.
 //!
-//! Inside of this crate memory is written by its one owner, as a [`Block`](super::Block), and shared afterwards. Three doors lead past that:
+//! Inside this crate memory is written by its one owner, as a [`Block`](super::Block), and shared afterwards. Three doors lead past that:
 //! - `out=`: somebody names the tensor that a result is written to ([`Exclusive`]), or lets memory be used again ([`Recycled`]);
 //! - DLPack and the buffer protocol, outwards: a consumer gets the address of a tensor, and may write there ([`Storage::as_ptr`]);
 //! - the same, inwards: memory of another library, which goes on using it ([`Storage::foreign`]).
@@ -71,7 +71,7 @@ impl<T> Exclusive<T> {
         &self.0
     }
 
-    /// The bytes to write: `of` says in which storage they lie, from where on, and how many they are, which are no others than those of `T`.
+    /// The bytes to write: `of` says in which storage they lie, from where on, and how many they are, which are not others than those of `T`.
     ///
     /// # Panics
     /// If the bytes are not in the storage.
@@ -171,6 +171,6 @@ mod tests {
         assert_eq!(failed.to_string(), "this memory is read-only");
         let failed = exclusive(Storage::elsewhere(8)).bytes_mut(|storage| (storage, 0, 8)).map(drop);
         let failed = failed.expect_err("no host memory").to_string();
-        assert_eq!(failed, "the tensor lies on gpu:7, and the CPU reads it after .to(\"cpu\") only");
+        assert_eq!(failed, "the tensor is on gpu:7, and the CPU can read it only after .to(\"cpu\")");
     }
 }

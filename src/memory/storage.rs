@@ -33,7 +33,7 @@ pub struct Storage {
 /// Who frees the memory, which says also what memory it is.
 pub(super) enum Owner {
     Mapping {
-        #[cfg_attr(not(unix), expect(dead_code, reason = "it is kept, and advice is not taken there"))]
+        #[cfg_attr(not(unix), expect(dead_code, reason = "it is kept, because advice has no effect there"))]
         map: MmapMut,
         origin: Arc<Origin>,
     },
@@ -152,7 +152,7 @@ impl Storage {
     }
 
     /// Some of the bytes, as they are now. For the time of this borrow nobody may write to them: what that means for memory that others have
-    /// the address of stands in `raw.rs`. Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
+    /// the address of is in `raw.rs`. Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
     ///
     /// # Panics
     /// If the bytes are not in the storage.

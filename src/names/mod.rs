@@ -87,7 +87,7 @@ impl NameIndex {
         entries
     }
 
-    /// The children of a prefix whose range is given, in sorted order. Costs O(log n) a child, however much lies below it.
+    /// The children of a prefix whose range is given, in sorted order. Costs O(log n) a child, however much is below it.
     pub fn children<'a>(
         &'a self,
         table: &'a TensorTable,

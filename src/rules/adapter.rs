@@ -2,34 +2,34 @@
 
 use super::rules;
 
-const OTHER_CONFIG: &str = "the configuration is that of another adapter, or was changed after the training";
+const OTHER_CONFIG: &str = "the configuration belongs to another adapter, or was changed after training";
 const TOGETHER: &str = "take adapter_config.json and the weights from the same run";
-const NOT_FETCHED: &str = "only a part of the folder was downloaded or uploaded";
+const NOT_FETCHED: &str = "only part of the folder was downloaded or uploaded";
 const BY_SCRIPT: &str = "the adapter was merged, split or renamed by a script, or the download was cut";
 
 rules! {
     ADAPTER_CONFIG_MISSING "MW-AD-001" "adapter.config-missing" Warning:
         "there is no adapter_config.json beside the weights of an adapter";
         NOT_FETCHED;
-        "fetch adapter_config.json, too: without it nobody knows how the weights are to be applied";
+        "fetch adapter_config.json as well: without it, nothing says how to apply the weights";
     ADAPTER_DORA "MW-AD-002" "adapter.dora" Warning:
-        "the magnitude vectors of DoRA and use_dora do not go together";
+        "the magnitude vectors of DoRA do not agree with use_dora";
         OTHER_CONFIG;
-        "take adapter_config.json and the weights from the same run: the adapter computes something else otherwise";
+        "take adapter_config.json and the weights from the same run: otherwise, the adapter computes something else";
     ADAPTER_MODULES_TO_SAVE "MW-AD-003" "adapter.modules-to-save" Warning:
-        "none of the modules that were trained beside the adapter is stored";
+        "none of the modules that were trained along with the adapter is stored";
         "the adapter was saved in parts, or modules_to_save was added later";
-        "save the adapter again: the modules begin with random values otherwise";
+        "save the adapter again: otherwise, the modules start with random values";
     ADAPTER_PAIR "MW-AD-004" "adapter.pair" Error:
-        "one of the matrices of a layer is missing that the adapter has for each";
+        "a layer lacks one of the matrices that the adapter needs for each layer";
         BY_SCRIPT;
         "fetch or save the adapter again";
     ADAPTER_PATTERN_UNUSED "MW-AD-005" "adapter.pattern-unused" Note:
-        "a pattern for ranks or alphas fits no layer of the adapter";
-        "a layer was renamed, or the pattern has a typing error";
+        "a pattern for ranks or alphas matches no layer of the adapter";
+        "a layer was renamed, or the pattern has a typo";
         "correct the pattern, or remove it";
     ADAPTER_RANK "MW-AD-006" "adapter.rank" Error:
-        "a LoRA layer has another rank than the configuration says";
+        "the rank of a LoRA layer is not the one in the configuration";
         OTHER_CONFIG;
         TOGETHER;
     ADAPTER_SHAPE "MW-AD-007" "adapter.shape" Error:
@@ -37,19 +37,19 @@ rules! {
         BY_SCRIPT;
         "fetch or save the adapter again";
     ADAPTER_TARGET_UNUSED "MW-AD-008" "adapter.target-unused" Note:
-        "a name of target_modules fits no layer of the adapter";
-        "the list is one for several models, or has a typing error";
+        "a name in target_modules matches no layer of the adapter";
+        "the list was made for several models, or has a typo";
         "remove the name, if the model has no such layer";
     ADAPTER_TARGETS "MW-AD-009" "adapter.targets" Warning:
-        "a layer of the adapter is none that target_modules names";
+        "the adapter has a layer that target_modules does not name";
         OTHER_CONFIG;
-        "take adapter_config.json and the weights from the same run: loaders leave such a layer out without a word";
+        "take adapter_config.json and the weights from the same run: loaders leave out such a layer silently";
     ADAPTER_TYPE "MW-AD-010" "adapter.type" Warning:
-        "the weights are not those of the kind of adapter that the configuration says";
+        "the weights belong to a different kind of adapter than the configuration says";
         OTHER_CONFIG;
         TOGETHER;
     ADAPTER_WEIGHTS_MISSING "MW-AD-011" "adapter.weights-missing" Warning:
-        "there is an adapter_config.json, and no weights of an adapter beside it";
+        "there is an adapter_config.json, but no adapter weights beside it";
         NOT_FETCHED;
-        "fetch adapter_model.safetensors, too";
+        "fetch adapter_model.safetensors as well";
 }

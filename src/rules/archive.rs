@@ -1,53 +1,53 @@
-//! Rules of archives, and of code in files that are no pickles: what is hidden in them, and what could not be looked at.
+//! Rules of archives, and of code in files that are not pickles: what is hidden in them, and what could not be looked at.
 
 use super::{CUT, DAMAGED, FETCH_AGAIN, MADE, TWO_IN_ONE, rules};
 
-const TWO_TRUTHS: &str =
-    "the archive was edited, or made to show a scanner another file than a loader: readers differ in what they believe";
-const DO_NOT_LOAD: &str = "do not load it; look at what is said to stand there, and ask where the file comes from";
+const TWO_TRUTHS: &str = "the archive was edited, or made to show a scanner and a loader different files: readers disagree on which record to believe";
+const DO_NOT_LOAD: &str = "do not load it; look at what was found there, and ask where the file comes from";
 const PACK_AGAIN: &str = "if you trust where it comes from, unpack it, look at what is in it, and pack it again";
-const UNPACK_FIRST: &str = "nothing is known of it: unpack it with a program for such archives, and validate the files";
+const UNPACK_FIRST: &str =
+    "nothing is known about it: unpack it with a program for such archives, and validate the files";
 const TRUST: &str = "load it only if you trust where it comes from, or ask for weights without code";
-const CODE_IN_MODEL: &str = "the model was saved with code of its author, as its format allows";
+const CODE_IN_MODEL: &str = "the model was saved with its author's code, as its format allows";
 const MADE_TO_REACH: &str =
-    "no program writes this by itself: it was put there to make the loader reach what is not the model's";
+    "no program writes this of its own accord: it was put there to make the loader reach what is not part of the model";
 
 rules! {
     ARCHIVE_BOMB "MW-EX-201" "archive.bomb" Error:
-        "compressed bytes would be unpacked beyond what is allowed";
+        "compressed bytes would unpack to more than is allowed";
         "a bomb made to exhaust whoever unpacks it, or zeros by the gigabyte";
-        "nothing is known of the rest: if you trust it, unpack it and validate the files, or raise the limit on unpacked bytes";
+        "nothing is known about the rest: if you trust it, unpack it and validate the files, or raise the limit on unpacked bytes";
     ARCHIVE_CASE "MW-EX-202" "archive.case" Warning:
-        "two members have names that differ only in the case of letters";
+        "two members have names that differ only in letter case";
         "on some systems, and for some readers, they are one file";
         PACK_AGAIN;
     ARCHIVE_COMMENT "MW-EX-203" "archive.comment" Note:
         "the archive has a comment";
         "some programs note there what they are, or the state of a repository; PyTorch and NumPy write none";
-        "nothing is lost; pack it again to be rid of it";
+        "nothing is lost; pack it again to get rid of it";
     ARCHIVE_CRC "MW-EX-204" "archive.crc" Error:
-        "the bytes of a member do not have the checksum that the archive says";
+        "the bytes of a member do not match the checksum in the archive";
         "a copy or a disk damaged them, or they were changed in place";
         "fetch the file again";
     ARCHIVE_DAMAGED "MW-EX-205" "archive.damaged" Error:
-        "an archive or a compressed file ends early, or holds what its format does not have";
+        "an archive or a compressed file ends early, or holds something that its format does not have";
         CUT;
         FETCH_AGAIN;
     ARCHIVE_DEEP "MW-EX-206" "archive.deep" Error:
-        "archives lie in one another deeper than is looked";
-        "a file packed over and over, as a rule to hide what is in it";
-        "nothing is known of the inside: unpack it and validate the files, or raise the limit on nesting";
+        "archives are nested deeper than they are examined";
+        "a file that was packed over and over, usually to hide what is in it";
+        "nothing is known about its contents: unpack it and validate the files, or raise the limit on nesting";
     ARCHIVE_DUPLICATE "MW-EX-207" "archive.duplicate" Malicious:
-        "two members have one name and different contents";
+        "two members have the same name but different contents";
         "readers differ in which of the two they take: a scanner sees one, and a loader the other";
         DO_NOT_LOAD;
     ARCHIVE_ENCRYPTED "MW-EX-208" "archive.encrypted" Error:
         "a member is encrypted and was not looked at";
         "the archive was packed with a password";
-        "nothing is known of it: unpack it with the password and validate the files";
+        "nothing is known about it: unpack it with the password and validate the files";
     ARCHIVE_FLAGS "MW-EX-209" "archive.flags" Malicious:
-        "a member is marked as encrypted or patched and is neither";
-        "some readers refuse such a member and others do not look at the mark: it hides the member from scanners";
+        "a member is marked as encrypted or patched, but is neither";
+        "some readers refuse such a member and others ignore the mark, which hides the member from scanners";
         DO_NOT_LOAD;
     ARCHIVE_HIDDEN "MW-EX-210" "archive.hidden" Malicious:
         "something that can be loaded or run lies where the format of the file has nothing";
@@ -55,47 +55,47 @@ rules! {
         DO_NOT_LOAD;
     ARCHIVE_LINK "MW-EX-211" "archive.link" Malicious:
         "a member is a link that leads out of the archive";
-        "who unpacks it and then writes to the link, or reads it, reaches another file of the machine";
+        "whoever unpacks it and then reads or writes the link reaches another file on the machine";
         DO_NOT_LOAD;
     ARCHIVE_LOCAL "MW-EX-212" "archive.local" Malicious:
         "the two headers of a member differ";
         TWO_TRUTHS;
         DO_NOT_LOAD;
     ARCHIVE_MANY "MW-EX-213" "archive.many" Error:
-        "there are more members than are looked at";
+        "there are more members than are examined";
         MADE;
         UNPACK_FIRST;
     ARCHIVE_METHOD "MW-EX-214" "archive.method" Error:
-        "a member is compressed in a way that is not read, and was not looked at";
-        "a rare program packed it, or a number was changed so that only some readers open it";
+        "a member is compressed by a method that is not supported, and was not looked at";
+        "an unusual program packed it, or a number was changed so that only some readers open it";
         UNPACK_FIRST;
     ARCHIVE_OVERLAP "MW-EX-215" "archive.overlap" Malicious:
-        "a member begins before the one before it ends";
-        "a bomb, or an archive made to be seen differently by readers";
+        "a member begins before the previous one ends";
+        "a bomb, or an archive made so that readers see it differently";
         DO_NOT_LOAD;
     ARCHIVE_PATH "MW-EX-216" "archive.path" Malicious:
-        "the name of a member leads out of the folder into which it is unpacked";
+        "the name of a member leads out of the folder that it is unpacked into";
         "the archive is made to write files elsewhere when it is unpacked";
         DO_NOT_LOAD;
     ARCHIVE_PREFIX "MW-EX-217" "archive.prefix" NeedsTrust:
-        "other bytes stand before the archive in one file";
-        "a program that unpacks itself, or two files in one: readers that look from the front and from the end see different ones";
+        "the file has other bytes before the archive";
+        "a self-extracting program, or two files in one: readers that start from the front and from the end see different files";
         PACK_AGAIN;
     ARCHIVE_PROGRAM "MW-EX-218" "archive.program" NeedsTrust:
-        "the archive of a model brings programs that its server runs";
-        "TorchServe and others pack a handler beside the weights";
+        "the model archive contains programs that its server runs";
+        "TorchServe and others pack a handler with the weights";
         TRUST;
     ARCHIVE_STRAY "MW-EX-219" "archive.stray" Warning:
         "bytes belong to no member of the archive, or follow the end of the data";
-        "a member was deleted in place, or something was put between or behind what belongs there";
+        "a member was deleted in place, or something was inserted between the members or after them";
         PACK_AGAIN;
     ARCHIVE_TWO_ENDS "MW-EX-220" "archive.two-ends" Malicious:
-        "one file has two directories of an archive";
+        "one file has two archive directories";
         TWO_TRUTHS;
         DO_NOT_LOAD;
     ARCHIVE_UNSUPPORTED "MW-EX-221" "archive.unsupported" Error:
-        "this kind of archive is recognised and cannot be looked into";
-        "it was packed with a program whose format is not read here";
+        "this kind of archive is recognised, but cannot be examined";
+        "it was packed in a format that is not supported here";
         UNPACK_FIRST;
     ARCHIVE_ZIP64 "MW-EX-222" "archive.zip64" Malicious:
         "the end record for large archives contradicts the plain one";
@@ -103,17 +103,17 @@ rules! {
         DO_NOT_LOAD;
 
     CONTAINER_EXECUTABLE "MW-EX-231" "container.executable" Malicious:
-        "a program of an operating system has the name of weights";
-        "it was renamed so that nobody looks at it";
+        "an executable program is named like weights";
+        "it was renamed so that nobody would look at it";
         DO_NOT_LOAD;
     CONTAINER_METADATA "MW-EX-232" "container.metadata" NeedsTrust:
-        "the metadata of a file of weights hold code";
-        "somebody put it there; a program that runs or renders what stands in metadata would run it";
+        "the metadata of a weights file holds code";
+        "somebody put it there; a program that runs or renders metadata would run it";
         TRUST;
     CONTAINER_PATH_FILE "MW-EX-233" "container.path-file" Malicious:
-        "the file is one of Python's path files with a line that is run whenever Python starts";
+        "the file is one of Python's path files, with a line that runs whenever Python starts";
         "such files have the suffix .pth as well: in a folder of packages this one runs without being loaded";
-        "do not put it into a folder of Python's; it is no checkpoint";
+        "do not put it into one of Python's folders; it is not a checkpoint";
     CONTAINER_PICKLE "MW-EX-234" "container.pickle" Malicious:
         "a pickle or an archive hides in a file of a format that has none";
         TWO_IN_ONE;
@@ -124,8 +124,8 @@ rules! {
         DO_NOT_LOAD;
     CONTAINER_SUFFIX "MW-EX-236" "container.suffix" NeedsTrust:
         "a file that can run code has the suffix of a format that cannot";
-        "it was renamed: by mistake, or so that it is loaded without a second look";
-        "give it the suffix of what it is, and load it only if you trust where it comes from";
+        "it was renamed, by mistake or so that it would be loaded without a second look";
+        "give it the suffix that it should have, and load it only if you trust where it comes from";
 
     HDF5_EXTERNAL "MW-EX-241" "hdf5.external" Malicious:
         "the HDF5 file takes data from another file";
@@ -133,7 +133,7 @@ rules! {
         DO_NOT_LOAD;
 
     KERAS_CODE "MW-EX-251" "keras.code" NeedsTrust:
-        "a layer of the Keras model holds compiled Python code";
+        "a layer of the Keras model contains compiled Python code";
         CODE_IN_MODEL;
         TRUST;
     KERAS_CONFIG "MW-EX-252" "keras.config" Error:
@@ -141,7 +141,7 @@ rules! {
         DAMAGED;
         FETCH_AGAIN;
     KERAS_CUSTOM "MW-EX-253" "keras.custom" NeedsTrust:
-        "the Keras model names a class or function that is not one of Keras' layers";
+        "the Keras model names a class or function that is not a Keras layer";
         CODE_IN_MODEL;
         TRUST;
     KERAS_MALICIOUS "MW-EX-254" "keras.malicious" Malicious:
@@ -163,23 +163,23 @@ rules! {
         FETCH_AGAIN;
 
     ONNX_DAMAGED "MW-EX-271" "onnx.damaged" Error:
-        "the ONNX file is not as its format demands";
+        "the ONNX file does not follow its format";
         CUT;
         FETCH_AGAIN;
     ONNX_DOMAIN "MW-EX-272" "onnx.domain" NeedsTrust:
-        "the ONNX model needs operators that a library of its own brings";
+        "the ONNX model needs operators from a custom library";
         "it was exported with custom operators";
-        "load it only with a library of these operators that you trust: without it the model does not run";
+        "load it only with a library for these operators that you trust: without one, the model does not run";
     ONNX_EXTERNAL_DATA "MW-EX-275" "onnx.external-data" Error:
-        "the values of an ONNX model beside it are missing, or fewer than the model says";
-        "a part of the model was not copied or fetched, or the download of it was cut";
+        "the external data of an ONNX model is missing, or shorter than the model says";
+        "part of the model was not copied or fetched, or its download was cut short";
         "fetch all files of the model again, into one folder";
     ONNX_LINK "MW-EX-273" "onnx.link" NeedsTrust:
-        "the data beside an ONNX model are a link to another file";
-        "a link can lead the loader to any file of the machine";
-        "replace the link by the file itself";
+        "the external data of an ONNX model is a link to another file";
+        "a link can lead the loader to any file on the machine";
+        "replace the link with the file itself";
     ONNX_PATH "MW-EX-274" "onnx.path" Malicious:
-        "the ONNX model takes data from a file outside of its folder";
+        "the ONNX model takes data from a file outside its folder";
         MADE_TO_REACH;
         DO_NOT_LOAD;
 
@@ -188,7 +188,7 @@ rules! {
         MADE_TO_REACH;
         DO_NOT_LOAD;
     SKOPS_TYPE "MW-EX-282" "skops.type" NeedsTrust:
-        "the skops file names classes or functions that are not on the list of what estimators need";
+        "the skops file names classes or functions that are not on the list of those that estimators need";
         CODE_IN_MODEL;
         TRUST;
 
@@ -198,11 +198,11 @@ rules! {
         TRUST;
 
     TFLITE_CUSTOM "MW-EX-292" "tflite.custom" NeedsTrust:
-        "the TensorFlow Lite model needs operators that a library of its own brings";
+        "the TensorFlow Lite model needs operators from a custom library";
         "it was converted with custom operators";
-        "load it only with a library of these operators that you trust: without it the model does not run";
+        "load it only with a library for these operators that you trust: without one, the model does not run";
     TFLITE_DAMAGED "MW-EX-293" "tflite.damaged" Error:
-        "the TensorFlow Lite file is not as its format demands";
+        "the TensorFlow Lite file does not follow its format";
         CUT;
         FETCH_AGAIN;
     TFLITE_FLEX "MW-EX-294" "tflite.flex" Note:

@@ -40,29 +40,29 @@ pub use torch::*;
 pub use torch_zip::*;
 pub use values::*;
 
-/// What a broken rule means for the one who opens the file.
+/// What a broken rule means for whoever opens the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Worth knowing, and no fault.
+    /// Worth knowing, but not a fault.
     Note,
-    /// Nothing is lost: something is there that no writer makes on purpose, or that other readers decide differently.
+    /// Nothing is lost: there is something that no writer makes on purpose, or that other readers treat differently.
     Warning,
     /// The file is not opened, or what was asked for is not done.
     Error,
 }
 
-/// What a broken rule answers to the question whether a file can be loaded safely; the worst is the last.
+/// How a broken rule answers the question of whether a file can be loaded safely; the worst answer is last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Answer {
     /// Nothing: it is about something else.
     Nothing,
-    /// The file is broken, or something in it could not be looked at: nothing is known.
+    /// The file is broken, or something in it could not be examined: nothing is known.
     Broken,
-    /// Loading it runs code, or may: whoever loads it has to trust where it comes from.
+    /// Loading it runs code, or may: whoever loads it must trust where it comes from.
     NeedsTrust,
-    /// Loading it with the program that it is for does harm, or it was made to mislead whoever looks at it.
+    /// Loading it with its intended program does harm, or it was made to mislead whoever looks at it.
     Malicious,
 }
 
@@ -95,11 +95,11 @@ impl Severity {
 pub struct Rule {
     /// The name, such as `safetensors.overlap`, which errors print.
     pub id: &'static str,
-    /// The code, such as `MW-ST-014`, which reports print and by whose beginnings rules are selected.
+    /// The code, such as `MW-ST-014`, which reports print; rules are selected by the start of their codes.
     pub code: &'static str,
     /// What a broken rule means.
     pub severity: Severity,
-    /// What it answers to the question whether the file is safe.
+    /// How it answers the question of whether the file is safe.
     pub answer: Answer,
     /// What is wrong, in one line.
     pub meaning: &'static str,
@@ -110,7 +110,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule that is in no registry: for tests of what shows rules, which are not to change with their texts.
+    /// A rule that is not in the registry: for tests of what shows rules, which should not change with the texts.
     #[doc(hidden)]
     pub const fn unregistered(
         code: &'static str,
@@ -217,12 +217,11 @@ use severity_and_answer;
 
 // What holds for rules of several formats.
 
-const CUT: &str = "the download was cut or is not complete, or a copy ran out of space";
-const DAMAGED: &str =
-    "the file was written by a program of somebody's own, changed with an editor, or damaged on the way";
-const MADE: &str = "no program writes this: a file like it is made to mislead or to exhaust its reader";
-const TWO_IN_ONE: &str = "something was put into the file that its format does not have: by accident, or to make a file of two formats at once";
-const MANY: &str = "one thing was done wrongly throughout the file";
+const CUT: &str = "the download was cut short or is incomplete, or a copy ran out of space";
+const DAMAGED: &str = "the file was written by a custom program, changed in an editor, or damaged in transit";
+const MADE: &str = "no program writes this: such a file is made to mislead or exhaust its reader";
+const TWO_IN_ONE: &str = "something that its format does not have was put into the file, by accident or to make a file of two formats at once";
+const MANY: &str = "the same mistake was made throughout the file";
 
 const FETCH_AGAIN: &str =
     "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
@@ -230,5 +229,5 @@ const TORCH_AGAIN: &str = "the file was not written by torch.save, or was change
 const APPENDED: &str =
     "something was appended (a file can be two formats at once that way); save it again from its source";
 const HEADER_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
-const MEMORY_CURE: &str = "what is made of a file, its tensors aside, may take a multiple of its length; a file that needs more is not to be trusted";
-const MORE_CURE: &str = "mend what is listed and open the file again, or raise the limit on findings";
+const MEMORY_CURE: &str = "what is built from a file, apart from its tensors, may take a multiple of its length; do not trust a file that needs more";
+const MORE_CURE: &str = "fix what is listed and open the file again, or raise the limit on findings";

@@ -3,22 +3,22 @@
 use super::rules;
 
 const READ_IT: &str = "read the code before you load the model, or load it where it can do no harm";
-const DELETE: &str = "do not load it; say to whoever publishes it what stands there";
+const DELETE: &str = "do not load it; tell its publisher what was found";
 const BY_HAND: &str = "it was put there by hand to run when the model is loaded or a chat is rendered";
 const CONFIGURED: &str = "the configuration was written for a program that builds objects from the names in it";
 
 rules! {
     REPOSITORY_ADAPTER_BASE "MW-EX-301" "repository.adapter-base" Note:
-        "the base model of an adapter is a path, or an address";
-        "the adapter was trained on a base model that lay in a folder of its maker";
+        "the base model of an adapter is a path or a URL";
+        "the adapter was trained on a base model in one of its author's folders";
         "set base_model_name_or_path to the name of the base model";
     REPOSITORY_ADAPTER_BASE_PATH "MW-EX-331" "repository.adapter-base-path" NeedsTrust:
         "the base model of an adapter is a path that leads out of the adapter's folder";
-        "the base model lay in a folder of the adapter's maker, or the path was made to have loaders open other files of the machine";
+        "the base model was in one of the author's folders, or the path was made so that loaders open other files on the machine";
         "give the base model yourself when you load the adapter, or set base_model_name_or_path to its name";
     REPOSITORY_CALL "MW-EX-302" "repository.call" NeedsTrust:
         "a program has calls that run other programs or code, load pickles or reach the network";
-        "code that belongs to a model does more than define it";
+        "the model's code does more than define it";
         READ_IT;
     REPOSITORY_CALL_AT_IMPORT "MW-EX-303" "repository.call-at-import" Malicious:
         "a program runs something dangerous as soon as a loader imports it";
@@ -26,64 +26,64 @@ rules! {
         DELETE;
     REPOSITORY_COMPILED_CODE "MW-EX-304" "repository.compiled-code" NeedsTrust:
         "compiled code lies beside the weights, which nobody can read and some loaders run";
-        "a library or the cache of a program was published with the model";
-        "delete it, unless you know who built it from what";
+        "a library or a program's cache was published with the model";
+        "delete it, unless you know who built it and from what";
     REPOSITORY_CONFIG_UNREADABLE "MW-EX-305" "repository.config-unreadable" Warning:
-        "a configuration is no JSON, so that what it makes loaders run is not known";
-        "the file is cut or was changed by hand, or it is something else by this name";
-        "fetch the file again, or mend it";
+        "a configuration is not valid JSON, so what it makes loaders run is unknown";
+        "the file was cut short or edited by hand, or something else has this name";
+        "fetch the file again, or fix it";
     REPOSITORY_HARD_LINK "MW-EX-306" "repository.hard-link" Note:
         "a file has another name elsewhere, by which its bytes can be changed";
-        "a cache or a copy by hard links made the folder";
-        "copy the files if nobody else may change them";
+        "a cache or a copy made with hard links created the folder";
+        "copy the files if nobody else must be able to change them";
     REPOSITORY_INDEX_BACKSLASH "MW-EX-307" "repository.index-backslash" Warning:
-        "an index names a file with backslashes, which are folders on Windows only";
-        "the index was written on Windows with paths put together by hand";
-        "write the paths with a slash";
+        "an index names a file with backslashes, which separate folders on Windows only";
+        "the index was written on Windows, with paths put together by hand";
+        "write the paths with slashes";
     REPOSITORY_INDEX_PATH "MW-EX-308" "repository.index-path" Malicious:
-        "an index names files outside of its folder";
-        "it was made to have its reader open other files of the machine";
+        "an index names files outside its folder";
+        "it was made so that its reader opens other files on the machine";
         DELETE;
     REPOSITORY_LINK_OUTSIDE "MW-EX-309" "repository.link-outside" Warning:
-        "a file is a link to one outside of the folder";
-        "the folder was put together of links, or came with one that leads elsewhere";
-        "replace the link by the file itself if the folder is meant to be whole";
+        "a file is a link to a file outside the folder";
+        "the folder was assembled from links, or came with one that leads elsewhere";
+        "replace the link with the file itself if the folder is meant to be self-contained";
     REPOSITORY_PATH_FILE "MW-EX-310" "repository.path-file" NeedsTrust:
-        "a text by the name of .pth has lines that Python runs as it starts";
-        "files for the paths of Python have the same suffix as weights; among weights there is no use for one";
-        "delete it, and never unpack it where packages lie";
+        "a text file named .pth has lines that Python runs at startup";
+        "Python's path files have the same suffix as weights, but have no use among weights";
+        "delete it, and never unpack it into a folder of packages";
     REPOSITORY_PICKLE_BESIDE "MW-EX-311" "repository.pickle-beside" Note:
-        "the same weights lie there as pickles and as safetensors";
-        "the repository was converted, and the pickles were kept";
-        "delete the pickles: loaders take the safetensors, unless they are asked for the others";
+        "the same weights are there as pickles and as safetensors";
+        "the repository was converted, but the pickles were kept";
+        "delete the pickles: loaders take the safetensors unless asked for pickles";
     REPOSITORY_PICKLE_NAMED_SAFE "MW-EX-312" "repository.pickle-named-safe" NeedsTrust:
-        "a file is named safetensors and is a pickle or an archive of pickles";
-        "it was renamed, by mistake or so that nobody looks into it";
+        "a file is named .safetensors, but is a pickle or an archive of pickles";
+        "it was renamed, by mistake or so that nobody would look into it";
         "do not load it with torch.load; convert it, or fetch the safetensors from where they were made";
     REPOSITORY_PROGRAM "MW-EX-313" "repository.program" Note:
-        "a program in Python or a notebook lies beside the weights";
+        "a Python program or a notebook lies beside the weights";
         "the code of a model, an example or a tool was published with it";
         "nothing, as long as nobody runs it";
     REPOSITORY_PROGRAM_ENCODING "MW-EX-314" "repository.program-encoding" Malicious:
-        "a program is written in an encoding in which it reads as something else than it does";
-        "the encoding hides from people and scanners what Python runs";
+        "a program is written in an encoding that makes it look like something other than what it runs";
+        "the encoding hides what Python runs from people and scanners";
         DELETE;
     REPOSITORY_PROGRAM_UNREADABLE "MW-EX-315" "repository.program-unreadable" Warning:
-        "a program is no Python of any version, so that calls in it may not have been seen";
-        "it is for Python 2, has marks of a merge, or is broken to mislead whoever looks at it";
+        "a program is not valid in any version of Python, so calls in it may have been missed";
+        "it is for Python 2, has merge conflict markers, or was broken to mislead whoever looks at it";
         "read it before you run it";
     REPOSITORY_REMOTE_CODE "MW-EX-316" "repository.remote-code" NeedsTrust:
         "a configuration makes loaders run code that lies beside it";
-        "the model's class is no part of the library, and comes with the model";
+        "the model's class is not part of the library, and comes with the model";
         READ_IT;
     REPOSITORY_REMOTE_CODE_ELSEWHERE "MW-EX-317" "repository.remote-code-elsewhere" NeedsTrust:
-        "a configuration makes loaders fetch code of another repository and run it";
-        "the repository uses the code of another one, whose owner may change it at any time after it was looked at";
+        "a configuration makes loaders fetch code from another repository and run it";
+        "the repository uses code from another one, whose owner may change it at any time";
         "read the code of the other repository, and pin its revision with code_revision";
     REPOSITORY_REQUIREMENT "MW-EX-318" "repository.requirement" Note:
-        "requirements name packages by addresses, outside of the index of packages";
-        "a version that is not released is needed, or a package of somebody's own";
-        "look at what lies at the address before you install it";
+        "requirements name packages by URL, outside the package index";
+        "an unreleased version is needed, or a private package";
+        "look at what is at the URL before you install it";
     REPOSITORY_TARGET "MW-EX-319" "repository.target" NeedsTrust:
         "a configuration names a class or function that its program imports and calls";
         CONFIGURED;
@@ -93,33 +93,33 @@ rules! {
         BY_HAND;
         DELETE;
     REPOSITORY_TEMPLATE_ESCAPE "MW-EX-321" "repository.template-escape" Malicious:
-        "a chat template reaches from its values into the insides of Python";
+        "a chat template reaches from its values into Python's internals";
         BY_HAND;
         DELETE;
     REPOSITORY_TEMPLATE_EXHAUSTS "MW-EX-322" "repository.template-exhausts" Malicious:
-        "a chat template makes a range, a text or a number without end";
-        "it was made to have whoever renders it run out of time or memory";
+        "a chat template makes an endless range, string or number";
+        "it was made so that whoever renders it runs out of time or memory";
         DELETE;
     REPOSITORY_TEMPLATE_GLOBAL "MW-EX-323" "repository.template-global" NeedsTrust:
         "a chat template looks into an object that web frameworks give their templates";
         "the template was made for a server, or to read the server's secrets";
-        "replace the template by the one of the base model";
+        "replace the template with that of the base model";
     REPOSITORY_TEMPLATE_INCLUDE "MW-EX-324" "repository.template-include" NeedsTrust:
         "a chat template loads another template";
-        "chat templates are rendered by themselves; one that loads another one was made for something else";
-        "replace the template by the one of the base model";
+        "chat templates are rendered on their own; one that loads another was made for something else";
+        "replace the template with that of the base model";
     REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-325" "repository.template-unreadable" Note:
-        "a chat template cannot be parsed, and only its words were looked at";
-        "it uses what its own program adds to Jinja, or is broken";
+        "a chat template cannot be parsed; only its words were looked at";
+        "it uses a program's own extensions of Jinja, or is broken";
         "look at it yourself before you render it";
     REPOSITORY_TOO_LONG "MW-EX-326" "repository.too-long" Warning:
-        "a configuration or program is too long to be looked into for what it runs";
-        "data was put into it, or it was made so long that nobody looks into it";
+        "a configuration or program is too long to be searched for what it runs";
+        "data was put into it, or it was made too long for anyone to look into";
         "split the data off, or look at it yourself";
     REPOSITORY_TRUST_KEY "MW-EX-327" "repository.trust-key" NeedsTrust:
-        "a configuration sets trust_remote_code, by which loaders run a repository's code without asking";
+        "a configuration sets trust_remote_code, with which loaders run a repository's code without asking";
         "options of the program that trained the model were saved with it, or somebody wants code to be run";
-        "take the key out, and give the option where the model is loaded if you trust its code";
+        "remove the key, and pass the option where the model is loaded if you trust its code";
     REPOSITORY_YAML_CALL "MW-EX-328" "repository.yaml-call" Malicious:
         "a tag of a YAML file makes PyYAML's unsafe loader call a function";
         BY_HAND;
@@ -129,7 +129,7 @@ rules! {
         "a program saved its options with yaml.dump instead of yaml.safe_dump";
         "load it with yaml.safe_load, or write the file again without the tag";
     REPOSITORY_YAML_UNREADABLE "MW-EX-330" "repository.yaml-unreadable" Note:
-        "a YAML file cannot be parsed, and only its words were looked at";
-        "it is a template for YAML, or is broken";
+        "a YAML file cannot be parsed; only its words were looked at";
+        "it is a template of a YAML file, or is broken";
         "look at it yourself before you load it";
 }

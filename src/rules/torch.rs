@@ -3,7 +3,7 @@
 use super::{CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_CURE, MORE_CURE, TORCH_AGAIN, rules};
 
 const WHAT_IS_WHOLE: &str =
-    "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are whole";
+    "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are intact";
 
 rules! {
     TORCH_DEPTH "MW-PT-401" "torch.depth" Error:
@@ -11,8 +11,8 @@ rules! {
         MADE;
         "load_weights reads the tensors all the same";
     TORCH_DISTRIBUTED "MW-PT-402" "torch.distributed" Error:
-        "this is a checkpoint of torch.distributed, whose tensors lie in pieces";
-        "a training run on many devices saves what each of them holds";
+        "this is a torch.distributed checkpoint, which has its tensors in pieces";
+        "training on many devices saves what each of them holds";
         "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt";
     TORCH_FORMAT "MW-PT-403" "torch.format" Error:
         "torch.load was asked for a file that torch.save did not write";
@@ -20,50 +20,50 @@ rules! {
         "load_file and load_weights open it";
     TORCH_GLOBAL "MW-PT-404" "torch.global" Error:
         "the pickle names a class or function that is not built";
-        "the checkpoint holds objects of the program that wrote it, or a call that is to run when it is loaded";
+        "the checkpoint holds objects of the program that wrote it, or a call that is meant to run when it is loaded";
         "load_weights reads the tensors all the same, and objects() shows the rest as placeholders";
     TORCH_KEY "MW-PT-405" "torch.key" Error:
         "the key of a dict, or an element of a set, is one that Python does not allow, or takes too long to compare";
         MADE;
-        "no program writes this; it is made to keep its reader busy";
+        "no program writes this; it was made to keep its reader busy";
     TORCH_MEMORY "MW-PT-406" "torch.memory" Error:
-        "the values of the file would take more memory than they may";
+        "the values of the file would take more memory than is allowed";
         MADE;
         MEMORY_CURE;
     TORCH_MISSING_STORAGE "MW-PT-407" "torch.missing-storage" Error:
         "the pickle names a storage that the file does not have";
-        "the archive was packed again without some of its entries, or the file was put together from two";
+        "the archive was packed again without some of its entries, or the file was assembled from two";
         FETCH_AGAIN;
     TORCH_NO_ARRAY "MW-PT-408" "torch.no-array" Error:
-        "the tensor is no array in the file: sparse, quantised, without data, or of a class of its own";
+        "the tensor is not an array in the file: it is sparse, quantised, without data, or of its own class";
         "such tensors are made of several arrays, or of none";
-        "max_weights.torch.load gives it as torch does";
+        "max_weights.torch.load returns it as torch does";
     TORCH_OUTSIDE_STORAGE "MW-PT-409" "torch.outside-storage" Error:
         "a tensor reaches beyond its storage";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_REFUSED "MW-PT-410" "torch.refused" Error:
-        "torch cannot make what the file says";
-        "the values do not fit each other: indices of a sparse tensor outside its shape, a scale of the wrong size";
+        "torch cannot make what the file describes";
+        "the values do not fit together: indices of a sparse tensor outside its shape, or a scale of the wrong size";
         WHAT_IS_WHOLE;
     TORCH_STORAGE_SIZE "MW-PT-411" "torch.storage-size" Error:
         "a storage has fewer bytes than the pickle says";
-        "the entry was replaced or cut, or the pickle is that of another file";
+        "the entry was replaced or cut short, or the pickle belongs to another file";
         TORCH_AGAIN;
     TORCH_TAR "MW-PT-412" "torch.tar" Error:
-        "this is a tar archive of PyTorch, from before version 0.1.10";
-        "the checkpoint is of 2017 or older; the reader of such files ran code of the file (CVE-2025-32434)";
+        "this is a PyTorch tar archive, from before version 0.1.10";
+        "the checkpoint is from 2017 or earlier; the reader of such files ran code from the file (CVE-2025-32434)";
         "if you trust the file, load it with torch in a sandbox and save it again as safetensors";
     TORCH_VIEW_PLACE "MW-PT-413" "torch.view-place" Error:
         "a view begins within an element of its storage, which torch cannot express";
-        "a file from before 1.6 whose views are of another dtype than their storage";
+        "a file from before 1.6 has views of another dtype than their storage";
         "load_weights reads it";
     TORCH_LEGACY_BYTEORDER "MW-PT-201" "torch-legacy.byteorder" Warning:
         "the file says that a big-endian machine wrote it";
         "it was saved on such a machine: PyTorch writes little-endian elements there, too";
         "compare some values with the source";
     TORCH_LEGACY_COUNT "MW-PT-202" "torch-legacy.count" Error:
-        "the number before a storage is not that of its elements in the pickle";
+        "the number before a storage is not its number of elements in the pickle";
         "bytes were lost or inserted before it";
         TORCH_AGAIN;
     TORCH_LEGACY_DUPLICATE_KEY "MW-PT-203" "torch-legacy.duplicate-key" Error:
@@ -71,11 +71,11 @@ rules! {
         DAMAGED;
         TORCH_AGAIN;
     TORCH_LEGACY_HEADER_TOO_LONG "MW-PT-204" "torch-legacy.header-too-long" Error:
-        "the pickles at the start of the file are longer than is read";
-        "the file holds large values beside its tensors, or is made to exhaust its reader";
+        "the pickles at the start of the file are longer than the limit";
+        "the file holds large values besides its tensors, or is made to exhaust its reader";
         HEADER_LIMIT;
     TORCH_LEGACY_KEYS "MW-PT-205" "torch-legacy.keys" Error:
-        "the last pickle is no list of the keys of storages";
+        "the last pickle is not a list of storage keys";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_LEGACY_MACHINE "MW-PT-206" "torch-legacy.machine" Error:
@@ -83,11 +83,11 @@ rules! {
         DAMAGED;
         TORCH_AGAIN;
     TORCH_LEGACY_MAGIC "MW-PT-207" "torch-legacy.magic" Error:
-        "the first pickle is not the number with which a file of PyTorch begins";
-        "this is a pickle of another program";
+        "the first pickle is not the number that a PyTorch file begins with";
+        "this is another program's pickle";
         TORCH_AGAIN;
     TORCH_LEGACY_MISSING_STORAGE "MW-PT-208" "torch-legacy.missing-storage" Error:
-        "a storage is used that the list of keys does not have";
+        "a storage that is used is not in the list of keys";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_LEGACY_MORE_FINDINGS "MW-PT-209" "torch-legacy.more-findings" Warning:
@@ -107,7 +107,7 @@ rules! {
         CUT;
         FETCH_AGAIN;
     TORCH_LEGACY_UNKNOWN_STORAGE "MW-PT-213" "torch-legacy.unknown-storage" Error:
-        "the list of keys has a storage that nothing uses, so that its size is not known";
+        "the list of keys has a storage that nothing uses, so its size is unknown";
         DAMAGED;
         TORCH_AGAIN;
     TORCH_LEGACY_VIEW "MW-PT-214" "torch-legacy.view" Error:

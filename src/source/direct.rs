@@ -31,7 +31,7 @@ pub(super) fn open(file: &File) -> Option<File> {
 struct Pages {
     start: u64,
     len: usize,
-    /// Where the bytes lie in them.
+    /// Where the bytes are in them.
     before: usize,
     wanted: usize,
 }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::workers::uninterrupted;
 
-    /// A file, and it again for direct reads: none where the temporary folder is a RAM disk of an older system.
+    /// A file, and it again for direct reads: `None` where the temporary folder is a RAM disk of an older system.
     fn file(bytes: &[u8]) -> (File, Option<File>) {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(bytes).expect("written");

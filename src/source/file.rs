@@ -226,7 +226,7 @@ impl Source for LocalFile {
     }
 }
 
-/// Opens a file for reading. Of a pipe, which is no checkpoint file, no writer is waited for.
+/// Opens a file for reading. Of a pipe, which is not a checkpoint file, no writer is waited for.
 fn open_at_once(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     #[cfg(unix)]
@@ -238,7 +238,7 @@ fn open_at_once(path: &Path) -> io::Result<File> {
     }
 }
 
-/// An error for what is no regular file.
+/// An error for what is not a regular file.
 fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
     let fault = if metadata.is_dir() {
         Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file")

@@ -99,7 +99,7 @@ pub trait Source: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// The kind of filesystem that it lies on; `None` where that is not known.
+    /// The kind of filesystem that it is on; `None` where that is not known.
     fn filesystem(&self) -> Option<Filesystem> {
         None
     }

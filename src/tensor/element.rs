@@ -15,7 +15,7 @@ pub enum Element<'a> {
     Packed(Encoding),
     /// A type that only PyTorch has. The bytes can be read and copied, not converted.
     Torch(TorchDType),
-    /// Elements that do not lie in the file as an array. They are listed, and cannot be taken.
+    /// Elements that do not are in the file as an array. They are listed, and cannot be taken.
     NoArray(NoArray, TorchDType),
     /// A type that this version does not know, by the file's name for it. The bytes can be listed, read and copied, not converted.
     Unknown(&'a str),
@@ -33,7 +33,7 @@ impl fmt::Display for Element<'_> {
     }
 }
 
-/// What a tensor of PyTorch is that is no array in the file.
+/// What a tensor of PyTorch is that is not an array in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // `what` says it
 pub enum NoArray {

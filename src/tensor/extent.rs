@@ -21,13 +21,13 @@ impl Steps for i64 {
 /// What lies between the lowest element that strides lead to and the highest, these two included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// How much of it lies in front of the first element, the one that all strides start from.
+    /// How much of it is in front of the first element, the one that all strides start from.
     pub before: u64,
     /// How much it is: nothing for a tensor without elements.
     pub len: u64,
 }
 
-/// The extent of a tensor, in the unit of its strides; none if it cannot be counted, or if a dimension is negative.
+/// The extent of a tensor, in the unit of its strides; `None` if it cannot be counted, or if a dimension is negative.
 pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
     if shape.iter().any(|dim| dim.magnitude() == (0, false)) {
         return Some(Extent::default());
@@ -42,7 +42,7 @@ pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
 }
 
 impl Extent {
-    /// Of elements of so many bytes, in bytes; none if that is more than an address space has.
+    /// Of elements of so many bytes, in bytes; `None` if that is more than an address space has.
     pub fn bytes(self, item: u64) -> Option<Self> {
         let len = self.len.checked_mul(item).filter(|len| i64::try_from(*len).is_ok())?;
         Some(Self { before: self.before * item, len }) // less than `len`

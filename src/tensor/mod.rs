@@ -73,14 +73,14 @@ impl Span {
     }
 }
 
-/// How a tensor lies in a storage that it may share with others. Only PyTorch files have such tensors.
+/// How a tensor is in a storage that it may share with others. Only PyTorch files have such tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View<'a> {
     /// Elements between neighbours, one for each dimension.
     pub strides: &'a [u64],
     /// The bytes of the storage in the file; the same for all tensors that share it.
     pub storage: Span,
-    /// The bytes of the storage once it is inflated; none for one that is stored as it is.
+    /// The bytes of the storage once it is inflated; `None` for one that is stored as it is.
     pub inflated: Option<u64>,
     /// Bytes from the start of the storage to the first element.
     pub start: u64,
@@ -97,9 +97,9 @@ pub struct TensorInfo<'a> {
     pub shape: &'a [u64],
     /// The number of the file in the checkpoint.
     pub file: u32,
-    /// Where the bytes lie in that file: from the first element to the last; of a deflated storage, all of its compressed bytes.
+    /// Where the bytes are in that file: from the first element to the last; of a deflated storage, all of its compressed bytes.
     pub span: Span,
-    /// How the elements lie in a shared storage; none for elements in C order that fill the span.
+    /// How the elements are in a shared storage; `None` for elements in C order that fill the span.
     pub view: Option<View<'a>>,
 }
 
@@ -113,7 +113,7 @@ impl TensorInfo<'_> {
         }
     }
 
-    /// True if the first byte lies at a multiple of the element's alignment, so that the mapping can be used as it is.
+    /// True if the first byte is at a multiple of the element's alignment, so that the mapping can be used as it is.
     pub fn is_aligned(&self) -> bool {
         if self.view.is_some_and(|view| view.inflated.is_some()) {
             return false;

@@ -14,7 +14,7 @@ struct Entry {
     name_len: u32,
     dims_start: u32,
     file: u32,
-    /// Index of the dtype, or `SPECIAL` + index into `special`, or `UNKNOWN` + index into `unknown`; with `VIEW` if a view stands behind the dims.
+    /// Index of the dtype, or `SPECIAL` + index into `special`, or `UNKNOWN` + index into `unknown`; with `VIEW` if a view is behind the dims.
     element: u32,
     rank: u32,
 }

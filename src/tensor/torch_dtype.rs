@@ -87,7 +87,7 @@ impl TorchDType {
         }
     }
 
-    /// The dtype of ours; none for those that only PyTorch knows.
+    /// The dtype of ours; `None` for those that only PyTorch knows.
     pub fn dtype(self) -> Option<DType> {
         match self {
             Plain(dtype) => Some(dtype),

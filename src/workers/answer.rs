@@ -21,7 +21,7 @@ impl<T> Answer<T> {
         self.changed.notify_one();
     }
 
-    /// Takes the answer; none if there is none yet after some time, or earlier.
+    /// Takes the answer; `None` if there is none yet after some time, or earlier.
     pub(super) fn wait(&self, time: Duration) -> Option<T> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if given.is_none() {

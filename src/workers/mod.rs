@@ -107,7 +107,7 @@ impl Workers {
         })
     }
 
-    /// The pool; none where threads cannot be made, and then the caller's own thread does the work.
+    /// The pool; `None` where threads cannot be made, and then the caller's own thread does the work.
     fn pool(&self) -> Option<Arc<ThreadPool>> {
         let mut current = match self.pool.try_lock() {
             Ok(current) => current,

@@ -31,13 +31,13 @@ const TOGETHER: u64 = 256 << 20;
 pub struct Item {
     /// Its number in the catalog.
     pub number: usize,
-    /// The ranges of one axis that are wanted, joined along it; none for the whole tensor.
+    /// The ranges of one axis that are wanted, joined along it; `None` for the whole tensor.
     pub cut: Option<(usize, Vec<Range<u64>>)>,
     /// Its name, type and shape in the file that is written.
     pub tensor: Declared,
 }
 
-/// Memory of one thread for what is read, and for what stands between two steps.
+/// Memory of one thread for what is read, and for what is between two steps.
 #[derive(Debug, Default)]
 struct Scratch {
     read: Vec<u8>,
@@ -66,7 +66,7 @@ impl Item {
         if self.tensor.name.is_empty() {
             let name = text::shown(info.name);
             return Err(Error::Argument(format!(
-                "tensor '{name}' would have an empty name, which is not loaded again"
+                "tensor '{name}' would have an empty name, with which it could not be loaded again"
             )));
         }
         let mut shape = info.shape.to_vec();
@@ -78,7 +78,7 @@ impl Item {
         if shape != self.tensor.shape {
             let (name, declared) = (text::shown(info.name), &self.tensor.shape);
             return Err(Error::Argument(format!(
-                "tensor '{name}' has the shape {shape:?}, and {declared:?} was declared"
+                "tensor '{name}' has the shape {shape:?}, but {declared:?} was declared"
             )));
         }
         let refused = |cause: String| {
@@ -255,7 +255,7 @@ impl Steps {
         self.conversion == Conversion::Nothing && self.encoding.is_none()
     }
 
-    /// Converts whole units; the result lies in `scratch`, or is what it was.
+    /// Converts whole units; the result is in `scratch`, or is what it was.
     fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
         let Scratch { first, second, between, .. } = scratch;
         let plain = match self.conversion {

@@ -26,7 +26,7 @@ pub enum MetadataValue {
     F32(f32),
     F64(f64),
     Bool(bool),
-    /// Text; tokenizers have some that is no UTF-8.
+    /// Text; tokenizers have some that is not UTF-8.
     String(Vec<u8>),
     /// Values of this one type.
     Array(ValueType, Vec<MetadataValue>),
@@ -73,7 +73,7 @@ impl MetadataValue {
         }
     }
 
-    /// A value of this type, of what stands for it in text; none if it stands for none, as for arrays.
+    /// A value of this type, of what stands for it in text; `None` if it stands for none, as for arrays.
     pub fn parse(kind: ValueType, text: &str) -> Option<Self> {
         Some(match kind {
             ValueType::U8 => Self::U8(text.parse().ok()?),
@@ -115,7 +115,7 @@ impl MetadataValue {
                     if found != *element {
                         let key = text::shown(key);
                         return Err(Error::Argument(format!(
-                            "metadata '{key}': an array of {element} has a value that is {found}; all values of an array have one type"
+                            "metadata '{key}': an array of {element} has a value that is {found}; all values of an array must have the same type"
                         )));
                     }
                     value.write(key, out)?;
@@ -130,7 +130,7 @@ impl Layout {
     /// Tensors in the order in which they are given, each at a multiple of the alignment: that of `general.alignment` in the metadata, or 32.
     ///
     /// # Errors
-    /// A key that is given twice, an array of several types, an alignment that is no multiple of 8; a dtype that GGUF lacks, more than four
+    /// A key that is given twice, an array of several types, an alignment that is not a multiple of 8; a dtype that GGUF lacks, more than four
     /// dimensions, a name of 64 bytes or more; two tensors of one name.
     pub fn gguf(tensors: Vec<Declared>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
         let mut keys = std::collections::HashSet::new();
@@ -180,22 +180,26 @@ fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
     let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::shown(name))));
     if name.len() >= NAME_ROOM {
         return refused(format!(
-            "its name has {} bytes, and ggml has room for {}; rename it",
+            "its name has {} bytes, but ggml has room for {}; rename it",
             name.len(),
             NAME_ROOM - 1
         ));
     }
     if name.is_empty() || name.contains('\0') {
-        return refused("a name has characters, and no NUL among them, or nobody loads it again; rename it".into());
+        return refused("a name must not be empty or contain NUL, or it cannot be loaded again; rename it".into());
     }
     if shape.len() > MAX_DIMENSIONS {
-        return refused(format!("it has {} dimensions, and ggml takes {MAX_DIMENSIONS}; reshape it", shape.len()));
+        return refused(format!("it has {} dimensions, but ggml supports {MAX_DIMENSIONS}; reshape it", shape.len()));
     }
     let id = match stored {
         Stored::Packed(encoding) => encoding.ggml(),
         Stored::Plain(dtype) => match type_id(*dtype) {
             Some(id) => id,
-            None => return refused(format!("a GGUF file has no {dtype}; convert it, to float32 or bfloat16 for one")),
+            None => {
+                return refused(format!(
+                    "a GGUF file cannot hold {dtype}; convert it, for example to float32 or bfloat16"
+                ));
+            }
         },
     };
     string(name.as_bytes(), out);

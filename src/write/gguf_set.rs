@@ -101,7 +101,7 @@ fn in_set(
     tensors: usize,
 ) -> Result<Vec<(String, MetadataValue)>> {
     let tensors = i32::try_from(tensors).map_err(|_| {
-        Error::Argument(format!("{tensors} tensors are more than a set of GGUF files counts; write one file"))
+        Error::Argument(format!("{tensors} tensors are more than a set of GGUF files can count; write one file"))
     })?;
     // A file is read by its own alignment, whatever the first one says.
     let kept = metadata.iter().filter(|(key, _)| number == 0 || key == ALIGNMENT_KEY).cloned();

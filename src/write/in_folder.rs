@@ -95,7 +95,7 @@ impl Shards {
             .partition(|path| path.canonicalize().is_ok_and(|path| opened.contains(&path)));
         let (Some(_), Some(lost)) = (own.first(), lost.first()) else { return Ok(()) };
         Err(Error::Argument(format!(
-            "{}: it is not among the shards that were opened, and would be lost: open the whole folder, or write to another one",
+            "{}: it is not among the opened shards, and would be lost: open the whole folder, or write to another one",
             text::path(lost)
         )))
     }
@@ -121,7 +121,7 @@ impl Shards {
             links.0.push(path.with_file_name(&next));
             names.insert(name.as_str(), next);
         }
-        let unusable = |error| Error::Argument(format!("no index can be made: {error}"));
+        let unusable = |error| Error::Argument(format!("the index cannot be made: {error}"));
         let mut index: Value = serde_json::from_slice(index).map_err(unusable)?;
         let weights = index.get_mut("weight_map").and_then(Value::as_object_mut);
         for file in weights.into_iter().flat_map(|weights| weights.values_mut()) {
@@ -194,15 +194,14 @@ impl Drop for Links {
 fn check_open_files(folder: &Path, files: usize, most: Option<u64>) -> Result<()> {
     match most {
         Some(most) if (files as u64).saturating_add(OTHER_FILES) > most => Err(Error::Argument(format!(
-            "{}: {files} files would be written, which are open until the last is complete, and this process may open {most}: \
-             give a larger max_shard_size, or raise the limit (ulimit -n)",
+            "{}: {files} files would be open until the last is complete, but this process may open only {most}: give a larger max_shard_size, or raise the limit (ulimit -n)",
             text::path(folder)
         ))),
         _ => Ok(()),
     }
 }
 
-/// Makes a folder, and those that it lies in, where they are not there; with `sync`, a loss of power does not take their names.
+/// Makes a folder, and those that it is in, where they are not there; with `sync`, a loss of power does not take their names.
 fn make_folder(folder: &Path, sync: bool) -> Result<()> {
     let failed = |source| Error::io(folder, "make the folder", source);
     let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
@@ -224,6 +223,9 @@ mod tests {
         assert_eq!(said(1008, Some(1024)), Ok(()));
         assert_eq!(said(100_000, None), Ok(()));
         let refused = said(1009, Some(1024)).expect_err("too many");
-        assert!(refused.contains("out: 1009 files") && refused.contains("this process may open 1024"), "{refused}");
+        assert!(
+            refused.contains("out: 1009 files") && refused.contains("this process may open only 1024"),
+            "{refused}"
+        );
     }
 }

@@ -23,7 +23,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// What a tensor of a checkpoint is; none if no file of another format can have it.
+    /// What a tensor of a checkpoint is; `None` if no file of another format can have it.
     pub fn of(element: Element<'_>) -> Option<Self> {
         match element {
             Element::Plain(dtype) => Some(Self::Plain(dtype)),
@@ -32,7 +32,7 @@ impl Stored {
         }
     }
 
-    /// The bytes of a tensor of this shape; none if they are no whole number, or more than a file has.
+    /// The bytes of a tensor of this shape; `None` if they are no whole number, or more than a file has.
     pub fn bytes(self, shape: &[u64]) -> Option<u64> {
         let bytes = match self {
             Self::Plain(dtype) => checked_bytes(shape, dtype)?,
@@ -95,7 +95,7 @@ pub struct Place {
     pub bytes: Range<u64>,
 }
 
-/// Where everything lies in a file.
+/// Where everything is in a file.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// What the file begins with.
@@ -114,7 +114,9 @@ impl Layout {
         for tensor in tensors {
             if by_name.insert(tensor.name.clone(), places.len()).is_some() {
                 let name = text::shown(&tensor.name);
-                return Err(Error::Argument(format!("two tensors are called '{name}': a file has each name once")));
+                return Err(Error::Argument(format!(
+                    "two tensors are called '{name}': names must be unique in a file"
+                )));
             }
             let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
                 let name = text::shown(&tensor.name);

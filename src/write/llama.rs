@@ -26,7 +26,7 @@ const PLAIN: [&str; 10] = [
 ];
 
 /// What a tensor becomes in a GGUF file that is quantised, as llama.cpp's converter chooses it: matrices are packed; those whose rows are no
-/// whole blocks are float16; vectors, norms and what else ggml computes with in float32 are that. What is no float stays.
+/// whole blocks are float16; vectors, norms and what else ggml computes with in float32 are that. What is not a float stays.
 pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -> Stored {
     match found {
         Stored::Plain(dtype) if !dtype.is_float() => return found,

@@ -39,11 +39,11 @@ pub enum Edited {
 
 /// Changes the metadata of a safetensors or GGUF file; its tensors stay where they are, or move as a whole.
 ///
-/// Bytes are overwritten in place where they lie in one page of 4 KiB, so that a process that is killed leaves the old ones or the new ones, and where
+/// Bytes are overwritten in place where they are in one page of 4 KiB, so that a process that is killed leaves the old ones or the new ones, and where
 /// the file has one name alone: a link into a cache is replaced, and what it leads to stays.
 ///
 /// # Errors
-/// A file that cannot be opened, or has another format; values that are no text, for safetensors; what the system refuses. Nothing has changed
+/// A file that cannot be opened, or has another format; values that are not text, for safetensors; what the system refuses. Nothing has changed
 /// then.
 pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Interrupt<'_>) -> Result<Edited> {
     let source: Arc<dyn Source> = Arc::new(LocalFile::open(path)?);
@@ -54,11 +54,11 @@ pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Int
         Kind::Gguf => match catalog.gguf() {
             Some(gguf) if !gguf.big_endian && gguf.version == 3 => of_gguf(&*source, catalog, changes, interrupt)?,
             _ => {
-                let why = "a GGUF file of another byte order or an old version is read, not written; convert it first";
+                let why = "a GGUF file with another byte order or of an old version can be read, but not written; convert it first";
                 return Err(refused(path, why));
             }
         },
-        _ => return Err(refused(path, "files of PyTorch have no metadata that could be changed; convert it first")),
+        _ => return Err(refused(path, "PyTorch files have no metadata to change; convert it first")),
     };
     source.check_unchanged()?;
     let differ = |(at, (a, b)): (usize, (&u8, &u8))| (a != b).then_some(at);
@@ -91,7 +91,7 @@ fn of_safetensors(
             Some(other) => {
                 let (key, kind) = (text::shown(key), other.value_type());
                 return Err(Error::Argument(format!(
-                    "metadata '{key}': a safetensors file has text there, and no {kind}"
+                    "metadata '{key}': a safetensors file holds only strings there, not {kind}"
                 )));
             }
             None => {
@@ -137,7 +137,7 @@ fn of_safetensors(
     };
     if len > MAX_HEADER {
         return Err(Error::Argument(format!(
-            "the header would have {len} bytes, and readers take at most {MAX_HEADER}"
+            "the header would have {len} bytes, but readers accept at most {MAX_HEADER}"
         )));
     }
     header.resize(len, b' ');
@@ -178,14 +178,14 @@ fn of_gguf(
     let data = layout.start().len() as u64;
     let new: Vec<u64> = layout.places().iter().map(|place| place.bytes.start - data).collect();
     if old != new {
-        let why = "its tensors do not follow each other; `max-weights convert OLD.gguf NEW.gguf` writes all of it anew";
+        let why = "its tensors do not follow each other; `max-weights convert OLD.gguf NEW.gguf` rewrites all of it";
         return Err(refused(source.path(), why));
     }
     Ok((read_start(source, begin, interrupt)?, layout.start().to_vec()))
 }
 
 fn not_written(info: &TensorInfo<'_>) -> String {
-    format!("tensor '{}' has the type {}, which is not written", text::shown(info.name), info.element)
+    format!("tensor '{}' has the type {}, which cannot be written", text::shown(info.name), info.element)
 }
 
 fn refused(path: &Path, why: &str) -> Error {

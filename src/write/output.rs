@@ -42,7 +42,7 @@ pub enum Output {
         path: PathBuf,
         /// Keys and values, in their order. Those of a set are written anew.
         metadata: Vec<(String, MetadataValue)>,
-        /// The most bytes of tensors in a file; none for one file.
+        /// The most bytes of tensors in a file; `None` for one file.
         most: Option<u64>,
         /// Whether the bytes are on the disk when the file takes its place.
         sync: bool,

@@ -20,7 +20,7 @@ pub(super) const COPIED_AT_A_TIME: u64 = 16 << 20;
 
 /// A file under way to `target`. Dropped before [`Self::commit`], it is removed, and whatever was at `target` is as it was.
 ///
-/// The file lies in the folder of its target, and is locked while it is written. What a process that was killed has left there is known by its free
+/// The file is in the folder of its target, and is locked while it is written. What a process that was killed has left there is known by its free
 /// lock, and removed by the next one that is made in that folder.
 #[derive(Debug)]
 pub struct Replacement {
@@ -280,7 +280,7 @@ pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
         Ok(old) if old.is_dir() => refused(io::ErrorKind::IsADirectory, "a directory"),
         Ok(old) if !old.is_file() => refused(io::ErrorKind::InvalidInput, "a device, pipe or socket"),
         // A new file in its place needs no right to write to it, but whoever made it read-only did so for a reason.
-        Ok(_) if !may_write(target) => refused(io::ErrorKind::PermissionDenied, "a file that is read-only"),
+        Ok(_) if !may_write(target) => refused(io::ErrorKind::PermissionDenied, "a read-only file"),
         Ok(old) => Ok(Some(old)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io(target, "write", error)),

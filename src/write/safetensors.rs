@@ -41,12 +41,12 @@ impl Layout {
             let Stored::Plain(dtype) = tensor.stored else {
                 let (name, stored) = (text::shown(&tensor.name), tensor.stored);
                 return Err(Error::Argument(format!(
-                    "tensor '{name}': a safetensors file has no {stored}; say a dtype to decode it to"
+                    "tensor '{name}': a safetensors file cannot hold {stored}; give a dtype to decode it to"
                 )));
             };
             if tensor.name == METADATA {
                 return Err(Error::Argument(format!(
-                    "a tensor cannot be called {METADATA}: that is where a safetensors file has its metadata; rename it"
+                    "a tensor cannot be called {METADATA}: that is the key of the metadata in a safetensors file; rename it"
                 )));
             }
             let bytes = tensor.bytes()?;
@@ -58,8 +58,7 @@ impl Layout {
         let data = (LENGTH + header.len()).next_multiple_of(options.alignment as usize);
         if data - LENGTH > MAX_HEADER {
             return Err(Error::Argument(format!(
-                "the header of {} tensors takes {} bytes, and readers of safetensors take at most {MAX_HEADER}: write several files \
-                 (save_sharded), or fewer metadata",
+                "the header of {} tensors takes {} bytes, but safetensors readers accept at most {MAX_HEADER}: write several files (save_sharded), or less metadata",
                 sized.len(),
                 data - LENGTH
             )));
@@ -141,7 +140,7 @@ pub(super) fn metadata_json(metadata: Option<&BTreeMap<String, String>>) -> Resu
     Ok(json)
 }
 
-/// The records of tensors, with commas between them: where each lies in the data, its dtype, name and shape.
+/// The records of tensors, with commas between them: where each is in the data, its dtype, name and shape.
 pub(super) fn tensors_json<'a>(
     tensors: impl Iterator<Item = (Range<u64>, &'a str, &'a str, &'a [u64])>,
 ) -> Result<Vec<u8>> {
@@ -162,5 +161,5 @@ pub(super) fn tensors_json<'a>(
 
 fn quoted(json: &mut Vec<u8>, text: &str) -> Result<()> {
     serde_json::to_writer(json, text)
-        .map_err(|error| Error::Argument(format!("no JSON can be made of {text:?}: {error}")))
+        .map_err(|error| Error::Argument(format!("{text:?} cannot be written as JSON: {error}")))
 }

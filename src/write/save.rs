@@ -16,7 +16,7 @@ pub(super) const AT_A_TIME: u64 = 4 << 20;
 /// A tensor that is shorter is copied beside its neighbours and written with them.
 const SMALL: u64 = 256 << 10;
 
-/// Bytes of one tensor that lie in a row in the file.
+/// Bytes of one tensor that are in a row in the file.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     tensor: usize,
@@ -50,7 +50,7 @@ pub fn save<'a>(
     write(file, &layout, tensors, done, interrupt)?.commit()
 }
 
-/// Where these tensors lie in a file.
+/// Where these tensors are in a file.
 ///
 /// # Errors
 /// As of [`Layout::safetensors`].
@@ -75,7 +75,7 @@ pub fn write_to_memory(
     let (sources, len) = (sources(layout, tensors, interrupt)?, out.len());
     if len as u64 != layout.file_bytes() {
         let bytes = layout.file_bytes();
-        return Err(Error::Argument(format!("the file has {bytes} bytes, and the memory for it {len}")));
+        return Err(Error::Argument(format!("the file has {bytes} bytes, but the memory for it has {len}")));
     }
     let (start, mut rest) = out.split_at_mut(layout.start().len());
     start.copy_from_slice(layout.start());
@@ -84,7 +84,7 @@ pub fn write_to_memory(
         let fits = (place.bytes.end - place.bytes.start == source.size() as u64).then_some(source.size());
         let (tensor, later) = fits.and_then(|size| rest.split_at_mut_checked(size)).ok_or_else(|| {
             let name = text::shown(&place.tensor.name);
-            Error::Argument(format!("tensor '{name}' has another size than the layout says"))
+            Error::Argument(format!("tensor '{name}' does not have the size that the layout says"))
         })?;
         let pieces = tensor.chunks_mut(AT_A_TIME as usize).enumerate();
         jobs.extend(pieces.map(|(number, piece)| (source, number * AT_A_TIME as usize, piece)));
@@ -164,7 +164,7 @@ fn sources(layout: &Layout, tensors: &[(String, Buffer)], interrupt: Interrupt<'
     let sources = layout.places().iter().map(|place| {
         let buffer = by_name.get(&*place.tensor.name).copied().ok_or_else(|| {
             let name = text::shown(&place.tensor.name);
-            Error::Argument(format!("tensor '{name}' is in the layout, and not among the tensors"))
+            Error::Argument(format!("tensor '{name}' is in the layout, but not among the tensors"))
         })?;
         // Memory of a device is read in pieces, if it has no gaps.
         if buffer.device() == Device::Cpu || buffer.is_contiguous() {

@@ -31,7 +31,7 @@ impl Shards {
     /// and `model.safetensors.index.json`, for the stem `model`.
     ///
     /// # Errors
-    /// As of [`Declared::bytes`]; a limit of no bytes, a stem that is no part of a name.
+    /// As of [`Declared::bytes`]; a limit of no bytes, a stem that is not a part of a name.
     pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());
@@ -45,7 +45,7 @@ impl Shards {
         let weight_map: BTreeMap<String, String> = files.iter().flat_map(of_file).collect();
         let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
         let mut index = serde_json::to_vec_pretty(&index)
-            .map_err(|error| Error::Argument(format!("no index can be made: {error}")))?;
+            .map_err(|error| Error::Argument(format!("the index cannot be made: {error}")))?;
         index.push(b'\n');
         let index = Some((format!("{stem}.safetensors.index.json"), index));
         Ok(Self { files, index, suffix: SAFETENSORS })
@@ -60,7 +60,7 @@ impl Shards {
         if files.len() > usize::from(u16::MAX) {
             let most = u16::MAX;
             return Err(Error::Argument(format!(
-                "{} files, and a set of GGUF files has at most {most}; give a larger size for each",
+                "{} files, but a set of GGUF files has at most {most}; give a larger size for each",
                 files.len()
             )));
         }
@@ -72,12 +72,12 @@ impl Shards {
 fn grouped(stem: &str, suffix: &str, tensors: &[Declared], order: Vec<usize>, most: u64) -> Result<(Vec<Group>, u64)> {
     if stem.is_empty() || stem.contains(['/', '\\']) {
         return Err(Error::Argument(format!(
-            "name={stem:?}: it is what the names of the files begin with, such as \"model\""
+            "name={stem:?}: it must be what the names of the files begin with, such as \"model\""
         )));
     }
     if most == 0 {
         return Err(Error::Argument(
-            "max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into(),
+            "max_shard_size=0: a shard holds at least one tensor; give a size such as \"5GB\"".into(),
         ));
     }
     let (mut groups, mut filled, mut total) = (vec![Vec::new()], 0_u64, 0_u64);

@@ -54,7 +54,7 @@ impl Sums {
         let target = file.target();
         let differs = |place: Option<&Place>, cause: String| {
             let fault = Fault::new(rules::TENSOR_DIGEST, cause).help(
-                "the file was not put in its place, and what stood there is as it was; the disk or the memory may be failing: try another disk",
+                "the file was not put in place, and what was there is unchanged; the disk or the memory may be failing: try another disk",
             );
             let fault = match place {
                 Some(place) => fault.tensor(&place.tensor.name).offset(place.bytes.start),
@@ -72,22 +72,22 @@ impl Sums {
         };
         let (found, written) = (catalog.table().len(), layout.places().len());
         if found != written {
-            return differs(None, format!("{written} tensors were written, and {found} are read back"));
+            return differs(None, format!("{written} tensors were written, but {found} were read back"));
         }
         let jobs: Vec<(usize, &Place)> = layout.places().iter().enumerate().collect();
         in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, go_on| {
             let Some(info) = catalog.find(&place.tensor.name).map(|number| catalog.table().get(number)) else {
-                return differs(Some(place), "it was written, and is not there when the file is read back".to_owned());
+                return differs(Some(place), "it was written, but is missing when the file is read back".to_owned());
             };
             let (stored, shape) = (place.tensor.stored, &place.tensor.shape);
             let bytes = info.span.start()..info.span.start() + info.span.len();
             if Stored::of(info.element) != Some(stored) || info.shape != shape {
                 let (element, found) = (info.element, text::shape(info.shape));
-                let cause = format!("written as {stored} {}, read back as {element} {found}", text::shape(shape));
+                let cause = format!("written as {stored} {}, but read back as {element} {found}", text::shape(shape));
                 return differs(Some(place), cause);
             }
             if bytes != place.bytes && !place.bytes.is_empty() {
-                return differs(Some(place), format!("written at {:?}, and found at {bytes:?}", place.bytes));
+                return differs(Some(place), format!("written at {:?}, but found at {bytes:?}", place.bytes));
             }
             let mut hasher = Hasher::new();
             for start in place.bytes.clone().step_by(AT_A_TIME as usize) {
@@ -98,9 +98,8 @@ impl Sums {
             }
             let (read, written) = (hasher.finalize(), self.of(number));
             if read != written {
-                let cause = format!(
-                    "its bytes have the CRC-32 {read:08x} when they are read back, and had {written:08x} when they were written"
-                );
+                let cause =
+                    format!("its bytes have the CRC-32 {read:08x} when read back, but had {written:08x} when written");
                 return differs(Some(place), cause);
             }
             Ok(())

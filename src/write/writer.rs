@@ -159,7 +159,7 @@ impl Writer {
         let mut written = self.written[number].lock().unwrap_or_else(PoisonError::into_inner);
         let after = written.partition_point(|range| range.end <= offset);
         if written.get(after).is_some_and(|next| next.start < end) {
-            return refused(format!("bytes {offset} to {end} were written before, all or some of them"));
+            return refused(format!("some or all of the bytes {offset} to {end} were written before"));
         }
         let joins_before = after > 0 && written[after - 1].end == offset;
         let joins_after = written.get(after).is_some_and(|next| next.start == end);
@@ -186,7 +186,7 @@ impl Writer {
         }
     }
 
-    /// The file takes its place.
+    /// Puts the file in its place.
     ///
     /// # Errors
     /// A tensor that was not written, or not all of it: then there is no file.
@@ -217,7 +217,7 @@ impl Writer {
         missing.truncate(SHOWN_NAMES);
         let more = if count > SHOWN_NAMES { format!(" and {} more", count - SHOWN_NAMES) } else { String::new() };
         Err(Error::Argument(format!(
-            "{}: the file is not finished: {} were declared and not written: {}{more}; nothing was replaced",
+            "{}: the file is not finished: {} were declared but not written: {}{more}; nothing was replaced",
             text::path(self.file.target()),
             count,
             missing.join(", ")

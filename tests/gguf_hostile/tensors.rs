@@ -124,7 +124,7 @@ fn types_whose_number_a_fork_uses_are_believed_if_the_size_fits() {
         assert!(read.header.findings.is_empty(), "{:?}", read.header.findings);
         assert_eq!(read.header.tensors.get(1).element, Element::Packed(encoding));
         assert_eq!(read.header.tensors.get(1).span.len(), 36);
-        // Too much room, too little, and a row that is no multiple of the block.
+        // Too much room, too little, and a row that is not a multiple of the block.
         for (dims, bytes) in [(vec![elements, 2], 96), (vec![elements, 2], 32), (vec![32, 2], 32)] {
             let read = noted(&between(type_id, &dims, bytes), "gguf.fork-type", Some("odd"), ODD_TYPE + 8);
             assert!(read.header.findings[0].cause.contains("may come from a fork"), "{:?}", read.header.findings);

@@ -375,12 +375,12 @@ def out_that_does_not_fit_is_refused_and_nothing_is_written(_: Path, models: Pat
         return str(caught.value)
 
     assert refusal(DeviceError, bias, device="cuda:0").startswith(
-        f"out of '{name}' lies on gpu:1, and the load goes to gpu:0: load to one device after the other"
+        f"out of '{name}' is on gpu:1, but the load goes to gpu:0: load to one device at a time"
     )
-    assert "lies on gpu:1, and the load goes to cpu:0" in refusal(DeviceError, bias, device="cpu")
-    assert "lies on cpu:0, and the load goes to gpu:0" in refusal(DeviceError, np.zeros(384, "f4"), device="cuda")
+    assert "is on gpu:1, but the load goes to cpu:0" in refusal(DeviceError, bias, device="cpu")
+    assert "is on cpu:0, but the load goes to gpu:0" in refusal(DeviceError, np.zeros(384, "f4"), device="cuda")
     two = {name: bias, "pooler.dense.weight": Buffer.zeros([384, 384], "float32", "cuda:0")}
-    with pytest.raises(DeviceError, match=r"out of 'pooler\.dense\.weight' lies on gpu:0, and the load goes to gpu:1"):
+    with pytest.raises(DeviceError, match=r"out of 'pooler\.dense\.weight' is on gpu:0, but the load goes to gpu:1"):
         weights.load(out=two)
     assert "out must be contiguous" in refusal(ValueError, Buffer.zeros([383], "float32", "cuda:1"))
     assert "out must be contiguous" in refusal(ValueError, Buffer.zeros([384], "float16", "cuda:1"))

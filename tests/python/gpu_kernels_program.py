@@ -110,14 +110,14 @@ def large_tensors_and_shapes_keep_their_place() -> None:
 def what_no_kernel_does_says_what_to_do() -> None:
     there = Buffer.from_numpy(np.ones((4, 6), np.float32)).to("cuda")
     message = refused(lambda: there[:, ::2].astype("float16"))
-    assert "astype on gpu:0 takes contiguous tensors" in message, message
+    assert "astype on gpu:0 needs contiguous tensors" in message, message
     assert '.to("cpu")' in message
     for source, target in ((there, "complex64"), (there.view("complex64"), "float32")):
         with pytest.raises(UnsupportedError, match="cannot be converted"):
             source.astype(target)
     scales = Buffer.from_numpy(np.ones((1, 1), np.float32))
-    assert "the data lies on gpu:0 and its scales on cpu:0" in refused(lambda: scale_blocks(there, scales))
-    assert "its scales on gpu:1" in refused(lambda: scale_blocks(there, scales.to("cuda:1")))
+    assert "the data is on gpu:0 and its scales are on cpu:0" in refused(lambda: scale_blocks(there, scales))
+    assert "its scales are on gpu:1" in refused(lambda: scale_blocks(there, scales.to("cuda:1")))
     for place in ("cpu", "cuda"):
         with pytest.raises(UnsupportedError, match="float64 cannot be dequantised"):
             scale_blocks(there.astype("float64").to(place), scales.to(place))
@@ -210,7 +210,7 @@ def every_call_that_fails_is_an_error_that_says_what_to_do_and_nothing_is_left()
     kept[0].to("cpu")
     first: list[tuple[str, int, str]] = [
         ("cuModuleLoadData", 222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
-        ("cuModuleLoadData", 222, "a driver of CUDA 12.0 (525) or newer, update it"),
+        ("cuModuleLoadData", 222, "the driver of CUDA 12.0 (525) or newer; update it"),
         ("cuModuleLoadData", 209, "compute capability 7.5 or newer"),
         ("cuModuleLoadData", 218, "compute capability 7.5 or newer"),
         ("cuModuleLoadData", 221, "libnvidia-ptxjitcompiler.so.1"),

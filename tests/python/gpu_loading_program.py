@@ -158,7 +158,7 @@ def staging_keeps_to_its_bound_and_is_kept(folder: Path, _: Path) -> None:
     weights.load(device="cuda", max_host_bytes=2 * PIECE)
     assert counters()["pinned_bytes"] <= 2 * PIECE
     for most in (0, PIECE):
-        with pytest.raises(ValueError, match=f"needs {2 * PIECE} bytes of host memory, and max_host_bytes leaves"):
+        with pytest.raises(ValueError, match=f"needs {2 * PIECE} bytes of host memory, but max_host_bytes leaves"):
             weights.load(device="cuda", max_host_bytes=most)
     assert nothing_is_left()
 
@@ -167,9 +167,7 @@ def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> N
     path = large(folder, 60)
     weights = load_weights(path)
     message = refused(lambda: weights.load(device="cuda"))
-    assert message.startswith(
-        f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more that lie beside it: cuMem"
-    )
+    assert message.startswith(f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more beside it: cuMem")
     assert "CUDA_ERROR_OUT_OF_MEMORY" in message
     message = refused(lambda: weights.load(device="cuda", storage="per-tensor"))  # half-way
     assert message.startswith(f"no room for 'layer.001.weight' of {24 << 20} bytes: cuMemAlloc_v2 of {24 << 20} bytes")
@@ -432,7 +430,7 @@ def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
     for name, options in asked.items():
         for call in (weights.load, weights.plan):
             message = refused(lambda call=call, options=options: call(device="cuda", **options))
-            assert message == f'load to cuda has no {name} yet: load to the CPU, and move the tensors by .to("cuda")'
+            assert message == f'load to cuda has no {name} yet: load to the CPU, and move the tensors with .to("cuda")'
     assert refused(lambda: weights.load(device="cuda:2")) == "no device gpu:2: there are 2, gpu:0 to gpu:1"
     assert "tpu" in refused(lambda: weights.load(device="tpu"))
     assert all(tensor.is_host for tensor in weights.load(device="cpu").values())

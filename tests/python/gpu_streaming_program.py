@@ -233,7 +233,7 @@ def what_is_not_done_there_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
     with pytest.raises(ValueError, match=f"host memory on its way to gpu:0: max_host_bytes must be .*, not {PIECE}"):
         weights.stream(device="cuda", max_host_bytes=PIECE)
-    assert refused(lambda: weights.stream(device="cuda", reuse=True)).startswith("reuse=True is for host memory, and ")
+    assert refused(lambda: weights.stream(device="cuda", reuse=True)).startswith("reuse=True is for host memory, not ")
     assert "framework='numpy'" in refused(lambda: weights.stream(device="cuda", framework="numpy"))
     assert refused(lambda: weights.stream(device="cuda:2")) == "no device gpu:2: there are 2, gpu:0 to gpu:1"
     assert "tpu" in refused(lambda: weights.stream(device="tpu"))

@@ -223,15 +223,15 @@ def test_the_causal_mask_is_torchs(heads: int, kv_heads: int, columns: int) -> N
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (([2, 3, 5, 8], [2, 2, 5, 8], [2, 2, 5, 8]), "3 heads of queries cannot share 2 of keys equally"),
+        (([2, 3, 5, 8], [2, 2, 5, 8], [2, 2, 5, 8]), "3 query heads cannot share 2 key heads equally"),
         (([5, 8], [5, 8], [5, 8]), r"\[\.\.\., heads, positions, size\], found \[5, 8\], \[5, 8\], \[5, 8\]"),
-        ((["h", 5, 8], [2, 5, 8], [2, 5, 8]), r"the number of heads has to be known, found h in \[h, 5, 8\]"),
-        (([2, 5, "d"], [2, 5, "d"], [2, 5, 8]), r"the size of a head has to be known, found d in \[2, 5, d\]"),
+        ((["h", 5, 8], [2, 5, 8], [2, 5, 8]), r"the number of heads must be known, found h in \[h, 5, 8\]"),
+        (([2, 5, "d"], [2, 5, "d"], [2, 5, 8]), r"the size of a head must be known, found d in \[2, 5, d\]"),
         (([2, 5, 8], [2, 6, 7], [2, 6, 7]), "do not multiply"),
-        (([2, 5, 8], [2, 5, 8], [2, 5, 8], [5]), r"a mask is \[\.\.\., positions, kv_positions\], found \[5\]"),
+        (([2, 5, 8], [2, 5, 8], [2, 5, 8], [5]), r"a mask must be \[\.\.\., positions, kv_positions\], found \[5\]"),
         (
             ((4, "t", 8), (2, "t", 8), (2, "t", 8), ("h", "t", "t")),
-            r"number of heads has to be known, found h in \[h, t",
+            r"number of heads must be known, found h in \[h, t",
         ),
     ],
 )
@@ -337,9 +337,9 @@ def test_multihead_attention_is_torchs(stacked: bool) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_attention_heads": 5, "num_key_value_heads": 2}, "5 heads of queries cannot share 2 of keys equally"),
-        ({"num_attention_heads": 5, "num_key_value_heads": 0}, "5 heads of queries cannot share 0 of keys equally"),
-        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "32 is not divided by 3 heads; state the head_dim"),
+        ({"num_attention_heads": 5, "num_key_value_heads": 2}, "5 query heads cannot share 2 key heads equally"),
+        ({"num_attention_heads": 5, "num_key_value_heads": 0}, "5 query heads cannot share 0 key heads equally"),
+        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "32 is not divisible by 3 heads; give the head_dim"),
     ],
 )
 def test_heads_that_do_not_fit_say_so(options: dict[str, int], message: str) -> None:

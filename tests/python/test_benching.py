@@ -100,7 +100,7 @@ def test_time_that_is_up_ends_it(file: Path) -> None:
     begun = time.monotonic()
     result = max_weights.bench(file, (), cold=False, seconds=0.0)
     assert time.monotonic() - begun < 30
-    assert {row.failed for row in result.rows} == {"time was up"}
+    assert {row.failed for row in result.rows} == {"time ran out"}
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_range_of_rows_is_decoded_without_the_rest(models: Path) -> None:
 
 
 def test_what_cannot_be_quantized_or_decoded_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="decoded, but not made"):
+    with pytest.raises(UnsupportedError, match="decoded, but not encoded"):
         quantize(np.zeros((2, 256), np.float32), QuantizationEncoding.Q4_K)
     for shape in ((2, 33), (), (31,)):
         with pytest.raises(ValueError, match="whole blocks"):

@@ -179,13 +179,16 @@ def test_ctrl_c_leaves_what_was_there_and_the_next_run_removes_the_rest(models: 
     ("arguments", "said"),
     [
         (["convert", "MODELS/silero_vad.jit", "OUT/a.safetensors"], "TorchScript"),
-        (["convert", "MODELS/minilm.safetensors", "OUT/a.pth"], "files of PyTorch are read, not written"),
+        (["convert", "MODELS/minilm.safetensors", "OUT/a.pth"], "PyTorch files can be read, but not written"),
         (
             ["convert", "MODELS/minilm.safetensors", "OUT/a.safetensors", "--rename", "hf"],
-            "are the model's own already",
+            "are already the model's own",
         ),
         (["convert", "MODELS/smollm2-135m.Q4_1.gguf", "OUT/a.gguf", "--quantize", "q4_k"], "no such encoding"),
-        (["convert", "MODELS/minilm.safetensors", "OUT/a.gguf", "--dtype", "fp8"], "a GGUF file has no float8_e4m3fn"),
+        (
+            ["convert", "MODELS/minilm.safetensors", "OUT/a.gguf", "--dtype", "fp8"],
+            "a GGUF file cannot hold float8_e4m3fn",
+        ),
         (["meta", "set", "MODELS/crepe-tiny.pth", "a=b"], "convert it first"),
     ],
 )

@@ -380,7 +380,7 @@ class TestPrefetch:
             rest = dict(loader)
             assert sorted(rest) == sorted(set(expected) - {"a.first"})
             assert all(torch.equal(tensor, expected[name]) for name, tensor in rest.items())
-            with pytest.raises(SafetensorError, match="taken already"):
+            with pytest.raises(SafetensorError, match="already taken"):
                 loader.take("a.first")
             with pytest.raises(SafetensorError, match="b is not in the prefetch plan"):
                 loader.take("b")

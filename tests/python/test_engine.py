@@ -270,19 +270,19 @@ def trace() -> Graph:
 def test_a_weight_of_another_shape_or_dtype_is_named() -> None:
     state = values()
     message = refused(InferenceSession().load, trace(), weights_registry=state | {"scale": np.zeros(7, np.float32)})
-    assert "weight 'scale' is of float32 [8], and its value of float32 [7]" in message
+    assert "weight 'scale' is float32 [8], but its value is float32 [7]" in message
     message = refused(InferenceSession().load, trace(), weights_registry=state | {"scale": np.zeros(8)})
-    assert "weight 'scale' is of float32 [8], and its value of float64 [8]" in message
+    assert "weight 'scale' is float32 [8], but its value is float64 [8]" in message
 
 
 def test_an_input_of_another_dtype_shape_or_number_is_refused() -> None:
     model = InferenceSession().load(trace(), weights_registry=values())
     message = refused(model, given(2, 8).astype(np.float64))
-    assert message == "input0 of graph 'Stack' is of float32 [n, 8], not of float64"
+    assert message == "input0 of graph 'Stack' is float32 [n, 8], not float64"
     assert refused(model, given(2, 7)) == "input0 of graph 'Stack' has the shape [n, 8], not [2, 7]"
     assert refused(model, given(8)) == "input0 of graph 'Stack' has the shape [n, 8], not [8]"
     assert refused(model) == "graph 'Stack' takes 1 inputs, not 0"
-    with pytest.raises(TypeError, match="input0 of graph 'Stack' is a dict, and not a tensor"):
+    with pytest.raises(TypeError, match="input0 of graph 'Stack' is a dict, not a tensor"):
         model({})
 
 
@@ -296,9 +296,9 @@ def test_sizes_that_contradict_what_the_graph_says_are_named_with_the_line() -> 
     assert message == "graph 'g': n is 4 on axis 0 of input0, and 5 on axis 0 of input1"
     message = refused(model, given(1, 3), given(1), given(3))
     assert message.startswith("slice_tensor of graph 'g' (at ")
-    assert message.endswith("n is to be at least 2, and n is 1")
+    assert message.endswith("n must be at least 2, and n is 1")
     message = refused(model, given(4, 3), given(4), given(2))
-    assert "as wide as x: m is to be k, and m is 3, k is 2" in message
+    assert "as wide as x: m must be k, and m is 3, k is 2" in message
     assert os.path.basename(__file__) in message
 
 
@@ -308,7 +308,7 @@ def test_what_a_subgraph_assumes_of_sizes_is_checked_in_each_call() -> None:
         graph.output(*ops.call(tail, *ops.call(tail, graph.inputs[0])))
     model = InferenceSession().load(graph)
     assert model(given(5))[0].shape == (1,)
-    assert "is to be at least 2" in refused(model, given(3))
+    assert "must be at least 2" in refused(model, given(3))
 
 
 def test_what_a_subgraph_in_a_subgraph_assumes_is_checked_and_its_own_symbols_are_others_in_each_call() -> None:
@@ -319,9 +319,9 @@ def test_what_a_subgraph_in_a_subgraph_assumes_is_checked_and_its_own_symbols_ar
     model = InferenceSession().load(graph)
     for rows in (5, 2):
         assert model(given(rows))[0].shape == (rows - 2,)
-    assert "is to be at least 1, and n is 0" in refused(model, given(0))
+    assert "must be at least 1, and n is 0" in refused(model, given(0))
     # The first call leaves nothing, of which the second takes the tail.
-    assert "is to be at least 1, and m is 0" in refused(model, given(1))
+    assert "must be at least 1, and m is 0" in refused(model, given(1))
 
 
 def test_calls_are_listed_by_the_names_of_their_subgraphs() -> None:
@@ -354,7 +354,7 @@ def test_what_is_stated_of_symbols_that_subgraphs_make_is_checked() -> None:
         graph.output(first + second.rebind(["m_1"], "as long as the first"))
     model = InferenceSession().load(graph)
     assert model(given(3), given(3))[0].shape == (2,)
-    assert "as long as the first: m_1 is to be m_2, and m_1 is 2, m_2 is 1" in refused(model, given(3), given(2))
+    assert "as long as the first: m_1 must be m_2, and m_1 is 2, m_2 is 1" in refused(model, given(3), given(2))
 
 
 def test_symbols_of_a_weight_are_the_same_in_each_call() -> None:
@@ -365,7 +365,7 @@ def test_symbols_of_a_weight_are_the_same_in_each_call() -> None:
         graph.output(first[0] + second[1])
     model = InferenceSession().load(graph, weights_registry={"weight": np.ones(3, np.float32)})
     assert model(given(3))[0].shape == (3,)
-    assert "rows is to be n, and rows is 3, n is 2" in refused(model, given(2))
+    assert "rows must be n, and rows is 3, n is 2" in refused(model, given(2))
 
 
 def test_a_file_that_is_truncated_while_the_model_lives_is_an_error(tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def test_what_cannot_be_run_says_so() -> None:
             InferenceSession(**options)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="custom extensions"):
         InferenceSession().load(graph, custom_extensions=["x"])
-    with pytest.raises(ValueError, match="memory is 'shared' or 'fast'"):
+    with pytest.raises(ValueError, match="memory must be 'shared' or 'fast'"):
         InferenceSession().load(graph, memory="huge")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="num_threads"):
         InferenceSession(num_threads=0)
@@ -484,7 +484,7 @@ def test_a_graph_is_not_saved_over_the_weights_that_it_refers_to(tmp_path: Path)
         "folder/model.onnx.data",
         "folder/../" + tmp_path.name + "/model.onnx",
     ):
-        with pytest.raises(ValueError, match=r"model\.onnx\.data is the file that weight 'w' lies in"):
+        with pytest.raises(ValueError, match=r"model\.onnx\.data is the file that weight 'w' is in"):
             graph.save(tmp_path / name, values)
     assert path.read_bytes() == before
     assert not (tmp_path / "model.onnx").exists()

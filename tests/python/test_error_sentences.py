@@ -40,7 +40,13 @@ CASES: dict[str, tuple[str, bytes, type[Exception], str, str]] = {
         "git lfs pull",
     ),
     "web page": ("m.safetensors", b"<!doctype html><html>", max_weights.FormatError, "format.web-page", "web page"),
-    "partial download": ("m.safetensors.incomplete", GOOD, max_weights.FormatError, "file.partial", "not complete"),
+    "partial download": (
+        "m.safetensors.incomplete",
+        GOOD,
+        max_weights.FormatError,
+        "file.partial",
+        "incomplete download",
+    ),
     "wrong extension": (
         "m.safetensors",
         b"PK\x03\x04....",

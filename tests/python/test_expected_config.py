@@ -117,8 +117,8 @@ def test_nothing_is_fetched_or_executed(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ("{", ArgumentError, "no JSON"),
-        ("[" * 100_000, ArgumentError, "no JSON"),
+        ("{", ArgumentError, "not valid JSON"),
+        ("[" * 100_000, ArgumentError, "not valid JSON"),
         ("[]", ArgumentError, "no 'model_type'"),
         ('{"model_type": "nonesuch"}', UnsupportedError, "no model_type 'nonesuch'$"),
         ('{"model_type": "bert", "architectures": ["os"]}', UnsupportedError, "no class 'os'$"),

@@ -181,7 +181,7 @@ def test_wrong_arguments_are_type_errors(arguments: tuple[object, ...]) -> None:
 
 
 def test_output_takes_values_alone() -> None:
-    with Graph("g") as graph, pytest.raises(TypeError, match="float is no value"):
+    with Graph("g") as graph, pytest.raises(TypeError, match="float is not a value"):
         graph.output(1.0)  # type: ignore[arg-type]
 
 
@@ -313,7 +313,7 @@ class TestWeightsOfAGraph:
             weights.w.allocate()
         with pytest.raises(ValueError, match="needs a shape"):
             weights.w.allocate(F32)
-        with pytest.raises(ValueError, match="not negative"):
+        with pytest.raises(ValueError, match="must not be negative"):
             weights.w.allocate(F32, [-1])
         assert not weights.w.exists()
 
@@ -366,7 +366,7 @@ def test_a_name_of_max_that_cannot_work_says_what_to_do_instead() -> None:
 
 def test_the_fourth_argument_is_a_path_and_none_is_read_yet() -> None:
     for make in (Graph, Graph("outer").add_subgraph):
-        with pytest.raises(UnsupportedError, match=r"'main' cannot be read from 'model\.mlir'.* comes after it"):
+        with pytest.raises(UnsupportedError, match=r"'main' cannot be read from 'model\.mlir'.* come after it"):
             make("main", None, (), "model.mlir")
         with pytest.raises(TypeError):
             make("main", lambda x, scale: x * scale, [vector("n")], 2.0)

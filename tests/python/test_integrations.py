@@ -97,7 +97,7 @@ def test_a_missing_name_and_a_wrong_shape_are_errors(shards: Path) -> None:
             return torch.zeros(2)
 
     item = types.SimpleNamespace(storage_index=types.SimpleNamespace(fqn="b.weight"), lengths=torch.Size([16, 8]))
-    with pytest.raises(ArgumentError, match=r"'b\.weight': a part of shape \(16, 8\) is to go to .* \(2,\)"):
+    with pytest.raises(ArgumentError, match=r"'b\.weight': a part of shape \(16, 8\) goes to .* \(2,\)"):
         WeightsReader(shards).read_data(types.SimpleNamespace(items=[item]), Planner())  # type: ignore[arg-type]
 
 

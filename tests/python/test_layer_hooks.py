@@ -177,7 +177,7 @@ def test_clear_hooks_removes_all(calls: list[tuple[Any, ...]]) -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(TypeError, match="a hook is a function"):
+    with pytest.raises(TypeError, match="a hook must be a function"):
         add_layer_hook(3)  # type: ignore[arg-type]
 
 
@@ -307,4 +307,4 @@ def test_print_hook_names_layers_by_their_classes_and_filters() -> None:
 
 def test_print_hook_says_that_it_writes_no_files(caplog: pytest.LogCaptureFixture) -> None:
     PrintHook(export_path="folder")
-    assert "writes no files, so nothing to folder" in caplog.text
+    assert "does not write files, so nothing goes to folder" in caplog.text

@@ -200,7 +200,7 @@ def test_shards_are_on_the_devices_that_they_are_made_for() -> None:
         (
             lambda: nn.Attention(num_attention_heads=4, num_key_value_heads=2, hidden_size=8),
             ShardingStrategy.tensor_parallel(3),
-            "2 heads of keys cannot be split over 3 devices; replicate",
+            "2 key heads cannot be split over 3 devices; replicate",
         ),
         (
             lambda: nn.Attention(num_attention_heads=4, num_key_value_heads=2, hidden_size=8),

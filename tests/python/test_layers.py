@@ -70,7 +70,7 @@ def test_linear_of_another_size_names_both_shapes() -> None:
 
 
 def test_a_layer_called_with_no_tensor_says_which_layer() -> None:
-    with Graph("g"), pytest.raises(TypeError, match="Linear: str is no tensor"):
+    with Graph("g"), pytest.raises(TypeError, match="Linear: str is not a tensor"):
         nn.Linear(4, 3, "float32", CPU)("x")  # type: ignore[arg-type]
 
 
@@ -188,7 +188,7 @@ def test_group_norm_is_torchs(affine: bool, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape) * 4 + 1
     expected = F.group_norm(x, 3, v.get("weight"), v.get("bias"), 1e-3)
     near(called(layer, x, sizes=range(1, 4)), expected)
-    with pytest.raises(ValueError, match="6 channels are not split into 4 groups"):
+    with pytest.raises(ValueError, match="6 channels cannot be split into 4 groups"):
         nn.GroupNorm(4, 6)
 
 
@@ -298,10 +298,10 @@ def test_a_packed_weight_without_a_value_says_what_it_is_not() -> None:
     layer = nn.Linear(64, 4, "float32", CPU, quantization_encoding="Q4_0")
     with (
         Graph("g", input_types=[TensorType("float32", [2, 64], CPU)]) as graph,
-        pytest.raises(TypeError, match=r"packed blocks are bytes of uint8, found .*float32, shape"),
+        pytest.raises(TypeError, match=r"packed blocks must be uint8 bytes, found .*float32, shape"),
     ):
         layer(graph.inputs[0])
-    with pytest.raises(ValueError, match="clip_weight is for weights of floats"):
+    with pytest.raises(ValueError, match="clip_weight is for float weights"):
         nn.Linear(64, 4, "float32", CPU, quantization_encoding="Q4_0", clip_weight=1.0)
 
 

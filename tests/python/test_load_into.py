@@ -226,7 +226,7 @@ def test_everything_that_does_not_fit_is_said_at_once_and_nothing_is_changed(tmp
     assert "'1.weight' (did you mean '1.wieght'" in text
     assert "'1.bias'" in text
     assert "'x'" in text
-    assert "'0.weight': the file has the shape [3, 4], and the module [4, 3]" in text
+    assert "'0.weight': the file has the shape [3, 4], but the module has [4, 3]" in text
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     with pytest.raises(ValueError, match="the file has the shape"):
         load_into(module, path, strict=False)
@@ -313,10 +313,13 @@ def test_tensors_that_keep_their_elements_otherwise_are_refused(tmp_path: Path) 
 
     path = saved(tmp_path, {"w": torch.ones(2, 2)})
     for tensor, why in (
-        (TwoTensor(torch.zeros(2, 2), torch.zeros(2, 2)), "it is a TwoTensor, which keeps its elements in its own way"),
+        (
+            TwoTensor(torch.zeros(2, 2), torch.zeros(2, 2)),
+            "it is a TwoTensor, which stores its elements in its own way",
+        ),
         (torch.zeros(2, 2).to_sparse(), "it is sparse"),
         (torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.qint8), "it is a quantised tensor"),
-        (torch.zeros(2, 1).expand(2, 2), "one place in memory"),
+        (torch.zeros(2, 1).expand(2, 2), "share memory"),
     ):
         module = nn.Module()
         module.register_buffer("w", tensor)
@@ -406,7 +409,7 @@ def test_a_rank_has_its_part_of_each_weight(tmp_path: Path, device: str) -> None
     assert torch.equal(module.weight, values["weight"][:, 3:])
     assert torch.equal(module.bias, values["bias"])
     whole = nn.Linear(6, 4, device=device)
-    with pytest.raises(ValueError, match=re.escape("the file has the shape [4, 3], and the module [4, 6]")):
+    with pytest.raises(ValueError, match=re.escape("the file has the shape [4, 3], but the module has [4, 6]")):
         load_into(whole, path, shard=shard)
 
 

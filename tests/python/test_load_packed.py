@@ -120,7 +120,7 @@ def test_bytes_without_an_encoding_are_taken_by_a_quantized_weight() -> None:
             model = Holder(w=weight("w", shape, dtype, quantization_encoding=Q4_K))
             model.load_state_dict({"w": value})
             assert (model.w.dtype, model.w.shape, model.w.quantization_encoding) == (DType.uint8, [2, 144], Q4_K)
-    with pytest.raises(ValueError, match=r"the shape is \[2, 77\], and a block of Q4_K is 144 bytes"):
+    with pytest.raises(ValueError, match=r"the shape is \[2, 77\], but a block of Q4_K is 144 bytes"):
         model.load_state_dict({"w": packed((2, 77), None)})
 
 

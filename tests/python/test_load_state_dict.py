@@ -32,7 +32,7 @@ def array(shape: Any = (2,), dtype: Any = np.float32) -> Any:
 
 
 def off(shape: Any = (2,), by: int = 1) -> Any:
-    """An array that lies `by` bytes beyond a multiple of 64."""
+    """An array that lies `by` bytes past a multiple of 64."""
     size = int(np.prod(shape)) * 4
     raw = np.zeros(size + 128, np.uint8)
     start = -raw.__array_interface__["data"][0] % 64 + by
@@ -76,8 +76,7 @@ def test_one_error_lists_missing_with_near_names_unexpected_and_all_problems() -
     with pytest.raises(ValueError, match="does not fit MLP") as caught:
         model.load_state_dict({"up.wieght": array(), "gate.weight": array((5, 11), np.float64), "zzz": array()})
     assert str(caught.value).splitlines() == [
-        "the state dict does not fit MLP, of which nothing was changed: 2 missing, 2 unexpected, 1 of a kind that does "
-        "not fit",
+        "the state dict does not fit MLP, and nothing in it was changed: 2 missing, 2 unexpected, 1 that do not fit",
         "missing:",
         "  'up.weight' (did you mean 'up.wieght'?)",
         "  'down.weight'",
@@ -86,7 +85,7 @@ def test_one_error_lists_missing_with_near_names_unexpected_and_all_problems() -
         "  'zzz'",
         "does not fit:",
         "  'gate.weight': the shape is [5, 11], declared is [5, 10]; the dtype is float64, declared is float32",
-        "(strict=False takes what there is, and reports the rest)",
+        "(strict=False takes what fits, and reports the rest)",
     ]
 
 
@@ -117,15 +116,15 @@ def test_symbolic_dimensions_match_anything() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "a NoneType is no array"),
-        ([1.0, 2.0], "a list is no array"),
+        (None, "a NoneType is not an array"),
+        ([1.0, 2.0], "a list is not an array"),
         (np.array(["a", "b"]), "has no counterpart"),
         (array(dtype=">f4"), "not in native byte order"),
         (array(4)[::2], "is not contiguous"),
         (torch.ones(4)[::2], "is not contiguous"),
         (Buffer.from_numpy(array(4))[::2], "is not contiguous"),
         (torch.ones(2, requires_grad=True), "the Parameter|Tensor cannot be read"),
-        (off(), "1 bytes beyond a multiple of 4; copy_if_misaligned=True"),
+        (off(), "1 bytes past a multiple of 4; copy_if_misaligned=True"),
         (np.float32(3), r"the shape is \[\]"),
         (np.ones(2, ml_dtypes.bfloat16), "the dtype is bfloat16, declared is float32"),
     ],
@@ -161,7 +160,7 @@ def test_alignment_of_the_call_of_the_weight_and_of_the_dtype() -> None:
             model.load_state_dict(given, weight_alignment=weight_alignment)
             assert model.w.align == (weight_alignment or 64)
         else:
-            with pytest.raises(ValueError, match=f"{by} bytes beyond a multiple of {weight_alignment or 64}"):
+            with pytest.raises(ValueError, match=f"{by} bytes past a multiple of {weight_alignment or 64}"):
                 model.load_state_dict(given, weight_alignment=weight_alignment)
             assert model.w.align == 64
     for bad in (0, 3, -4, 1.5, True):
@@ -334,7 +333,7 @@ def test_mappings_of_any_kind() -> None:
     with pytest.raises(ValueError, match="2 missing"):
         model.load_state_dict(short)
     assert list(short) == ["up.weight"]
-    with pytest.raises(TypeError, match=r"not a str; Module\.load takes paths"):
+    with pytest.raises(TypeError, match=r"not a str; use Module\.load for paths"):
         model.load_state_dict("model.safetensors")  # type: ignore[arg-type]
 
 
@@ -400,7 +399,7 @@ def test_version_2_layers_ignore_unexpected_names_and_convert(make_file: Callabl
         model.load_state_dict({"wieght": array((2, 2))})
     with pytest.raises(ValueError, match="the shape"):
         model.load_state_dict({"weight": array((2, 3))})
-    with pytest.raises(ValueError, match="is no array"):
+    with pytest.raises(ValueError, match="is not an array"):
         model.load_state_dict({"weight": 3})
 
 
@@ -424,7 +423,7 @@ def test_load_takes_path_dtype_and_rename(make_file: Callable[..., Path]) -> Non
         half.load(path, rename={"model.": ""})
     partial = MLP().load(path, rename=lambda name: name[6:] if "up" in name else None, strict=False)
     assert partial.missing == ("gate.weight", "down.weight")
-    with pytest.raises(ValueError, match="one name, 'x'"):
+    with pytest.raises(ValueError, match="the same name, 'x'"):
         MLP().load(path, rename=lambda _name: "x")
     with pytest.raises(ValueError, match=r"did you mean 'model\.up\.weight'"):
         MLP().load(path)
@@ -443,7 +442,7 @@ def test_load_leaves_integers_and_honours_adapters(make_file: Callable[..., Path
     upper.load(path, adapter=adapter)
     assert list(upper.state_dict()) == ["W"]
     Holder(w=weight("W", dtype="bfloat16")).load(path, "bfloat16", adapter=adapter)
-    with pytest.raises(TypeError, match="an adapter returns a mapping"):
+    with pytest.raises(TypeError, match="an adapter must return a mapping"):
         upper.load(path, adapter=lambda _: [])  # type: ignore[arg-type,return-value]
 
 

@@ -116,7 +116,7 @@ def test_new_names_are_made_by_functions_and_tables(models: Path) -> None:
     loaded = weights.load("pooler", rename={"pooler.": "head.", "pooler.dense.bias": "b"})
     assert list(loaded) == ["b", "head.dense.weight"]
     assert list(weights.load("pooler", rename=lambda name: name if "bias" in name else None)) == ["pooler.dense.bias"]
-    with pytest.raises(ValueError, match="one name, 'x'"):
+    with pytest.raises(ValueError, match="the same name, 'x'"):
         weights.load("pooler", rename=lambda _: "x")
     gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     name = "model.layers.0.self_attn.q_proj.weight"
@@ -306,7 +306,7 @@ def test_memory_of_a_tensor_of_its_own_goes_with_it(make_file: Callable[..., Pat
     shared = max_weights.torch.load_file(tmp_path / "tied.pt", copy=True, storage="per-tensor")
     assert shared["a"].data_ptr() == shared["tied"].data_ptr() == shared["part"].data_ptr() - 8
     weights = max_weights.load_weights(path)
-    with pytest.raises(ValueError, match="storage is 'arena' or 'per-tensor', not 'each'"):
+    with pytest.raises(ValueError, match="storage must be 'arena' or 'per-tensor', not 'each'"):
         weights.load(storage="each")  # type: ignore[arg-type]
 
 

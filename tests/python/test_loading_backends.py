@@ -71,7 +71,7 @@ def test_mmap_gives_views_and_the_others_memory_of_its_own(models: Path) -> None
 
 def test_a_backend_that_there_is_not_is_an_error_that_lists_them(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    with pytest.raises(ValueError, match="backend is one of 'auto', 'mmap', 'read', 'direct', not 'fast'"):
+    with pytest.raises(ValueError, match="backend must be one of 'auto', 'mmap', 'read', 'direct', not 'fast'"):
         weights.load(backend="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="copy=False asks for views"):
         weights.load(copy=False, backend="direct")

@@ -274,11 +274,11 @@ def test_experts_that_cannot_be_shared_out_are_an_error_by_name(make_file: Any) 
     weights = with_experts(make_file, 3)
     with pytest.raises(ArgumentError, match="no rank 3 of 3"):
         experts(3, 3)
-    with pytest.raises(ArgumentError, match="none of these weights is an expert's"):
+    with pytest.raises(ArgumentError, match="none of these weights belongs to an expert"):
         weights.model.embed_tokens.load(experts(0, 2))
     gap = {f"mlp.experts.{number}.w1.weight": np.zeros(1, np.float32) for number in (0, 1, 3)}
     weights = max_weights.load_weights(make_file(gap))
-    with pytest.raises(ArgumentError, match=r"'mlp\.experts' has 3 experts, and number 2 is none of them"):
+    with pytest.raises(ArgumentError, match=r"'mlp\.experts' has 3 experts, and number 2 is not one of them"):
         weights.load(experts(0, 2))
 
 
@@ -334,7 +334,9 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
     }
     weights = max_weights.load_weights(make_file(arrays))
     table = tables.llama(2, num_heads=2)
-    with pytest.raises(ArgumentError, match=r"'visual\.patch\.weight' .* no name that the table 'llama' has") as error:
+    with pytest.raises(
+        ArgumentError, match=r"'visual\.patch\.weight' .* not a name that the table 'llama' has"
+    ) as error:
         weights.load(shard=(0, 2, table))
     assert error.value.tensor == "visual.patch.weight"
     own = {"visual": None, "*.up_proj.weight": S.columnwise(2)} | table
@@ -348,22 +350,22 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
 @pytest.mark.parametrize(
     ("shard", "message"),
     [
-        ((0, 2), r"shard is \(rank, world, strategies\), not \(0, 2\)"),
-        ("llama", r"shard is \(rank, world, strategies\)"),
+        ((0, 2), r"shard must be \(rank, world, strategies\), not \(0, 2\)"),
+        ("llama", r"shard must be \(rank, world, strategies\)"),
         ((2, 2, {}), "no rank 2 of 2"),
         ((-1, 2, {}), "no rank -1 of 2"),
         ((0, 0, {}), "no rank 0 of 0"),
-        ((True, 2, {}), "the rank of shard is an int, not True"),
-        ((0, 2.0, {}), r"the world of shard is an int, not 2\.0"),
-        ((0, 2, "lama"), "no table of strategies is called 'lama'; there are 'llama', 'qwen'"),
-        ((0, 2, "llama"), r"needs the number of heads, and there is no '.*config\.json'"),
+        ((True, 2, {}), "the rank of shard must be an int, not True"),
+        ((0, 2.0, {}), r"the world of shard must be an int, not 2\.0"),
+        ((0, 2, "lama"), "there is no table of strategies called 'lama'; there are 'llama', 'qwen'"),
+        ((0, 2, "llama"), r"needs the number of heads, but there is no '.*config\.json'"),
         ((0, 2, 7), "a function of the name, or the name of a table, not 7"),
-        ((0, 2, {"pooler": "rowwise"}), r"'pooler' stands for a ShardingStrategy, or None .* not 'rowwise'"),
-        ((0, 2, lambda _: 3), r"'.*' stands for a ShardingStrategy, or None .* not 3"),
-        ((0, 2, {"pooler": S.rowwise(4)}), r"'pooler\.dense\.bias' .* a strategy for 4 devices, and there are 2 ranks"),
+        ((0, 2, {"pooler": "rowwise"}), r"'pooler' must map to a ShardingStrategy, or None .* not 'rowwise'"),
+        ((0, 2, lambda _: 3), r"'.*' must map to a ShardingStrategy, or None .* not 3"),
+        ((0, 2, {"pooler": S.rowwise(4)}), r"'pooler\.dense\.bias' .* a strategy for 4 devices, but there are 2 ranks"),
         ((0, 2, {"pooler": S.columnwise(2)}), r"'pooler\.dense\.bias' of shape \[384\] cannot be sharded .* no axis 1"),
         ((0, 2, {"pooler": S.tensor_parallel(2)}), r"'pooler\.dense\.bias' .* cannot be split: tensor_parallel is for"),
-        ((0, 2, {"pooler": S(2, lambda *_: 1)}), r"'pooler\.dense\.bias' .* gives back a slice"),
+        ((0, 2, {"pooler": S(2, lambda *_: 1)}), r"'pooler\.dense\.bias' .* must return a slice"),
         ((0, 5, {"pooler": S.gate_up(5, 0), "*": None}), None),
         ((0, 7, {"*.dense.weight": S(7, Share(-2))}), "axis 0 of size 384 does not divide into 7 equal shares"),
     ],
@@ -390,7 +392,7 @@ def test_an_edge_inside_a_packed_block_is_an_error_by_name(models: Path) -> None
 
 def test_types_that_are_not_known_are_loaded_whole_alone(make_file: Any) -> None:
     weights = max_weights.load_weights(make_file({"w": ("F5_E2M2", [4, 4], bytes(10)), "b": np.array([True, False])}))
-    with pytest.raises(ArgumentError, match=r"'w' .* of the type 'F5_E2M2', which is not known here; give it None"):
+    with pytest.raises(ArgumentError, match=r"'w' .* of the type 'F5_E2M2', which is unknown; use None for it"):
         weights.load(shard=(0, 2, S.rowwise(2)))
     loaded = weights.load(shard=(1, 2, {"b": S.rowwise(2), "w": None}))
     assert loaded["b"].to_numpy().tolist() == [False]
@@ -430,8 +432,8 @@ def test_a_configuration_that_does_not_say_enough_is_an_error_by_path(saved: Any
     config = tmp_path / "config.json"
     weights = max_weights.load_weights(tmp_path / "model.safetensors")
     for text, message in (
-        ("{", r"config\.json' is no JSON"),
-        ("[]", r"config\.json' is no JSON object"),
+        ("{", r"config\.json' is not valid JSON"),
+        ("[]", r"config\.json' is not a JSON object"),
         (json.dumps({"model_type": "gpt2"}), "the model type 'gpt2' in .*; choose 'llama'"),
         (json.dumps({"model_type": "llama"}), "num_attention_heads is None in"),
         (json.dumps({"model_type": "llama", "num_attention_heads": "8"}), "num_attention_heads is '8' in"),

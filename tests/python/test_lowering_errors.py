@@ -57,7 +57,7 @@ def test_an_operation_that_nothing_lowers() -> None:
 
 def test_a_dtype_that_onnx_has_not() -> None:
     graph = recorded(lambda x: x.cast("float8_e8m0fnu"), np.ones(2, np.float32))
-    with pytest.raises(UnsupportedError, match="float8_e8m0fnu, which ONNX Runtime does not take"):
+    with pytest.raises(UnsupportedError, match="float8_e8m0fnu, which ONNX Runtime does not support"):
         InferenceSession().load(graph)
 
 
@@ -90,7 +90,7 @@ def test_a_subgraph_may_have_any_name() -> None:
 
 def test_a_graph_without_outputs_is_refused() -> None:
     graph = Graph("g", lambda _x: None, [X])
-    with pytest.raises(GraphError, match=r"^graph 'g' gives nothing, so there is nothing to run"):
+    with pytest.raises(GraphError, match=r"^graph 'g' has no outputs, so there is nothing to run"):
         InferenceSession().load(graph)
 
 

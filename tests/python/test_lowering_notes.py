@@ -32,7 +32,7 @@ def test_a_weight_that_is_turned_around(memory: str, when: str) -> None:
     """Of a product with `.T` it is not."""
     weight = Weight("a", "float32", [32, 64], CPU)
     model = loaded(lambda x: (x @ weight.T, ops.exp(weight.T)), memory, a=np.ones((32, 64), np.float32))
-    assert model.notes == [f"weight 'a' of float32 is turned around where permute uses it: 8192 bytes {when}"]
+    assert model.notes == [f"weight 'a' of float32 is transposed where permute uses it: 8192 bytes {when}"]
 
 
 def test_weights_of_each_call() -> None:
@@ -59,7 +59,7 @@ def test_packed_weights() -> None:
     model = loaded(lambda x: ops.qmatmul("Q4_0", None, x, weight), "shared", a=blocks)
     numbers, scales = 32 * 64 // 2, 32 * 64 // 32 * 4
     assert model.notes == [
-        f"weight 'a' of Q4_0 is laid out anew for products of blocks when the model is loaded: {numbers + scales} bytes"
+        f"weight 'a' of Q4_0 is rearranged for products of blocks when the model is loaded: {numbers + scales} bytes"
     ]
     model = loaded(lambda x: x @ ops.dequantize("Q4_0", weight).T, "shared", a=blocks)
     assert model.notes == ["weight 'a' of Q4_0 is decoded to float32 when the model is loaded: 8192 bytes"]

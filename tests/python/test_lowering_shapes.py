@@ -171,7 +171,7 @@ def test_reductions_of_no_elements() -> None:
         close(run(lambda x, ours=ours: ours(x, -1), x.T, shapes=SYMBOLS)[:0], run(lambda x, o=ours: o(x, -1), x.T))
         if op not in ("sum", "mean"):
             for dtype in (DType.float32, DType.int32, DType.uint8):
-                with pytest.raises(GraphError, match=f"^{op} of graph 'g' .* is to be at least 1, and .* is 0$"):
+                with pytest.raises(GraphError, match=f"^{op} of graph 'g' .* must be at least 1, and .* is 0$"):
                     run(lambda x, ours=ours: ours(x, -1), counted(3, 0, dtype=dtype), shapes=SYMBOLS)
 
 

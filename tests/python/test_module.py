@@ -266,8 +266,8 @@ def test_to_sets_device_and_strategy_of_every_weight_below() -> None:
     ("devices", "strategy", "message"),
     [
         ((), None, "needs a device"),
-        (("gpu:0", "gpu:1"), None, "2 devices were given and no strategy"),
-        (("gpu:0",), Strategy(), "for 2 devices, and 1 were given"),
+        (("gpu:0", "gpu:1"), None, "2 devices were given, but no strategy"),
+        (("gpu:0",), Strategy(), "for 2 devices, but 1 were given"),
         (("tpu",), None, "tpu"),
     ],
 )
@@ -410,7 +410,7 @@ def test_arguments_of_a_subgraph_are_looked_at_first() -> None:
     with pytest.raises(ValueError, match="no parent graph"):
         model.build_subgraph("block", inputs=[])
     for arguments in ({}, {"input_types": [], "inputs": []}):
-        with pytest.raises(TypeError, match="`inputs` is another name of, once"):
+        with pytest.raises(TypeError, match="`inputs`, which is another name for it"):
             model.build_subgraph("block", **arguments)  # type: ignore[arg-type]
 
 

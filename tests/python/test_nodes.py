@@ -165,7 +165,7 @@ def test_reserved_names_are_those_of_the_documentation() -> None:
 
 
 def test_what_is_for_other_files_says_so(weights: WeightsNode) -> None:
-    with pytest.raises(AttributeError, match=r"'aliases' is for the weights of PyTorch files; .*\[\"aliases\"\]"):
+    with pytest.raises(AttributeError, match=r"'aliases' is only for the weights of PyTorch files; .*\[\"aliases\"\]"):
         _ = weights.aliases  # type: ignore[attr-defined]
 
 

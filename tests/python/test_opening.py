@@ -129,7 +129,7 @@ def test_a_record_of_a_listing_has_the_fields_of_a_named_tuple(make_file: Make) 
 def test_allocate_keeps_the_stored_encoding_of_a_mixed_file_and_warns(models: Path) -> None:
     weights = load_weights(models / "smollm2-135m.Q4_1.gguf")
     name = next(info.name for info in weights.infos() if info.encoding is QuantizationEncoding.Q4_1)
-    with pytest.warns(UserWarning, match=r"Q4_K was asked for; weights that are stored as Q4_1 stay so") as caught:
+    with pytest.warns(UserWarning, match=r"Q4_K was asked for; weights stored as Q4_1 stay that way") as caught:
         weight = weights[name].allocate(quantization_encoding=QuantizationEncoding.Q4_K)
     assert caught[0].filename == __file__
     assert weight.quantization_encoding is QuantizationEncoding.Q4_1

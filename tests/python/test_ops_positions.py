@@ -125,7 +125,7 @@ def test_masked_scatter_writes_where_the_mask_is_true() -> None:
         x, mask, updates = graph.inputs
         assert ops.masked_scatter(x, mask, updates, "m").type == x.type
         assert ops.masked_scatter(x, mask, updates, "other").type == x.type
-        with pytest.raises(ValueError, match="the mask is bool, found"):
+        with pytest.raises(ValueError, match="the mask must be bool, found"):
             ops.masked_scatter(x, x, updates, "m")
 
 
@@ -135,7 +135,7 @@ def test_repeats_may_be_a_tensor_whose_result_has_a_stated_size() -> None:
         x, each, scalar, single = graph.inputs
         for repeats in (each, scalar, single):
             assert ops.repeat_interleave(x, repeats, 1, out_dim="m").shape == ["n", "m", 4]
-        with pytest.raises(ValueError, match="state it as out_dim"):
+        with pytest.raises(ValueError, match="give it as out_dim"):
             ops.repeat_interleave(x, each, 1)
 
 
@@ -153,13 +153,13 @@ def test_a_hann_window_is_that_of_torch(length: int, periodic: bool) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "top_k": (lambda x, _: ops.top_k(x, 5), r"top_k: 5 elements are asked for, and the shape \[n, 6, 4\] has 4"),
+    "top_k": (lambda x, _: ops.top_k(x, 5), r"top_k: 5 elements are asked for, but the shape \[n, 6, 4\] has 4"),
     "argsort": (lambda x, _: ops.argsort(x), "argsort: takes a tensor of one axis"),
     "cumsum": (lambda x, _: ops.cumsum(x > 0), "cumsum: needs numbers"),
-    "chunk": (lambda x, _: ops.chunk(x, 4, 1), r"chunk: the shape \[n, 6, 4\] has 6 on axis 1, no multiple of 4"),
-    "chunk of a symbol": (lambda x, _: ops.chunk(x, 2), r"chunk: .* has n on axis 0, no multiple of 2"),
-    "no chunks": (lambda x, _: ops.chunk(x, 0), "chunk: the number of pieces is positive, not 0"),
-    "gather_nd": (lambda x, _: ops.gather_nd(x, x), "gather_nd: the indices are integers"),
+    "chunk": (lambda x, _: ops.chunk(x, 4, 1), r"chunk: the shape \[n, 6, 4\] has 6 on axis 1, not a multiple of 4"),
+    "chunk of a symbol": (lambda x, _: ops.chunk(x, 2), r"chunk: .* has n on axis 0, not a multiple of 2"),
+    "no chunks": (lambda x, _: ops.chunk(x, 0), "chunk: the number of pieces must be positive, not 0"),
+    "gather_nd": (lambda x, _: ops.gather_nd(x, x), "gather_nd: the indices must be integers"),
     "gather_nd depth": (
         lambda x, i: ops.gather_nd(x, i, 2),
         r"gather_nd: batch_dims is 2; the indices \[k, 2\] allow 0 to 1",
@@ -185,15 +185,15 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "nonzero": (lambda x, _: ops.nonzero(x[0, 0, 0], "m"), "nonzero: a scalar has no positions"),
     "pad mode": (
         lambda x, _: ops.pad(x, [0] * 6, "wrap"),
-        "pad: the mode is 'constant', 'reflect' or 'edge', not 'wrap'",
+        "pad: the mode must be 'constant', 'reflect' or 'edge', not 'wrap'",
     ),
     "pad count": (lambda x, _: ops.pad(x, [0]), r"pad: the shape \[n, 6, 4\] needs 6 numbers, found \[0\]"),
-    "pad negative": (lambda x, _: ops.pad(x, [-1] * 6), "pad: the numbers are not negative"),
+    "pad negative": (lambda x, _: ops.pad(x, [-1] * 6), "pad: the numbers must not be negative"),
     "pad reflect": (lambda x, _: ops.pad(x, [0, 0, 6, 0, 0, 0], "reflect"), "too few elements on axis 1 to reflect 6"),
     "pad value": (lambda x, i: ops.pad(x, [1] * 6, value=i[0, 0]), "pad: the value is a scalar of float32, found"),
     "repeat": (
         lambda x, _: ops.repeat_interleave(x, -1),
-        "the number of repeats is 0 or more, not -1",
+        "the number of repeats must be 0 or more, not -1",
     ),
     "band_part": (lambda x, _: ops.band_part(x, 6), r"band_part: num_lower is 6; of 6 diagonals .*, 0 to 5 count"),
     "band_part rank": (lambda x, _: ops.band_part(x[0, 0]), r"band_part: takes matrices, \[..., m, n\], found \[4\]"),
@@ -216,8 +216,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "complex": (lambda x, _: ops.as_interleaved_complex(x[..., 0:3]), "is not known to be even"),
     "complex.mul": (lambda x, _: ops.complex.mul(x, x), "complex.mul: the last axis holds the real and"),
-    "hann": (lambda *_: ops.hann_window(-1, CPU), "hann_window: the length is not negative, found -1"),
-    "hann dtype": (lambda *_: ops.hann_window(4, CPU, dtype=DType.int8), "a window is of floats, not int8"),
+    "hann": (lambda *_: ops.hann_window(-1, CPU), "hann_window: the length must not be negative, found -1"),
+    "hann dtype": (lambda *_: ops.hann_window(4, CPU, dtype=DType.int8), "a window must be of floats, not int8"),
 }
 
 
@@ -250,20 +250,20 @@ IMAGES_REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "rank": (lambda _, y: ops.max_pool2d(y, (2, 2)), r"max_pool2d: takes an image \[batch, height, width, channels\]"),
     "window": (
         lambda x, _: ops.max_pool2d(x, (1, 5), dilation=2),
-        r"max_pool2d: a window of 9 is larger than 8, the padding included, in an image \[h, 8\]",
+        r"max_pool2d: a window of 9 is larger than 8, padding included, in an image \[h, 8\]",
     ),
     "stride": (
         lambda x, _: ops.avg_pool2d(x, (2, 2), 0),
-        "avg_pool2d: stride is one number or two, of 1 at least, found 0",
+        "avg_pool2d: stride must be one number or two, each at least 1, found 0",
     ),
     "sizes": (
         lambda x, _: ops.avg_pool2d(x, (2, 2, 2)),
-        r"avg_pool2d: kernel_size is one number or two, .*\(2, 2, 2\)",
+        r"avg_pool2d: kernel_size must be one number or two, .*\(2, 2, 2\)",
     ),  # type: ignore[arg-type]
     "integers": (lambda x, _: ops.max_pool2d(x.cast("int8"), (2, 2)), "max_pool2d: needs a float"),
     "fold rows": (
         lambda _, y: ops.fold(y.rebind(["b", 7, 8]), (5, 5), (2, 3)),
-        r"the 7 rows of \[b, 7, 8\] are no multiple",
+        r"the 7 rows of \[b, 7, 8\] are not a multiple",
     ),
     "fold windows": (
         lambda _, y: ops.fold(y.rebind(["b", 6, 8]), (5, 5), (2, 3)),
@@ -327,10 +327,10 @@ def test_an_axis_that_is_not_there_is_an_index_error_and_a_value_error(compute: 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("allgather", "graphs run here on one device"),
+        ("allgather", "graphs here run on one device"),
         ("allreduce", "Weight.shard"),
         ("buffer_store", "values of a graph here never change"),
-        ("custom", "compose it of other ops"),
+        ("custom", "compose it from other ops"),
         ("while_loop", "repeat the operations in Python"),
         ("random", "give them to the graph as an input"),
     ],

@@ -52,18 +52,22 @@ REFUSED: dict[str, tuple[Callable[[TensorValue, TensorValue], Any], type[Excepti
     "blocks": (
         lambda _, m: ops.dequantize("Q6_K", m),
         GraphError,
-        r"dequantize: a block of Q6_K has 210 bytes, and 144 in \[8, 144\] is no multiple",
+        r"dequantize: a block of Q6_K has 210 bytes, and 144 in \[8, 144\] is not a multiple",
     ),
     "encoding": (
         lambda _, m: ops.dequantize("IQ4_XS", m),
         GraphError,
         "dequantize: blocks of IQ4_XS cannot be computed",
     ),
-    "gptq": (lambda x, m: ops.qmatmul("GPTQ", None, x, m), UnsupportedError, "qmatmul: GPTQ has scales"),
-    "several": (lambda x, m: ops.qmatmul(Q4_K, None, x, m, m), GraphError, "a matrix of Q4_K is one tensor, found 2"),
-    "floats": (lambda x, _: ops.qmatmul(Q4_K, None, x, x), TypeError, "qmatmul: packed blocks are bytes of uint8"),
+    "gptq": (lambda x, m: ops.qmatmul("GPTQ", None, x, m), UnsupportedError, "qmatmul: GPTQ has its scales"),
+    "several": (
+        lambda x, m: ops.qmatmul(Q4_K, None, x, m, m),
+        GraphError,
+        "a matrix of Q4_K must be one tensor, found 2",
+    ),
+    "floats": (lambda x, _: ops.qmatmul(Q4_K, None, x, x), TypeError, "qmatmul: packed blocks must be uint8 bytes"),
     "integers": (lambda _, m: ops.qmatmul(Q4_K, None, m, m), GraphError, "qmatmul: needs a float"),
-    "vector": (lambda x, m: ops.qmatmul(Q4_K, None, x, m[0]), TypeError, r"qmatmul: the matrix is \[n, bytes\]"),
+    "vector": (lambda x, m: ops.qmatmul(Q4_K, None, x, m[0]), TypeError, r"qmatmul: the matrix must be \[n, bytes\]"),
 }
 
 
@@ -76,7 +80,7 @@ def test_a_refusal_says_why(case: str) -> None:
 
 
 def test_a_row_of_unknown_size_is_a_type_error() -> None:
-    message = r"dequantize: a row of packed blocks has a known size, found \[8, bytes\]"
+    message = r"dequantize: a row of packed blocks must have a known size, found \[8, bytes\]"
     with Graph("g", input_types=[TensorType("uint8", [8, "bytes"], CPU)]) as graph:
         with pytest.raises(TypeError, match=message):
             ops.dequantize(Q4_K, graph.inputs[0])

@@ -253,7 +253,7 @@ def test_a_window_that_is_larger_than_the_image_is_refused_when_the_size_is_know
     graph = Graph("g", lambda x: pool(x, (3, 2)), [TensorType("float32", [1, "h", "w", 1], CPU)])
     model = InferenceSession().load(graph)
     assert model(np.ones((1, 3, 2, 1), np.float32))[0].shape == (1, 1, 1, 1)
-    with pytest.raises(GraphError, match=r"_pool2d of graph 'g' .* h is to be at least 3, and h is 2"):
+    with pytest.raises(GraphError, match=r"_pool2d of graph 'g' .* h must be at least 3, and h is 2"):
         model(np.ones((1, 2, 2, 1), np.float32))
 
 

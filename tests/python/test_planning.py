@@ -115,8 +115,8 @@ def test_what_is_made_by_itself_stands_in_the_plan(models: Path, tmp_path: Path)
         ({"framework": "tf"}, ValueError, "framework is 'numpy'"),
         ({"select": "poolr"}, KeyError, "poolr"),
         ({"out": {"nothing": 1}}, KeyError, "out names 'nothing'"),
-        ({"rename": lambda _: "x"}, ValueError, "one name, 'x'"),
-        ({"backend": "fast"}, ValueError, "backend is one of"),
+        ({"rename": lambda _: "x"}, ValueError, "the same name, 'x'"),
+        ({"backend": "fast"}, ValueError, "backend must be one of"),
         ({"copy": False, "drop_cache": True}, ValueError, "copy=False"),
         ({"copy": True, "max_host_bytes": 1000}, ValueError, "max_host_bytes is 1000"),
         ({"nothing": 1}, TypeError, "nothing"),
@@ -156,5 +156,5 @@ def test_the_picture_in_the_documentation_is_that_of_the_plan(models: Path) -> N
 def test_a_storage_that_there_is_not_is_refused_by_plans_and_loads(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     for ask in (weights.plan, weights.load):
-        with pytest.raises(ValueError, match="storage is 'arena' or 'per-tensor', not 'heap'"):
+        with pytest.raises(ValueError, match="storage must be 'arena' or 'per-tensor', not 'heap'"):
             ask("pooler", storage="heap")  # type: ignore[arg-type]

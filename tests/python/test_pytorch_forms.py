@@ -137,7 +137,7 @@ def test_load_file_refuses_what_is_no_array_by_name(tmp_path: Path, kind: str) -
     }[kind]()
     torch.save({"dense": torch.ones(2), "odd": made}, tmp_path / "a.pt")
     for opened in (load_file, max_weights_numpy.load_file):
-        with pytest.raises(UnsupportedError, match=r"tensor 'odd'.*max_weights\.torch\.load gives it") as caught:
+        with pytest.raises(UnsupportedError, match=r"tensor 'odd'.*max_weights\.torch\.load returns it") as caught:
             opened(tmp_path / "a.pt")
         assert (caught.value.rule, caught.value.tensor) == ("torch.no-array", "odd")
 

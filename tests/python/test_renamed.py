@@ -187,7 +187,7 @@ def test_what_is_no_number_of_heads_is_an_error_for_that_weight_alone(tmp_path: 
     writer.close()
     attention: Any = load_weights(tmp_path / "model.gguf").renamed("hf").model.layers[names[0].split(".")[1]].self_attn
     assert attention.v_proj.weight.data().shape == [8, 4]
-    with pytest.raises(FormatError, match="no number of heads") as caught:
+    with pytest.raises(FormatError, match="number of heads") as caught:
         attention.q_proj.weight.data()
     assert caught.value.rule == "gguf.heads"
 

@@ -182,7 +182,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
     assert len(str(error.value)) < 1000
     with pytest.raises(ArgumentError, match="number of ranks, at least 1, not 0"):
         reshard(saved("llama"), out, 0)
-    with pytest.raises(ArgumentError, match="no table of strategies is called 'none'"):
+    with pytest.raises(ArgumentError, match="there is no table of strategies called 'none'"):
         reshard(saved("llama"), out, 2, strategies="none")
     max_weights.save_file({"model.embed_tokens.weight": np.zeros((4, 4))}, tmp_path / "alone.safetensors")
     with pytest.raises(ArgumentError, match="needs the number of heads"):

@@ -191,9 +191,9 @@ def test_what_is_no_tensor_or_has_no_elements_is_refused_by_name(tmp_path: Path)
     refused(ArgumentError, "'a': it is torch.sparse_coo", {"a": torch.zeros(2, 2).to_sparse()})
     refused(ArgumentError, "complex128", {"a": torch.zeros(2, dtype=torch.complex128)})
     refused(TypeError, "'a': str is no tensor", {"a": "text"})
-    refused(TypeError, "names of tensors are text, not 3", {3: array})
+    refused(TypeError, "names of tensors must be strings, not 3", {3: array})
     refused(TypeError, "not list", [array])
-    refused(TypeError, "metadata is text by name", {"a": array}, metadata={"step": 3})
+    refused(TypeError, "metadata must map strings to strings", {"a": array}, metadata={"step": 3})
     refused(ValueError, "__metadata__", {"__metadata__": array})
     refused(ArgumentError, "'a' is not contiguous", {"a": array.T}, strided="refuse")
     refused(ArgumentError, "tied='maybe'", {"a": array}, tied="maybe")
@@ -337,7 +337,9 @@ def test_a_path_of_gguf_is_no_place_for_safetensors(tmp_path: Path, name: str) -
         lambda: load_weights(tmp_path / "x").save(tmp_path / name),
         lambda: SafetensorsWriter(tmp_path / name, {"a": ("float32", (1,))}),
     ):
-        with pytest.raises(ArgumentError, match=f"{name}': a file of this name is a GGUF file, .*; call save_gguf, or"):
+        with pytest.raises(
+            ArgumentError, match=f"{name}': a file with this name is a GGUF file, .*; call save_gguf, or"
+        ):
             save()
     save_sharded({"a": np.zeros(1)}, tmp_path / name)  # a folder may be called so
     assert list(load_weights(tmp_path / name / "model.safetensors").load()) == ["a"]

@@ -182,12 +182,12 @@ def test_a_module_of_torch_is_written_by_its_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "metadata", "options", "said"),
     [
-        ({"x" * 64: np.ones(1, np.float32)}, {}, {}, "its name has 64 bytes, and ggml has room for 63"),
-        ({"": np.ones(1, np.float32)}, {}, {}, "tensor '': a name has characters, and no NUL"),
-        ({"a\0b": np.ones(1, np.float32)}, {}, {}, "a name has characters, and no NUL"),
-        ({"rows": np.ones((34, 32), np.uint8)}, {}, {"quantize": {"rows": "q8_0"}}, "rows of 32 bytes are no whole"),
+        ({"x" * 64: np.ones(1, np.float32)}, {}, {}, "its name has 64 bytes, but ggml has room for 63"),
+        ({"": np.ones(1, np.float32)}, {}, {}, "tensor '': a name must not be empty or contain NUL"),
+        ({"a\0b": np.ones(1, np.float32)}, {}, {}, "a name must not be empty or contain NUL"),
+        ({"rows": np.ones((34, 32), np.uint8)}, {}, {"quantize": {"rows": "q8_0"}}, "rows of 32 bytes are not whole"),
         ({"deep": np.ones((1, 1, 1, 1, 2), np.float32)}, {}, {}, "tensor 'deep': it has 5 dimensions"),
-        ({"bytes": np.ones(3, np.uint8)}, {}, {}, "tensor 'bytes': a GGUF file has no uint8"),
+        ({"bytes": np.ones(3, np.uint8)}, {}, {}, "tensor 'bytes': a GGUF file cannot hold uint8"),
         ({"short": np.ones((2, 30), np.float32)}, {}, {"quantize": {"short": "q8_0"}}, "tensor 'short'"),
         ({}, {"none": None}, {}, "metadata 'none'"),
         ({}, {"mixed": ["a", 1]}, {}, "metadata 'mixed'"),
@@ -220,5 +220,5 @@ def test_weight_data_that_are_plain_are_tensors_like_others(tmp_path: Path) -> N
 
 
 def test_a_path_of_safetensors_is_no_place_for_gguf(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"model.safetensors': a file of this name is .* call save_file"):
+    with pytest.raises(ArgumentError, match=r"model.safetensors': a file with this name is .* call save_file"):
         save_gguf({"a": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")

@@ -65,7 +65,7 @@ def test_a_weight_without_a_strategy_cannot_be_sharded() -> None:
 
 def test_a_shard_cannot_be_sharded_again() -> None:
     shard = declared([4], S.rowwise(2)).shard(["cpu", "cpu"])[1]
-    with pytest.raises(ValueError, match=r"'w\[1\]' is a shard already .* shard 'w'"):
+    with pytest.raises(ValueError, match=r"'w\[1\]' is already a shard .* shard 'w'"):
         shard.shard(["cpu", "cpu"])
 
 
@@ -264,7 +264,7 @@ def test_packed_dtypes_are_cut_between_bytes() -> None:
     assert bytes(rows[1].view("uint8")) == raw[2:].tobytes()
     columns = parts_of(S.columnwise(4), value, dtype="float4_e2m1fn")
     assert bytes(columns[3].view("uint8")) == raw[:, 6:].tobytes()
-    with pytest.raises(ValueError, match="element 3 of a row lies inside a byte"):
+    with pytest.raises(ValueError, match="element 3 of a row is inside a byte"):
         parts_of(S.columnwise(6), value, dtype="float4_e2m1fn")
 
 
@@ -286,7 +286,7 @@ def test_a_value_that_is_not_the_whole_weights_is_refused() -> None:
     shard = declared([4, "n"], S.rowwise(2)).shard(["cpu"] * 2)[1]
     np.testing.assert_array_equal(shard.data_of(counted(4, 7)), counted(4, 7)[2:])
     for value in (counted(2, 7), counted(4), torch.zeros(5, 2), Buffer.zeros([4, 2, 1], "int8")):
-        with pytest.raises(ValueError, match=r"'w' has the shape \[.*\], and the weight has \[4, n\]"):
+        with pytest.raises(ValueError, match=r"'w' has the shape \[.*\], but the weight has \[4, n\]"):
             shard.data_of(value)
     packed = WeightData(np.zeros((4, 34), np.uint8), "w", "uint8", (4, 34), QuantizationEncoding.Q8_0)
     with pytest.raises(ValueError, match=r"packed as QuantizationEncoding\.Q8_0, .* declared as None"):

@@ -191,7 +191,7 @@ def test_arguments_that_fit_no_weight_are_refused_at_once(make: Callable[[], obj
 def test_arguments_of_the_wrong_kind_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match=r"Segment\.even"):
         S.segmented(2, 0, [4])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="shard is a function"):
+    with pytest.raises(TypeError, match="shard must be a function"):
         S(2, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         S.rowwise(2.0)  # type: ignore[arg-type]
@@ -307,11 +307,11 @@ def test_segments_are_those_of_max() -> None:
         (lambda w, *_: w[::-1], TypeError, "slice of step -1"),
         (lambda w, *_: w[None], TypeError, "index None"),
         (lambda w, *_: w[..., ...], TypeError, "index Ellipsis"),
-        (lambda w, *_: w.T, AttributeError, r"`\.T` is not there"),
+        (lambda w, *_: w.T, AttributeError, r"there is no `\.T`"),
         (lambda w, *_: w[:, :, :], IndexError, "3 indices into a weight of 2"),
         (lambda w, *_: list(w), TypeError, "not iterable"),
-        (lambda *_: np.zeros(3), TypeError, "gives back a slice"),
-        (lambda *_: None, TypeError, "gives back a slice"),
+        (lambda *_: np.zeros(3), TypeError, "must return a slice"),
+        (lambda *_: None, TypeError, "must return a slice"),
         (lambda *_: concat([]), ValueError, "at least one"),
         (lambda w, *_: concat([w, 3]), TypeError, "joins slices"),
         (lambda w, *_: concat([w], axis=2), ValueError, "no axis 2"),

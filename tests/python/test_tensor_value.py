@@ -75,7 +75,7 @@ class TestTensorType:
         assert buffer.as_tensor() == kind
         assert (buffer.cast("int8").dtype, buffer.rank) == (DType.int8, 2)
         assert repr(buffer) == "BufferType(dtype=float32, shape=[Dim(2), Dim('n')], device=cpu:0)"
-        with pytest.raises(TypeError, match="an input type is a TensorType"):
+        with pytest.raises(TypeError, match="an input type must be a TensorType"):
             Graph("g", input_types=[buffer])  # type: ignore[list-item]
 
     @pytest.mark.parametrize("arguments", [("flaot32", [2], CPU), ("int8", [-1], CPU), ("int8", [2], "tpu")])
@@ -183,9 +183,9 @@ def test_dims_are_numbers_in_arithmetic(dtype: str) -> None:
         assert (x + Dim(3)).node.inputs[1].node.attributes["value"] == 3
         assert ops.mul(Dim("n"), 2).type == ops.add(Dim("n"), Dim(1)).type == tensor(dtype="int64")
     with Graph("g", input_types=[tensor("n", dtype="bool"), tensor("n", dtype="int8")]) as graph:
-        with pytest.raises(ValueError, match="the dimension n meets a tensor of bool"):
+        with pytest.raises(ValueError, match="the dimension n is combined with a tensor of bool"):
             ops.equal(graph.inputs[0], Dim("n"))
-        with pytest.raises(ValueError, match="300 is out of the range of int8"):
+        with pytest.raises(ValueError, match="300 is outside the range of int8"):
             _ = graph.inputs[1] + Dim(300)
 
 
@@ -280,7 +280,7 @@ class TestIndexing:
                 assert result.shape == shape
             gathers = [node for node in graph.nodes if node.op == "gather"]
             assert [node.attributes["axis"] for node in gathers[-2:]] == [0, 0]
-            with pytest.raises(ValueError, match="a tensor of indices holds integers"):
+            with pytest.raises(ValueError, match="a tensor of indices must hold integers"):
                 _ = x[fraction]
 
     def test_tensors_bound_slices_whose_size_is_stated(self) -> None:
@@ -298,10 +298,10 @@ class TestIndexing:
             assert backward.node.inputs[1].node.attributes["value"] == 2**63 - 1
             assert [value.type for value in backward.node.inputs[1:]] == [tensor(dtype="int64")] * 2
             assert x[(slice(Dim("k"), start), "m"), (slice(1, stop), 2)].shape == ["m", 2]
-            with pytest.raises(ValueError, match=r"slice between tensors is not known; state it: `x\[\(slice"):
+            with pytest.raises(ValueError, match=r"slice between tensors is not known; give it: `x\[\(slice"):
                 _ = x[start:]
             for bound in (fraction, several):
-                with pytest.raises(ValueError, match="is one integer on the CPU, found TensorType"):
+                with pytest.raises(ValueError, match="must be one integer on the CPU, found TensorType"):
                     _ = x[(slice(bound, None), 3), ...]
 
     @pytest.mark.parametrize("bounds", [(0, 7), (7, None), (-7, None), (None, -7), (None, 1024), (7, 0, -1)])
@@ -344,12 +344,12 @@ class TestIndexing:
         with Graph("g", input_types=[tensor("n", 6)]) as graph:
             x = graph.inputs[0]
             for index in (slice(-3, 5), slice(5, None, -1)):
-                with pytest.raises(ValueError, match=r"state it: `x\[\(slice\(...\), size\), ...\]`"):
+                with pytest.raises(ValueError, match=r"give it: `x\[\(slice\(...\), size\), ...\]`"):
                     _ = x[index]
                 assert x[(index, 2), ...].shape == [2, 6]
             with pytest.raises(ValueError, match="has 3 elements, not 4"):
                 _ = x[:, (slice(0, 3), 4)]
-            with pytest.raises(ValueError, match="step of a slice is not 0"):
+            with pytest.raises(ValueError, match="step of a slice must not be 0"):
                 _ = x[::0]
 
 

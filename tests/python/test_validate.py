@@ -67,7 +67,7 @@ def test_reports_are_written_by_their_suffix(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["schema"] == "max-weights.validate/1"
     report.write(tmp_path / "report.sarif")
     assert json.loads((tmp_path / "report.sarif").read_text())["version"] == "2.1.0"
-    with pytest.raises(ValueError, match="says no format"):
+    with pytest.raises(ValueError, match="does not name a format"):
         report.write(tmp_path / "report.docx")
     assert "1 file" in str(report)
     assert "<details" in report._repr_html_()
@@ -87,7 +87,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     path = good(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"did you mean .*model\.safetensors"):
         validate(tmp_path / "modell.safetensors")
-    with pytest.raises(ValueError, match="no rule is called 'MW-XX'"):
+    with pytest.raises(ValueError, match="there is no rule 'MW-XX'"):
         validate(path, select=["MW-XX"])
     with pytest.raises(ValueError, match="level is"):
         validate(path, level="deep")  # type: ignore[arg-type]

@@ -180,7 +180,7 @@ def test_what_an_array_has_is_not_the_name_of_a_child_of_a_weight(make_file: Mak
 def test_an_index_below_zero_counts_numbered_children_from_the_end(make_file: Make, weights: Any) -> None:
     assert [weights.model.layers[i].name for i in (-1, -2, -3)] == [f"model.layers.{i}" for i in (10, 1, 0)]
     assert weights.model.layers[np.int64(-1)].attn.weight.exists()
-    with pytest.raises(IndexError, match=r"'model.layers' has 3 numbered children, so no child \[-4\]"):
+    with pytest.raises(IndexError, match=r"'model.layers' has 3 numbered children, and no child \[-4\]"):
         weights.model.layers[-4]
     with pytest.raises(IndexError, match=r"'lm_head' has 0 numbered children"):
         weights.lm_head[-1]

@@ -77,9 +77,9 @@ pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Resu
 /// Reads a baseline.
 ///
 /// # Errors
-/// A file that cannot be read, or is no baseline.
+/// A file that cannot be read, or is not a baseline.
 pub fn read(path: &Path) -> Result<Baseline> {
-    let wrong = |cause: String| Error::Argument(format!("{} is no baseline: {cause}", text::path(path)));
+    let wrong = |cause: String| Error::Argument(format!("{} is not a baseline: {cause}", text::path(path)));
     let failed = |error| Error::Argument(format!("{}: the baseline cannot be read: {error}", text::path(path)));
     let mut content = Vec::new();
     // Its size may not be known before: it may be a pipe.

@@ -20,7 +20,7 @@ use crate::report::{Depth, FileReport, Global, TensorSummary};
 const MAX_FINDINGS: usize = 100;
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
-/// What lies in a file may be looked at so many times: once at each depth, and as more than one thing. What overlaps, or leads back to itself, is
+/// What is in a file may be looked at so many times: once at each depth, and as more than one thing. What overlaps, or leads back to itself, is
 /// looked at no more often…
 const MAX_LOOKS: u64 = 16;
 /// … but for so many bytes, which are done in a moment.
@@ -31,11 +31,11 @@ const ALWAYS_LOOKED_AT: u64 = 64 << 20;
 pub struct Piece<'a> {
     /// The bytes.
     pub bytes: &'a dyn Bytes,
-    /// The name of the file or of the member, for what is told by suffixes.
+    /// The name of the file or of the member, for what is recognised by suffixes.
     pub name: &'a str,
-    /// The way to the member through archives; none for the file itself.
+    /// The way to the member through archives; `None` for the file itself.
     pub member: Option<&'a str>,
-    /// How many archives it lies in.
+    /// How many archives it is in.
     pub depth: usize,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What is known of the values of arrays in files that are no checkpoints.
+/// What is known of the values of arrays in files that are not checkpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Arrays {
     /// What those are like that were read.
@@ -107,7 +107,7 @@ impl Pace<'_> {
 /// An error if there is no more time to look at this.
 pub(crate) fn in_time(deadline: Option<Instant>, path: &Path) -> Result<()> {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        return Err(Error::io(path, "look at all of it in the time given", std::io::ErrorKind::TimedOut.into()));
+        return Err(Error::io(path, "look at all of it in the given time", std::io::ErrorKind::TimedOut.into()));
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ impl<'a> Context<'a> {
         self.unpacked <= self.options.unpacked_bytes && !beyond
     }
 
-    /// Takes so many bytes of a pickle in a pickle; false if they are more than can lie in one another without lying over one another.
+    /// Takes so many bytes of a pickle in a pickle; false if they are more than can be in one another without lying over one another.
     #[must_use]
     pub(crate) fn nest(&mut self, bytes: u64) -> bool {
         self.nested = self.nested.saturating_add(bytes);

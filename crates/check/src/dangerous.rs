@@ -8,7 +8,7 @@ const MODULES: &str = "
 /// Functions that do so without a module.
 const FUNCTIONS: &str = "eval exec execfile compile __import__ open getattr setattr globals vars input breakpoint";
 
-/// Whether this module of Python's own, without what lies below it, runs commands, loads code, or reaches files and networks.
+/// Whether this module of Python's own, without what is below it, runs commands, loads code, or reaches files and networks.
 pub(crate) fn is_module(name: &str) -> bool {
     MODULES.split_whitespace().any(|module| module == name)
 }

@@ -8,7 +8,7 @@ use max_weights::error::Fault;
 use max_weights::rules::{self, Rule};
 use max_weights::text::cut;
 
-/// Characters of what stands there that a finding shows: a line may be as long as the file.
+/// Characters of what is there that a finding shows: a line may be as long as the file.
 const MAX_EVIDENCE: usize = 1000;
 
 /// A broken rule, where it was broken, and what shows it.
@@ -29,7 +29,7 @@ pub struct Finding {
     pub tensor: Option<String>,
     /// The byte in the file, or in the member if there is one.
     pub offset: Option<u64>,
-    /// What stands there, such as the call as Python would write it.
+    /// What is there, such as the call as Python would write it.
     pub evidence: Option<String>,
     /// The class or function that it is about, `os.system`: what tells two findings of a rule in one member apart wherever they stand.
     pub global: Option<String>,
@@ -51,7 +51,7 @@ impl Finding {
         }
     }
 
-    /// Keeps no more of what stands there than a report shows.
+    /// Keeps no more of what is there than a report shows.
     pub(crate) fn shorten(&mut self) {
         if let Some(evidence) = self.evidence.as_mut().filter(|evidence| evidence.len() > MAX_EVIDENCE) {
             *evidence = cut(evidence, MAX_EVIDENCE).into_owned();
@@ -86,7 +86,7 @@ impl Finding {
         self
     }
 
-    /// Adds what stands there.
+    /// Adds what is there.
     #[must_use]
     pub fn evidence(mut self, evidence: impl Into<String>) -> Self {
         self.evidence = Some(evidence.into());

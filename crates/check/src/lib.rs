@@ -1,7 +1,7 @@
-//! Validation of checkpoints: whether what lies in a folder is whole, safe, and what it claims to be. Nothing of it is ever executed.
+//! Validation of checkpoints: whether what is in a folder is whole, safe, and what it claims to be. Nothing of it is ever executed.
 //!
 //! [`validate`] looks at every file below some paths and returns a [`Report`]: each file with what it is and how deep it was looked into, and all
-//! findings. The rules stand in the registry of the core, [`max_weights::rules`]. What stands in which room, and which may import which, says
+//! findings. The rules are in the registry of the core, [`max_weights::rules`]. What is in which room, and which may import which, says
 //! `docs/architecture.md`; `tests/architecture.rs` of the core enforces it.
 
 pub mod amount;

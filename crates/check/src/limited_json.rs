@@ -1,4 +1,4 @@
-//! JSON of which only so much is made a value: a byte of a text may become thirty of a value, and files say how many of them there are.
+//! JSON of which only so much is made a value: a byte of a string may become thirty of a value, and files say how many of them there are.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,7 +21,7 @@ impl<'de> Deserialize<'de> for Limited {
     }
 }
 
-/// The value of a text that is one.
+/// The value of a string that is one.
 pub(crate) fn parse(text: &[u8]) -> serde_json::Result<Value> {
     serde_json::from_slice(text).map(|Limited(value)| value)
 }

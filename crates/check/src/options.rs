@@ -81,7 +81,7 @@ pub struct Options {
     pub severity: Severity,
     /// How many files are looked at at the same time; none: as many as there are processors.
     pub jobs: Option<NonZero<usize>>,
-    /// Bytes of memory for what is unpacked at the same time; what needs more lies in a temporary file.
+    /// Bytes of memory for what is unpacked at the same time; what needs more is in a temporary file.
     pub max_memory: Option<u64>,
     /// After this time what is left is listed as not looked at.
     pub timeout: Option<Duration>,

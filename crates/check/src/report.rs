@@ -70,7 +70,7 @@ pub struct Global {
     pub name: String,
     /// What is known of it.
     pub safety: Safety,
-    /// Where it stands first.
+    /// Where it is first.
     pub member: Option<String>,
     /// The byte there.
     pub offset: u64,
@@ -133,7 +133,7 @@ pub struct TensorSummary {
     pub maximum: Option<f64>,
     /// The square root of the sum of their squares.
     pub norm: Option<f64>,
-    /// How many values lie in each of so many parts of the same width between the smallest and the largest; none if they were not counted.
+    /// How many values are in each of so many parts of the same width between the smallest and the largest; `None` if they were not counted.
     pub bins: Vec<u64>,
 }
 
@@ -196,7 +196,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.rule.severity == severity).count()
     }
 
-    /// The worst answer of the findings that are at least this severe; none if there is no such finding.
+    /// The worst answer of the findings that are at least this severe; `None` if there is no such finding.
     pub fn verdict(&self, fail_on: Severity) -> Option<Answer> {
         let failing = self.findings.iter().filter(|finding| finding.rule.severity >= fail_on);
         failing.map(|finding| finding.rule.answer).max()

@@ -1,4 +1,4 @@
-//! Settings that stand in a file of the repository: `[validate]` of `max-weights.toml`, or `[tool.max-weights.validate]` of `pyproject.toml`.
+//! Settings that are in a file of the repository: `[validate]` of `max-weights.toml`, or `[tool.max-weights.validate]` of `pyproject.toml`.
 //!
 //! The file is looked for where the program runs and above, never in the folders that are validated: a model is not to say how it is looked at. The
 //! command line is stronger than the file.
@@ -64,7 +64,7 @@ pub struct SettingsFile {
     pub per_path_ignores: Vec<(Pattern, Vec<String>)>,
     /// Reports, and the files that they are written to.
     pub output: Vec<(Format, PathBuf)>,
-    /// Files that are looked at at the same time.
+    /// Files to check at the same time.
     pub jobs: Option<NonZero<usize>>,
     /// Bytes of memory.
     pub max_memory: Option<u64>,
@@ -78,7 +78,7 @@ pub struct SettingsFile {
     pub category: Option<String>,
 }
 
-/// The keys as they stand in the file.
+/// The keys as they are in the file.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Raw {
@@ -131,7 +131,7 @@ impl SettingsFile {
         Ok(None)
     }
 
-    /// The settings of this file; none if it has no part for them.
+    /// The settings of this file; `None` if it has no part for them.
     ///
     /// # Errors
     /// A file that cannot be read or is not TOML; a key that is none, or a value that it cannot have.
@@ -145,7 +145,7 @@ impl SettingsFile {
         }
         let content = String::from_utf8(content).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            wrong(path, &format!("TOML is UTF-8, and the byte at {at} is not"))
+            wrong(path, &format!("TOML is UTF-8, but the byte at {at} is not"))
         })?;
         Self::parse(&content, path)
     }
@@ -156,17 +156,21 @@ impl SettingsFile {
         let (_, way) = FILES[usize::from(is_project)];
         let mut value = Value::Table(table);
         for key in way {
-            let Value::Table(mut table) = value else { return Err(wrong(path, &format!("'{key}' is in no table"))) };
+            let Value::Table(mut table) = value else {
+                return Err(wrong(path, &format!("'{key}' is not in any table")));
+            };
             if !is_project && let Some(other) = table.keys().find(|other| other != key) {
                 let other = text::shown(other);
-                return Err(wrong(path, &format!("'{other}' is no table of it: settings stand in [{key}]")));
+                return Err(wrong(path, &format!("'{other}' is not one of its tables: settings go into [{key}]")));
             }
             match table.remove(*key) {
                 Some(inner) => value = inner,
                 None => return Ok(None),
             }
         }
-        let Value::Table(table) = value else { return Err(wrong(path, &format!("'{}' is no table", way.join(".")))) };
+        let Value::Table(table) = value else {
+            return Err(wrong(path, &format!("'{}' is not a table", way.join("."))));
+        };
         for key in table.keys() {
             if !KEYS.contains(&key.as_str()) {
                 return Err(wrong(path, &unknown("key", key, &KEYS)));
@@ -201,11 +205,11 @@ impl SettingsFile {
             ignore: raw.ignore.iter().chain(raw.per_path_ignores.values().flatten()).cloned().collect(),
         };
         if let Some(word) = selection.unknown() {
-            return Err(wrong(path, &format!("no rule is named '{}'", text::shown(word))));
+            return Err(wrong(path, &format!("there is no rule '{}'", text::shown(word))));
         }
         let pattern = |(glob, rules): (String, Vec<String>)| match Pattern::new(&glob) {
             Ok(pattern) => Ok((pattern, rules)),
-            Err(error) => Err(wrong(path, &format!("'{}' is no glob: {error}", text::shown(&glob)))),
+            Err(error) => Err(wrong(path, &format!("'{}' is not a valid glob: {error}", text::shown(&glob)))),
         };
         let output = |(format, file): (String, PathBuf)| match format.parse::<Format>() {
             Ok(format) => Ok((format, folder.join(file))),
@@ -269,7 +273,7 @@ impl SettingsFile {
     }
 }
 
-/// Whether a path, a folder that it lies in, or its name fits a glob; `*` goes no deeper than a folder, and `**` does.
+/// Whether a path, a folder that it is in, or its name fits a glob; `*` goes no deeper than a folder, and `**` does.
 fn fits(pattern: &Pattern, path: &str) -> bool {
     let options =
         MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
@@ -288,12 +292,12 @@ impl Amount {
     }
 }
 
-/// What is wrong with a text that is no TOML, and where; the line itself may be long, or steer a terminal.
+/// What is wrong with a string that is not TOML, and where; the line itself may be long, or steer a terminal.
 fn no_toml(error: &toml::de::Error, content: &str) -> String {
     let before = error.span().and_then(|span| content.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
-    format!("it is no TOML at line {line}, column {column}: {}", text::shown(error.message()))
+    format!("it is not valid TOML at line {line}, column {column}: {}", text::shown(error.message()))
 }
 
 fn unknown(noun: &str, word: &str, all: &[&str]) -> String {
@@ -307,7 +311,7 @@ fn unknown(noun: &str, word: &str, all: &[&str]) -> String {
     } else {
         format!("did you mean {}?", near.join(" or "))
     };
-    format!("'{}' is no {noun}; {proposal}", text::shown(word))
+    format!("there is no {noun} '{}'; {proposal}", text::shown(word))
 }
 
 fn wrong(path: &Path, cause: &str) -> Error {
@@ -367,19 +371,19 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_an_error_that_names_it() {
         for (text, part) in [
-            ("[validate]\nselct = []", "'selct' is no key; did you mean 'select'"),
-            ("[validate]\nlevel = \"contents\"", "'contents' is no level; did you mean 'content'"),
-            ("[validate]\nseverity = \"never\"", "severity: 'never' is no severity"),
-            ("[validate]\nfail-on = \"nevr\"", "fail-on: 'nevr' is no severity; did you mean 'never'"),
-            ("[validate]\nselect = [\"MW-ZZ\"]", "no rule is named 'MW-ZZ'"),
-            ("[validate]\nper-path-ignores = { \"[\" = [\"security\"] }", "'[' is no glob"),
-            ("[validate]\nper-path-ignores = { \"a\" = [\"nothing.like-it\"] }", "no rule is named 'nothing.like-it'"),
-            ("[validate]\noutput = { pdf = \"a.pdf\" }", "'pdf' is no form of a report"),
+            ("[validate]\nselct = []", "there is no key 'selct'; did you mean 'select'"),
+            ("[validate]\nlevel = \"contents\"", "there is no level 'contents'; did you mean 'content'"),
+            ("[validate]\nseverity = \"never\"", "severity: there is no severity 'never'"),
+            ("[validate]\nfail-on = \"nevr\"", "fail-on: there is no severity 'nevr'; did you mean 'never'"),
+            ("[validate]\nselect = [\"MW-ZZ\"]", "there is no rule 'MW-ZZ'"),
+            ("[validate]\nper-path-ignores = { \"[\" = [\"security\"] }", "'[' is not a valid glob"),
+            ("[validate]\nper-path-ignores = { \"a\" = [\"nothing.like-it\"] }", "there is no rule 'nothing.like-it'"),
+            ("[validate]\noutput = { pdf = \"a.pdf\" }", "'pdf' is not a report format"),
             ("[validate]\njobs = 0", "jobs"),
             ("[validate]\nmax-memory = \"much\"", "max-memory: a size"),
             ("[validate]\ntimeout = \"soon\"", "timeout: a time"),
-            ("[validation]\n", "'validation' is no table of it: settings stand in [validate]"),
-            ("validate = 1", "'validate' is no table"),
+            ("[validation]\n", "'validation' is not one of its tables: settings go into [validate]"),
+            ("validate = 1", "'validate' is not a table"),
             ("[validate", "TOML"),
         ] {
             let message = parsed(text).expect_err(text).to_string();
@@ -401,21 +405,21 @@ mod tests {
         for (content, part) in [
             (&b"[validate]\nselect = [\"\xff\"]"[..], "the byte at 22 is not"),
             (b"[validate]\nselect = \x1b[31m", "line 2, column 1"),
-            (b"a = [", "no TOML"),
-            (deep("a.", "").as_bytes(), "no TOML"),
-            (format!("{}b = 1", deep("a.", "")).as_bytes(), "no TOML"),
-            (format!("a = {}", deep("[", "]")).as_bytes(), "no TOML"),
-            (format!("a = {}1{}", "{a=".repeat(100_000), "}".repeat(100_000)).as_bytes(), "no TOML"),
-            (format!("{}a{}", "[".repeat(100_000), "]".repeat(100_000)).as_bytes(), "no TOML"),
+            (b"a = [", "not valid TOML"),
+            (deep("a.", "").as_bytes(), "not valid TOML"),
+            (format!("{}b = 1", deep("a.", "")).as_bytes(), "not valid TOML"),
+            (format!("a = {}", deep("[", "]")).as_bytes(), "not valid TOML"),
+            (format!("a = {}1{}", "{a=".repeat(100_000), "}".repeat(100_000)).as_bytes(), "not valid TOML"),
+            (format!("{}a{}", "[".repeat(100_000), "]".repeat(100_000)).as_bytes(), "not valid TOML"),
             (b"[validate]\nselect = 1", "select"),
             (b"[validate]\nmax-memory = [1]", "max-memory"),
             (b"[validate]\njobs = 99999999999999999999999", "TOML"),
             (b"[validate]\ntimeout = -1", "timeout: a time"),
             (b"[validate]\ntimeout = 1e300", "timeout: a time"),
             (b"[validate]\nmax-memory = nan", "max-memory: a size"),
-            (b"[validate]\n[validate]", "no TOML"),
-            (b"[validate]\nselct\\u0007 = 1", "no TOML"),
-            (b"[validate]\n\"sel\\u001bct\" = 1", "is no key"),
+            (b"[validate]\n[validate]", "not valid TOML"),
+            (b"[validate]\nselct\\u0007 = 1", "not valid TOML"),
+            (b"[validate]\n\"sel\\u001bct\" = 1", "there is no key"),
             (&vec![b'#'; 5 << 20], "more than"),
         ] {
             std::fs::write(&path, content).expect("written");

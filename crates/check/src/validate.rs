@@ -155,7 +155,7 @@ fn with_catalog(entry: &Entry) -> Option<(&Entry, &Catalog)> {
     Some((entry, entry.catalog.as_deref()?))
 }
 
-/// The files by the folders that they lie in; each with whether the folder was given.
+/// The files by the folders that they are in; each with whether the folder was given.
 fn folders(entries: Vec<(Entry, bool)>) -> Vec<Folder> {
     let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
     let mut folders: Vec<Folder> = Vec::new();

@@ -1,4 +1,4 @@
-//! Which files lie below the paths that were given.
+//! Which files are below the paths that were given.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -116,7 +116,7 @@ impl Walk {
                 continue;
             }
             if is_folder && depth >= MAX_DEPTH {
-                let deep = io::Error::other(format!("it lies in more than {MAX_DEPTH} folders"));
+                let deep = io::Error::other(format!("it is nested in more than {MAX_DEPTH} folders"));
                 self.unlisted.push((path.clone(), Error::io(&path, "list the folder", deep)));
                 continue;
             }
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Values {
     }
 }
 
-/// The files that an index names and that lie below its folder. What is wrong with it, is found when it is looked at itself.
+/// The files that an index names and that are below its folder. What is wrong with it, is found when it is looked at itself.
 fn shards(index: &Path, len: u64) -> Vec<String> {
     let mut text = Vec::new();
     let read = fs::File::open(index).and_then(|file| file.take(MAX_INDEX).read_to_end(&mut text));

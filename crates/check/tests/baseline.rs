@@ -85,7 +85,7 @@ fn a_file_that_is_no_baseline_is_an_error() {
     let path = folder.path().join("known.json");
     for (content, part) in [
         ("{}", "missing field"),
-        ("[", "is no baseline"),
+        ("[", "is not a baseline"),
         (
             "{\"schema\":\"max-weights.baseline/9\",\"level\":\"header\",\"findings\":[]}",
             "its schema is 'max-weights.baseline/9'",

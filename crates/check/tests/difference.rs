@@ -333,5 +333,5 @@ fn values_of_a_type_that_is_not_known_are_compared_as_bytes() {
     let found = differ(&of(b"abcdef", "F9"), &of(b"abcdef", "F8"), &Options::default());
     assert_eq!(found.not_compared[0].1, "the values of F9 and F8 are not compared");
     let found = differ(&of(b"abcdef", "F9"), &of(b"abc", "F9"), &Options::default());
-    assert_eq!(found.not_compared[0].1, "its bytes are not those of its shape");
+    assert_eq!(found.not_compared[0].1, "its bytes do not fit its shape");
 }

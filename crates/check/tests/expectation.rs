@@ -107,11 +107,11 @@ fn another_number_of_tensors_than_is_expected() {
 #[test]
 fn another_dtype_or_shape_than_is_expected() {
     let of = |wanted: &str| found(&format!("\"tensors\": {{\"layers.0.up\": {wanted}}}, \"allow_extra\": true"));
-    let says = "'layers.0.up' is bfloat16, and float32 or float16 is expected";
+    let says = "'layers.0.up' is bfloat16, but float32 or float16 is expected";
     assert_eq!(of("{\"dtype\": [\"F32\", \"float16\"]}"), one("expectation.dtype", says));
-    let says = "'layers.0.up' has shape [8, 4], and [*, 5] is expected";
+    let says = "'layers.0.up' has shape [8, 4], but [*, 5] is expected";
     assert_eq!(of("{\"shape\": [\"*\", 5]}"), one("expectation.shape", says));
-    let says = "'layers.0.up' has shape [8, 4], and [8] is expected";
+    let says = "'layers.0.up' has shape [8, 4], but [8] is expected";
     assert_eq!(of("{\"shape\": [8]}"), one("expectation.shape", says));
     assert_eq!(of("{\"shape\": [8, \"hidden\"]}"), []);
 }
@@ -149,7 +149,7 @@ fn very_many_findings_of_a_rule_are_counted() {
 fn parameters_and_metadata_that_are_not_as_expected() {
     let says = "there are 96 parameters, and at least 1,000 are expected";
     assert_eq!(found("\"allow_extra\": true, \"parameters\": {\"min\": 1000}"), one("expectation.parameters", says));
-    let says = "the metadata has 'pt' as 'format', and 'np' is expected";
+    let says = "the metadata has 'pt' for 'format', but 'np' is expected";
     assert_eq!(found("\"allow_extra\": true, \"metadata\": {\"format\": \"np\"}"), one("expectation.metadata", says));
     let says = "the metadata has no key 'license'";
     assert_eq!(found("\"allow_extra\": true, \"metadata\": {\"license\": null}"), one("expectation.metadata", says));
@@ -165,12 +165,12 @@ fn tied_tensors_that_are_both_there_are_alike_and_have_the_same_values() {
     let spec = expect("\"ties\": [[\"a\", \"b\", \"c\"]]");
     let of = |b: Entry<'_>| saved(&[half("a", &[4]), b], "");
     let other = of(half("b", &[5]));
-    let says = "'b' is bfloat16 of shape [5], and is expected to be 'a', which is bfloat16 of shape [4]";
+    let says = "'b' is bfloat16 of shape [5], but is expected to be 'a', which is bfloat16 of shape [4]";
     assert_eq!(said(&check(other.catalog(), &spec)), one("expectation.ties", says));
     let values = of(("b", "BF16", &[4], vec![0, 0, 0, 0, 0, 0, 1, 0]));
     assert_eq!(said(&check(values.catalog(), &spec)), []);
     let findings = check_ties(&values, &spec, &uninterrupted).expect("read");
-    assert_eq!(said(&findings), one("expectation.ties", "'b' is expected to be 'a', and has other values"));
+    assert_eq!(said(&findings), one("expectation.ties", "'b' is expected to be 'a', but has other values"));
     assert_eq!(said(&check_ties(&of(half("b", &[4])), &spec, &uninterrupted).expect("read")), []);
 }
 
@@ -205,19 +205,19 @@ fn a_specification_of_a_good_checkpoint_holds_for_it_whatever_its_names_are() {
 #[test]
 fn what_is_wrong_with_a_specification_is_said_with_its_place() {
     for (spec, says) in [
-        ("{", "this is no JSON at line 1, column 1: EOF while parsing an object"),
-        ("{\"a\": 1, \"a\": 2}", "this is no JSON at line 1, column 12: the key \"a\" is there twice"),
+        ("{", "this is not valid JSON at line 1, column 1: EOF while parsing an object"),
+        ("{\"a\": 1, \"a\": 2}", "this is not valid JSON at line 1, column 12: the key \"a\" appears twice"),
         ("[]", "the specification: an object is expected, not an empty list"),
         ("{}", "there is no \"schema\"; a specification has \"max-weights.expectation/1\""),
         (
             "{\"model_type\": \"bert\"}",
-            "there is no \"schema\"; a specification has \"max-weights.expectation/1\"; this is the configuration of a model, which transformers turns into one",
+            "there is no \"schema\"; a specification has \"max-weights.expectation/1\"; this is the configuration of a model, which transformers can turn into a specification",
         ),
         ("{\"schema\": \"x\"}", "schema: \"max-weights.expectation/1\" is expected, not \"x\""),
-        ("{\"tensor\": {}}", "the specification: there is no key \"tensor\""),
+        ("{\"tensor\": {}}", "the specification: unknown key \"tensor\""),
         ("{\"tensors\": []}", "tensors: an object is expected, not an empty list"),
         ("{\"tensors\": {\"a\": []}}", "tensors.\"a\": an object is expected, not an empty list"),
-        ("{\"tensors\": {\"a\": {\"shap\": []}}}", "tensors.\"a\": there is no key \"shap\""),
+        ("{\"tensors\": {\"a\": {\"shap\": []}}}", "tensors.\"a\": unknown key \"shap\""),
         ("{\"tensors\": {\"a[\": {}}}", "tensors.\"a[\": the pattern has a [ without its ]"),
         (
             "{\"tensors\": {\"a\": {\"shape\": [1, -2]}}}",
@@ -228,17 +228,17 @@ fn what_is_wrong_with_a_specification_is_said_with_its_place() {
             "{\"tensors\": {\"a\": {\"dtype\": []}}}",
             "tensors.\"a\".dtype: a list of dtypes is expected, not an empty list",
         ),
-        ("{\"tensors\": {\"a\": {\"dtype\": [1]}}}", "tensors.\"a\".dtype[0]: a text is expected, not 1"),
+        ("{\"tensors\": {\"a\": {\"dtype\": [1]}}}", "tensors.\"a\".dtype[0]: a string is expected, not 1"),
         ("{\"tensors\": {\"a\": {\"optional\": 1}}}", "tensors.\"a\".optional: true or false is expected, not 1"),
         (
             "{\"tensors\": {\"a\": {\"count\": {}}}}",
             "tensors.\"a\".count: a number, or an object of \"exact\", or \"min\" and \"max\", is expected, not an object",
         ),
-        ("{\"symbols\": {\"h\": 1.5}}", "symbols.\"h\": a number that counts is expected, not 1.5"),
+        ("{\"symbols\": {\"h\": 1.5}}", "symbols.\"h\": a count is expected, not 1.5"),
         ("{\"allow_extra\": \"*\"}", "allow_extra: true, false or a list of patterns is expected, not \"*\""),
         ("{\"ties\": [[\"a\"]]}", "ties[0]: a list of at least two names is expected, not a list"),
-        ("{\"parameters\": {\"least\": 3}}", "parameters: there is no key \"least\""),
-        ("{\"metadata\": {\"a\": []}}", "metadata.\"a\": a text, a number or null is expected, not an empty list"),
+        ("{\"parameters\": {\"least\": 3}}", "parameters: unknown key \"least\""),
+        ("{\"metadata\": {\"a\": []}}", "metadata.\"a\": a string, a number or null is expected, not an empty list"),
     ] {
         let is_whole = says.contains("JSON") || says.contains("schema") || !spec.starts_with("{\"");
         let spec = if is_whole { spec.to_owned() } else { spec.replacen('{', &format!("{{{SCHEMA}, "), 1) };
@@ -248,14 +248,14 @@ fn what_is_wrong_with_a_specification_is_said_with_its_place() {
     }
     let spec = format!("{{{SCHEMA}, \"tensors\": {{\"a\": {{\"dtype\": \"bf17\"}}}}}}");
     let error = Expectation::parse(spec.as_bytes()).expect_err("no dtype").to_string();
-    assert!(error.starts_with("tensors.\"a\".dtype: \"bf17\" is no dtype; there are bool, "), "{error}");
+    assert!(error.starts_with("tensors.\"a\".dtype: \"bf17\" is not a dtype; known are bool, "), "{error}");
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(Expectation::parse(deep.as_bytes()).expect_err("too deep").to_string().contains("recursion limit"));
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("spec.json");
     assert!(Expectation::read(&path).expect_err("not there").to_string().contains("read the specification"));
     std::fs::write(&path, "{").expect("written");
-    assert!(Expectation::read(&path).expect_err("no JSON").to_string().contains("spec.json: this is no JSON"));
+    assert!(Expectation::read(&path).expect_err("no JSON").to_string().contains("spec.json: this is not valid JSON"));
 }
 
 #[test]

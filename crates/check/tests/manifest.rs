@@ -69,7 +69,7 @@ fn a_folder_is_what_its_manifest_says_until_something_changes() {
     assert_eq!(other.files, Counts { same: 1, changed: 1, missing: 1, new: 1 });
     assert_eq!(other.tensors, Some(TensorCounts { same: 2, moved: 0, changed: 1, missing: 1, new: 1 }));
     let renamed = &other.findings[4].message;
-    assert_eq!(renamed, "it is in no file; 'embedding.weight' has its elements");
+    assert_eq!(renamed, "it is not in any file; 'embedding.weight' has its elements");
     assert!(other.differs());
 }
 
@@ -109,7 +109,7 @@ fn another_version_of_a_tensor_in_a_file_beside_is_told_also_where_tensors_alone
     safetensors(&folder.path().join("zero.safetensors"), &[copy(2.0)]);
     let other = alone();
     assert_eq!(found(&other), [("manifest.new-tensor", "zero.safetensors".to_owned(), "layers.0.weight")]);
-    assert_eq!(other.findings[0].message, "the manifest has another tensor of this name");
+    assert_eq!(other.findings[0].message, "the manifest has a different tensor with this name");
     assert_eq!(other.tensors, Some(TensorCounts { same: 4, new: 1, ..TensorCounts::default() }));
     assert!(other.differs());
 }
@@ -234,14 +234,14 @@ fn what_is_no_manifest_is_an_error_that_says_why() {
     content.content = "0".repeat(64);
     let of_tensors = format!("its content is not that of its tensors, which is {}", good.content);
     let texts = [
-        (b"not JSON".to_vec(), "it is no manifest"),
+        (b"not JSON".to_vec(), "it is not a manifest"),
         (b"{\"dsseEnvelope\": {}}".to_vec(), "its envelope has no payload"),
-        (b"{\"dsseEnvelope\": {\"payload\": \"!\"}}".to_vec(), "its payload is no base64"),
-        (b"{\"dsseEnvelope\": {\"payload\": \"e30=\"}}".to_vec(), "no in-toto statement"),
+        (b"{\"dsseEnvelope\": {\"payload\": \"!\"}}".to_vec(), "its payload is not valid base64"),
+        (b"{\"dsseEnvelope\": {\"payload\": \"e30=\"}}".to_vec(), "not an in-toto statement"),
         (serde_json::to_vec(&other).expect("JSON"), "its schema is 'max-weights.manifest/9'"),
         (serde_json::to_vec(&twice).expect("JSON"), "twice"),
-        (serde_json::to_vec(&digest).expect("JSON"), "the SHA-256 of 'config.json' is none"),
-        (serde_json::to_vec(&tensor).expect("JSON"), "1 hash of its tensors are none"),
+        (serde_json::to_vec(&digest).expect("JSON"), "the SHA-256 of 'config.json' is not valid"),
+        (serde_json::to_vec(&tensor).expect("JSON"), "1 hash of its tensors are not valid"),
         (serde_json::to_vec(&renamed).expect("JSON"), "the content of 'other' is not the hash of its name"),
         (serde_json::to_vec(&elements).expect("JSON"), "the content of 'layers.0.weight' is not the hash"),
         (serde_json::to_vec(&fewer).expect("JSON"), "its content is not that of its tensors"),

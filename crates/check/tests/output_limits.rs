@@ -70,7 +70,7 @@ fn junit_stays_below_30_mb_and_250000_objects() {
         let cases = document.descendants().filter(|node| node.has_tag_name("testcase")).count();
         let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
         assert_eq!(suite.attribute("tests"), Some(cases.to_string().as_str()));
-        assert_eq!(text.contains(" left out: readers of this form take no more"), files == FINDINGS);
+        assert_eq!(text.contains(" left out: readers of this format take no more"), files == FINDINGS);
     }
 }
 
@@ -85,7 +85,7 @@ fn a_step_has_10_annotations_of_a_severity_and_the_summary_has_the_rest() {
         assert_eq!(text.lines().filter(|line| line.starts_with(command)).count(), 10, "{command}");
     }
     assert!(
-        text.ends_with("249,970 more findings in the summary of the step: a step shows 10 annotations of a severity\n"),
+        text.ends_with("249,970 more findings in the step summary: a step shows 10 annotations of a severity\n"),
         "{text}"
     );
     let summary = fs::read_to_string(summary).expect("the summary");
@@ -111,10 +111,10 @@ fn gitlab_gets_the_worst_5000() {
     let issues = issues.as_array().expect("an array");
     assert_eq!(issues.len(), 5001);
     assert!(issues[..5000].iter().all(|issue| issue["severity"] == "blocker"));
-    assert_eq!(issues[5000]["description"], "245,000 findings left out: the worst 5,000 are listed");
+    assert_eq!(issues[5000]["description"], "245,000 findings left out: only the worst 5,000 are listed");
     let security = parsed(&written(report, Format::GitlabSast, &fixture::settings()));
     assert_eq!(security["vulnerabilities"].as_array().map(Vec::len), Some(5000));
-    assert_eq!(security["scan"]["messages"][0]["value"], "120,000 findings left out: the worst 5,000 are listed");
+    assert_eq!(security["scan"]["messages"][0]["value"], "120,000 findings left out: only the worst 5,000 are listed");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, Parser)]
 #[command(name = "max-weights", bin_name = "max-weights", version, styles = STYLES, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "`max-weights FILE` lists it. Exit status: 0 clean, 1 findings, 2 wrong usage, 3 broken or could not be read, 4 needs trust, 5 malicious, 130 interrupted."
+    after_help = "`max-weights FILE` lists it. Exit status: 0 clean, 1 findings, 2 wrong usage, 3 broken or unreadable, 4 needs trust, 5 malicious, 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -106,7 +106,7 @@ pub(crate) struct Reading {
     /// List what other readers let pass, with a warning, instead of refusing it.
     #[arg(long, overrides_with = "strict")]
     pub(crate) no_strict: bool,
-    /// Refuse what other readers let pass (this is how it starts).
+    /// Refuse what other readers let pass (the default).
     #[arg(long, hide = true)]
     pub(crate) strict: bool,
 }
@@ -117,13 +117,13 @@ pub(crate) struct Reading {
 pub(crate) struct Ls {
     #[command(flatten)]
     pub(crate) checkpoint: Checkpoint,
-    /// tree, table, json, jsonl (one object a line) or csv.
+    /// tree, table, json, jsonl (one object per line) or csv.
     #[arg(long, value_name = "FORMAT", hide_possible_values = true, conflicts_with_all = ["flat", "json"])]
     format: Option<Format>,
-    /// A table, one weight a line, in file order: --format table.
+    /// A table, one weight per line, in file order: --format table.
     #[arg(long, conflicts_with = "json")]
     flat: bool,
-    /// One JSON object, one weight a line: --format json.
+    /// One JSON object, one weight per line: --format json.
     #[arg(long)]
     json: bool,
     /// Only names that match (*, ?, [ab]), as a table; repeatable.
@@ -132,10 +132,10 @@ pub(crate) struct Ls {
     /// Print at most this many lines of a tree or a table.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) lines: Option<u32>,
-    /// Print all layers, also those that are alike.
+    /// Print all layers, even those that are alike.
     #[arg(long, overrides_with = "fold")]
     pub(crate) no_fold: bool,
-    /// Fold layers that are alike into one (this is how it starts).
+    /// Fold layers that are alike into one (the default).
     #[arg(long, hide = true)]
     fold: bool,
     /// Count floats as if they were of this dtype.
@@ -147,7 +147,7 @@ pub(crate) struct Ls {
     /// Ranks of expert parallelism: experts are spread.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Bytes per rank")]
     pub(crate) ep: Option<u32>,
-    /// Whether it fits into so much, such as 80GB or 24GiB; exit status 1 if not.
+    /// Whether it fits into this much, such as 80GB or 24GiB; exit status 1 if not.
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Bytes per rank")]
     pub(crate) memory: Option<u64>,
 }
@@ -181,18 +181,18 @@ impl Ls {
 /// Show one weight or metadata value: place, statistics, histogram.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A prefix shows its subtree. Without a name, the metadata is shown, and the values of a PyTorch file that are no tensors."
+    after_help = "A prefix shows its subtree. Without a name, the metadata is shown, and those values of a PyTorch file that are not tensors."
 )]
 pub(crate) struct Show {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
-    /// A weight, a prefix of several, or a key of the metadata; none: the metadata.
+    /// A weight, a prefix of several, or a metadata key; without one: the metadata.
     pub(crate) name: Option<String>,
     /// Print only what the header says.
     #[arg(long, overrides_with = "values")]
     pub(crate) no_values: bool,
-    /// Read the values for the statistics (this is how it starts).
+    /// Read the values for the statistics (the default).
     #[arg(long, hide = true)]
     values: bool,
     /// Bins of the histogram; 0 for none.
@@ -208,7 +208,7 @@ pub(crate) struct Show {
 /// List the code that pickles name, with a verdict on each.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-known:      plain data or a tensor is made of it
+known:      plain data or a tensor is made from it
 unknown:    kept as a placeholder, never built
 dangerous:  likewise, and calling it could run code or reach files
 Every file below the paths is looked at. Exit status 1 if any is not known,
@@ -222,22 +222,22 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
 }
 
-/// Measure how long a checkpoint takes to load, beside other packages and the least that the machine needs.
+/// Measure how long a checkpoint takes to load, next to other packages and the least that the machine needs.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Of safetensors, torch, gguf, runai, fastsafetensors, and for a GPU instanttensor, with commas between them; '' for none.
+    /// Any of safetensors, torch, gguf, runai, fastsafetensors, and for a GPU instanttensor, separated by commas; '' for none.
     #[arg(long, value_name = "NAMES")]
     pub(crate) against: Option<String>,
-    /// One JSON object, each run in it.
+    /// One JSON object, including each run.
     #[arg(long)]
     pub(crate) json: bool,
     /// Leave the files in the page cache.
     #[arg(long, overrides_with = "cold")]
     pub(crate) no_cold: bool,
-    /// Drop the files from the page cache to read them from the disk (this is how it starts).
+    /// Drop the files from the page cache to read them from the disk (the default).
     #[arg(long, hide = true)]
     cold: bool,
     /// Stop after this time, whatever is left to do.
@@ -256,7 +256,7 @@ pub(crate) struct Versions {
     pub(crate) json: bool,
 }
 
-/// Print what makes a shell complete this command.
+/// Print the script with which a shell completes this command.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell; without it, the one that SHELL names.
@@ -276,7 +276,7 @@ pub(crate) fn dtype(text: &str) -> Result<DType, String> {
         DType::all().find(|dtype| dtype.name() == short || dtype.safetensors_name().eq_ignore_ascii_case(short));
     found.ok_or_else(|| {
         let names: Vec<&str> = DType::all().map(DType::name).collect();
-        format!("no such dtype; there are {}, and bf16, fp16, fp32, fp8, fp4", names.join(", "))
+        format!("no such dtype; known are {}, and bf16, fp16, fp32, fp8, fp4", names.join(", "))
     })
 }
 

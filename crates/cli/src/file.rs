@@ -17,7 +17,7 @@ pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder(path)).map_err(failed)
 }
 
-/// Writes a file whole or not at all: one that is half there may be taken for a whole one. A link stays a link, and what is no regular file,
+/// Writes a file whole or not at all: one that is half there may be taken for a whole one. A link stays a link, and what is not a regular file,
 /// such as a pipe or `/dev/null`, is written to and not replaced.
 pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let written = match fs::metadata(path) {

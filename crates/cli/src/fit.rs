@@ -21,7 +21,7 @@ use crate::{CLEAN, FINDINGS};
 #[derive(Serialize)]
 struct Ranks {
     schema: &'static str,
-    /// What floats are counted as; none for what they are.
+    /// What floats are counted as; `None` for what they are.
     dtype: Option<&'static str>,
     tensor_parallel: u64,
     expert_parallel: u64,
@@ -151,7 +151,7 @@ fn divided(shape: &[u64], ranks: u64) -> Vec<u64> {
     part
 }
 
-/// Bits of an element, and none for what is counted in bytes as it lies in the file.
+/// Bits of an element, and none for what is counted in bytes as it is in the file.
 fn bits(info: &TensorInfo<'_>, dtype: Option<DType>) -> Option<u64> {
     let is_float = |dtype: DType| dtype.name().contains("float");
     match (info.element, dtype) {

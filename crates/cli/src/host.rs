@@ -5,10 +5,10 @@ use std::process::Command;
 
 use crate::failure::Failure;
 
-/// What the command line runs in: a program of its own, or a Python interpreter.
+/// What the command line runs in: a separate program, or a Python interpreter.
 #[derive(Debug, Default)]
 pub struct Host {
-    /// The interpreter; none in a program of its own.
+    /// The interpreter; `None` in a separate program.
     pub python: Option<Python>,
 }
 
@@ -38,7 +38,8 @@ impl Host {
         let mut programs = folders.flat_map(|folder| PROGRAMS.map(|program| folder.join(program)));
         programs.find(|program| program.is_file()).ok_or_else(|| {
             Failure::Needs(
-                "this takes Python, and no python3 is on the path: install it and `pip install max-weights`".into(),
+                "this needs Python, but there is no python3 on the path: install it and `pip install max-weights`"
+                    .into(),
             )
         })
     }

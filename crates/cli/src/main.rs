@@ -1,4 +1,4 @@
-//! `max-weights` as a program of its own.
+//! `max-weights` as a separate program.
 
 use std::process::ExitCode;
 

@@ -14,7 +14,7 @@ use crate::file;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS};
 
-/// Write down what files and tensors are; tell what changed.
+/// Record what files and tensors are; report what changed.
 #[derive(Debug, Args)]
 pub(crate) struct Manifest {
     #[command(subcommand)]
@@ -48,19 +48,19 @@ struct Create {
     output: Option<PathBuf>,
 }
 
-/// Say which files and tensors are no longer what a manifest has.
+/// Report which files and tensors differ from a manifest.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status 1 if anything differs. Of a signature of OpenSSF model signing the files are compared; it is not verified who signed."
+    after_help = "Exit status 1 if anything differs. For an OpenSSF model signature, the files are compared, but who signed them is not verified."
 )]
 struct Check {
     /// What `manifest create` wrote, or a signature of OpenSSF model signing.
     #[arg(value_name = "MANIFEST", value_hint = ValueHint::FilePath)]
     manifest: PathBuf,
-    /// What to compare; without it, the folder that the manifest lies in.
+    /// What to compare; without it, the manifest's folder.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: Option<PathBuf>,
-    /// Compare tensors alone, in whatever files and formats they are.
+    /// Compare only tensors, whatever files and formats they are in.
     #[arg(long)]
     tensors: bool,
     /// One JSON object.
@@ -68,10 +68,10 @@ struct Check {
     json: bool,
 }
 
-/// Write a bill of materials of a model, as JSON of CycloneDX 1.6.
+/// Write a bill of materials of a model, as CycloneDX 1.6 JSON.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It has what bytes prove, and what the files of the model say of it. The same files give the same document."
+    after_help = "It has what the bytes prove, and what the model's files say about it. The same files give the same document."
 )]
 pub(crate) struct Bom {
     /// A file, a folder, or ORG/MODEL[@REVISION] in the local Hugging Face cache.

@@ -25,16 +25,16 @@ enum Action {
     Unset(Unset),
 }
 
-/// Give keys of the metadata other values, or add them.
+/// Set keys of the metadata, or add them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The header is overwritten where that cannot leave half of it behind; otherwise
-a copy of the file takes its place, whose data the system copies.")]
+The header is overwritten where that cannot leave it half written; otherwise
+a copy of the file replaces it, and the system copies its data.")]
 struct Set {
     /// A safetensors or GGUF file.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Keys and values; KEY:TYPE=VALUE, with u8 to u64, i8 to i64, f32, f64 or bool, for what is no text in a GGUF file.
+    /// Keys and values; KEY:TYPE=VALUE, with u8 to u64, i8 to i64, f32, f64 or bool, for values in a GGUF file that are not strings.
     #[arg(required = true, value_name = "KEY=VALUE")]
     pairs: Vec<String>,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, Failure> {
                 };
                 if !known {
                     let (file, key) = (text::path(file), text::shown(key));
-                    return Err(Failure::Usage(format!("{file}: its metadata have no '{key}'")));
+                    return Err(Failure::Usage(format!("{file}: its metadata has no '{key}'")));
                 }
             }
             keys.iter().map(|key| (key.clone(), None)).collect()
@@ -93,8 +93,8 @@ pub(crate) fn typed(catalog: &Catalog, pairs: &[(String, String)]) -> Result<Vec
         };
         let parsed = MetadataValue::parse(kind, value).ok_or_else(|| {
             let (key, value) = (text::shown(key), text::shown(value));
-            let why = if kind == ValueType::Array { "an array is not set from here" } else { "that is no such value" };
-            Failure::Usage(format!("metadata '{key}' is {kind}, and '{value}' was given: {why}"))
+            let why = if kind == ValueType::Array { "arrays cannot be set here" } else { "it is not such a value" };
+            Failure::Usage(format!("metadata '{key}' is {kind}, but '{value}' was given: {why}"))
         })?;
         Ok((key.to_owned(), Some(parsed)))
     };

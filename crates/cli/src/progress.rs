@@ -19,7 +19,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar for bytes that are counted in `done`; none where standard error is no terminal.
+    /// A bar for bytes that are counted in `done`; none where standard error is not a terminal.
     pub(crate) fn new(done: &Arc<AtomicU64>, total: u64) -> Self {
         Self::growing(done, &Arc::new(AtomicU64::new(total)))
     }

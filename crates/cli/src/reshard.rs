@@ -1,4 +1,4 @@
-//! `max-weights reshard`: a checkpoint for each rank of tensor parallelism. How a model is divided stands in the Python package.
+//! `max-weights reshard`: a checkpoint for each rank of tensor parallelism. How a model is divided is in the Python package.
 
 use std::path::PathBuf;
 
@@ -11,29 +11,29 @@ use crate::host::{Host, instead};
 /// Write a folder for each rank of tensor parallelism.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-OUT/rank-0, OUT/rank-1, ... each have what that rank has of every weight, as
-`load_weights(PATH).load(shard=...)` gives it, and are checkpoints themselves.
-This takes Python with max_weights.")]
+OUT/rank-0, OUT/rank-1, ... each hold that rank's part of every weight, as
+`load_weights(PATH).load(shard=...)` returns it, and are checkpoints themselves.
+This needs Python with max_weights.")]
 pub(crate) struct Reshard {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
-    /// The folder that is written.
+    /// The folder to write.
     #[arg(value_name = "OUT", value_hint = ValueHint::AnyPath)]
     out: PathBuf,
     /// How many ranks there are.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     tp: u32,
-    /// All floats as this dtype.
+    /// Convert all floats to this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = dtype)]
     dtype: Option<max_weights::DType>,
-    /// How the weights are divided: a table of max_weights.sharding; without it, that of the model.
+    /// How the weights are divided: a table of max_weights.sharding; without it, the one for the model.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// Several files for each rank, each of at most so many bytes.
+    /// Several files for each rank, each of at most this many bytes.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     max_shard_size: Option<u64>,
-    /// Say what would be written, and write nothing.
+    /// Report what would be written, and write nothing.
     #[arg(long)]
     dry_run: bool,
     /// Do not wait until the bytes are on the disk.

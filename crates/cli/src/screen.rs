@@ -105,7 +105,7 @@ impl Screen {
         }
     }
 
-    /// Columns of the terminal; none where a line may be of any length.
+    /// Columns of the terminal; `None` where a line may be of any length.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
@@ -163,7 +163,7 @@ impl Screen {
     }
 }
 
-/// JSON. A text of it may have an escape for every character: those that could steer a terminal or mislead the eye get one.
+/// JSON. A string of it may have an escape for every character: those that could steer a terminal or mislead the eye get one.
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.written = true;
@@ -181,7 +181,7 @@ impl Write for Screen {
     }
 }
 
-/// Columns that a text takes.
+/// Columns that a string takes.
 pub(crate) fn columns(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.width() }
 }
@@ -215,7 +215,7 @@ pub(crate) fn fitted(text: &str, most: usize, unicode: bool) -> Cow<'_, str> {
     head.into()
 }
 
-/// Adds a text, padded with spaces to so many columns.
+/// Adds a string, padded with spaces to so many columns.
 pub(crate) fn push_padded(line: &mut String, text: &str, width: usize) {
     line.push_str(text);
     line.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(text))));

@@ -21,7 +21,7 @@ struct Object {
     max_weights: &'static str,
     platform: String,
     cpu: String,
-    /// None where this is no part of a Python interpreter.
+    /// None where this is not a part of a Python interpreter.
     python: Option<String>,
     /// Those that are installed.
     packages: BTreeMap<&'static str, String>,
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Resul
     Ok(CLEAN)
 }
 
-/// The same lines as a text.
+/// The same lines as a string.
 pub fn versions(host: &Host) -> String {
     let rows = rows(collect(host), host);
     let width = width(&rows);
@@ -89,7 +89,7 @@ fn collect(host: &Host) -> Object {
     }
 }
 
-/// The packages of [`PACKAGES`] that lie in this folder, by the names of the folders that installers leave: `NAME-VERSION.dist-info`.
+/// The packages of [`PACKAGES`] that are in this folder, by the names of the folders that installers leave: `NAME-VERSION.dist-info`.
 fn installed(folder: &Path) -> Vec<(&'static str, String)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let known = entries.filter_map(|entry| {

@@ -13,9 +13,9 @@ pub(crate) fn warnings(catalog: &Catalog) -> Vec<Fault> {
             continue;
         }
         let cause =
-            format!("a pickle names {}, which can run code or reach files; nothing calls it here", global.full_name());
+            format!("a pickle names {}, which can run code or reach files; nothing here calls it", global.full_name());
         let fault = Fault::new(rules::CODE_MALICIOUS_GLOBAL, cause).offset(global.offset);
-        let fault = fault.help("Do not load it with another program before you have seen what `max-weights scan` says");
+        let fault = fault.help("Do not load it with another program before running `max-weights scan` on it");
         warnings.push(fault.path(&catalog.files()[file as usize].path));
     }
     warnings

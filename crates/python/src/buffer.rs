@@ -44,7 +44,9 @@ impl Buffer {
     fn number<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         match slf.get().tensor.elements() {
             1 => Self::item(slf),
-            more => Err(PyTypeError::new_err(format!("only a tensor of one element is a number; this has {more}"))),
+            more => {
+                Err(PyTypeError::new_err(format!("only a tensor of one element can become a number; this has {more}")))
+            }
         }
     }
 
@@ -143,8 +145,7 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: detached(py, map)? })?.into_any())
     }
 
-    /// The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
-    /// swapped into a copy.
+    /// The tensor of an array (including those of ml_dtypes), sharing its memory. Bytes in the other order are swapped into a copy.
     ///
     /// Raises:
     ///     TypeError: not an array.
@@ -156,7 +157,7 @@ impl Buffer {
 
     /// The tensor of any DLPack producer, sharing its memory unless `copy` is true.
     ///
-    /// It may lie on a GPU (docs/gpu.md). It is read-only where the producer says so, or cannot say it (docs/security.md).
+    /// It may be on a GPU (docs/gpu.md). It is read-only where the producer says so, or cannot say it (docs/security.md).
     ///
     /// Raises:
     ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
@@ -252,7 +253,7 @@ impl Buffer {
         self.tensor.size()
     }
 
-    /// True if the elements lie in C order without gaps.
+    /// True if the elements are in C order without gaps.
     #[getter]
     fn is_contiguous(&self) -> bool {
         self.tensor.is_contiguous()
@@ -264,7 +265,7 @@ impl Buffer {
         self.tensor.is_aligned()
     }
 
-    /// False only for memory of others that they gave read-only.
+    /// False only for other libraries' memory that they made read-only.
     #[getter]
     fn is_writable(&self) -> bool {
         self.tensor.storage().is_writable()
@@ -281,7 +282,7 @@ impl Buffer {
         self.tensor.as_ptr() as usize
     }
 
-    /// All memory that the elements lie in, as bytes, and the byte at which the first element starts.
+    /// All memory that the elements are in, as bytes, and the byte at which the first element starts.
     fn _memory(&self) -> Outcome<(Self, usize)> {
         let storage = self.tensor.storage();
         let bytes = Tensor::contiguous_at(storage.clone(), 0, DType::UInt8, &[storage.len() as i64])?;
@@ -312,7 +313,7 @@ impl Buffer {
         handed::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
-    /// This tensor on a device: itself if it is there, else a contiguous copy.
+    /// This tensor on a device: itself if it is already there, else a contiguous copy.
     ///
     /// Args:
     ///     device: `cpu`, `cuda` (torch's current device, or the first), `cuda:1`, or what names one (docs/gpu.md).
@@ -324,7 +325,7 @@ impl Buffer {
         place::to(slf, place::device_from_python(device)?)
     }
 
-    /// A contiguous copy in memory of its own, which no change of the file can reach.
+    /// A contiguous copy in its own memory, which no change of the file can reach.
     ///
     /// Raises:
     ///     MemoryError: there is not enough memory.
@@ -344,7 +345,7 @@ impl Buffer {
         self.copy(py)
     }
 
-    /// The elements as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+    /// The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the dtype.
     ///
     /// Floats round once to the nearest even, denormals are kept; too large a value becomes infinity, or NaN where
     /// there is none; floats become integers by truncation with saturation, NaN becomes 0. Runs on all cores with the
@@ -386,7 +387,7 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
-    /// Writes the elements of another tensor to this one, which must be contiguous, of that dtype and of as many elements.
+    /// Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and number of elements.
     ///
     /// Raises:
     ///     ValueError: another dtype or size, or memory that cannot be written to, or that both share.
@@ -397,7 +398,7 @@ impl Buffer {
         let (have, want) = (source.dtype(), target.get().dtype());
         if have != want {
             return Err(PyValueError::new_err(format!(
-                "the source is {have}, and this tensor {want}; call astype() first"
+                "the source is {have}, but this tensor is {want}; call astype() first"
             ))
             .into());
         }
@@ -407,7 +408,7 @@ impl Buffer {
         Ok(detached(py, write)?)
     }
 
-    /// Starts to read the bytes of this view of a mapped file, and no others, and returns the view.
+    /// Starts to read the bytes of this view of a mapped file, and only those, and returns the view.
     ///
     /// Does nothing to other tensors. The first use of a view reads what is around it as well, as far as the disk's read-ahead goes. For parts of a
     /// file, such as the rows of one rank, this reads less and sooner.
@@ -440,7 +441,7 @@ impl Buffer {
     fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let elements = slf.get().tensor.elements();
         if elements != 1 {
-            return Err(PyValueError::new_err(format!("item() needs a tensor of one element, this has {elements}")));
+            return Err(PyValueError::new_err(format!("item() needs a tensor of one element; this has {elements}")));
         }
         // Out of a copy, which answers a truncated file with an error.
         let copy = Bound::new(slf.py(), slf.get().copy(slf.py()).map_err(PyErr::from)?)?;
@@ -588,7 +589,7 @@ pub(crate) fn require_main_interpreter() -> PyResult<()> {
     match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
         0 => Ok(()),
         _ => Err(PyImportError::new_err(
-            "max_weights works in the main interpreter of a process only, not in a subinterpreter; use a process of its own (multiprocessing)",
+            "max_weights works in the main interpreter of a process only, not in a subinterpreter; use a separate process (multiprocessing)",
         )),
     }
 }

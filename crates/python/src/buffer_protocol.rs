@@ -118,7 +118,7 @@ impl Exported {
         let asked = |flag: c_int| flags & flag == flag;
         if asked(ffi::PyBUF_FORMAT) && dtype.buffer_format().is_none() {
             return Err(PyBufferError::new_err(format!(
-                "the buffer protocol has no word for {dtype}; use view(DType.uint8) for the bytes, or to_numpy() with ml_dtypes"
+                "the buffer protocol has no format for {dtype}; use view(DType.uint8) for the bytes, or to_numpy() with ml_dtypes"
             )));
         }
         if asked(ffi::PyBUF_WRITABLE) && !tensor.storage().is_writable() {
@@ -139,7 +139,7 @@ impl Exported {
             && (forward || backward || !asked(ffi::PyBUF_ANY_CONTIGUOUS));
         if !met {
             return Err(PyBufferError::new_err(
-                "the tensor does not lie in the order that was asked for; call contiguous() first",
+                "the tensor is not in the memory order that was asked for; call contiguous() first",
             ));
         }
         // Where nothing lies between the elements, those of the order: an axis of one element may have any other.
@@ -159,7 +159,7 @@ fn running_products<'a>(shape: impl Iterator<Item = &'a isize>, item: isize) -> 
     shape.scan(item, |size, &dim| Some(std::mem::replace(size, size.saturating_mul(dim)))).collect()
 }
 
-/// True if the elements lie in Fortran order without gaps.
+/// True if the elements are in Fortran order without gaps.
 fn first_index_runs_fastest(tensor: &Tensor) -> bool {
     let shape = tensor.shape();
     if shape.contains(&0) || tensor.dtype().bytes().is_none() {

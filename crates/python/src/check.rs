@@ -69,10 +69,10 @@ pub(crate) fn validate_files(
     };
     let selection = Selection { select, ignore };
     if let Some(word) = selection.unknown() {
-        return Err(Error::Argument(format!("no rule is called '{word}'")).into());
+        return Err(Error::Argument(format!("there is no rule '{word}'")).into());
     }
     let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-    let timeout = timeout.map_err(|_| Error::Argument("timeout is a number of seconds".into()))?;
+    let timeout = timeout.map_err(|_| Error::Argument("timeout must be a number of seconds".into()))?;
     let options =
         Options { level, selection, severity, jobs, max_memory, timeout, tensors: true, ..Options::default() };
     let progress = progress.map(|progress| progress.clone().unbind());
@@ -184,5 +184,5 @@ fn names(node: &WeightsNode, checkpoint: &Checkpoint) -> difference::Names {
 }
 
 fn wrong(name: &str, given: &str, possible: &str) -> crate::error::Failure {
-    Error::Argument(format!("{name} is {possible}, not '{given}'")).into()
+    Error::Argument(format!("{name} must be {possible}, not '{given}'")).into()
 }

@@ -56,7 +56,7 @@ impl WeightsNode {
         let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
         at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
             let (name, key, count) = (text::shown(self.name()), text::shown(key), numbered.len());
-            Error::Index(format!("'{name}' has {count} numbered children, so no child [{key}]"))
+            Error::Index(format!("'{name}' has {count} numbered children, and no child [{key}]"))
         })
     }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::{Bound, PyAny, PyAnyMethods as _, PyResult, pyfunction};
 
 /// Runs the command line, whose first argument is the name of the program, and returns the exit status.
 ///
-/// Ctrl-C ends the process, as it ends a program of its own.
+/// Ctrl-C ends the process, as it ends a separate program.
 #[pyfunction]
 pub(crate) fn command_line(py: pyo3::Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
     let signals = py.import("_signal")?;

@@ -41,7 +41,7 @@ pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
     let py = value.py();
     let class = handed::DTYPE.get(py)?;
     let number: u8 = class.call1((value,))?.getattr(intern!(py, "value"))?.extract()?;
-    DType::from_value(number).ok_or_else(|| PyTypeError::new_err(format!("the value {number} is no dtype")))
+    DType::from_value(number).ok_or_else(|| PyTypeError::new_err(format!("{number} is not the value of a dtype")))
 }
 
 /// A dtype, or the file's own name for a type that this version does not know.
@@ -117,7 +117,7 @@ fn clamped(value: &Bound<'_, PyAny>) -> PyResult<i64> {
             Ok(if integer.lt(0)? { i64::MIN } else { i64::MAX })
         }
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(PyTypeError::new_err(format!(
-            "a slice's start, stop and step are integers or None, not {}",
+            "the start, stop and step of a slice must be integers or None, not {}",
             value.get_type().name()?
         ))),
         found => found,

@@ -171,7 +171,7 @@ pub(crate) fn export_flagged<'py>(
     }
 }
 
-/// Type and number of the device that a tensor lies on.
+/// Type and number of the device that a tensor is on.
 pub(crate) fn device_of(tensor: &Tensor) -> (i32, i32) {
     match tensor.device() {
         Device::Cuda(index) => (CUDA, index as i32),
@@ -200,14 +200,14 @@ pub(crate) fn answer<'py>(
             Err(PyBufferError::new_err(format!("the tensor is on {place} and cannot be exported to {wanted:?}")).into())
         }
         ((CUDA, _), (CPU, _)) if copy == Some(false) => {
-            Err(PyBufferError::new_err("a tensor of another device reaches the host by a copy only").into())
+            Err(PyBufferError::new_err("a tensor on another device reaches the host only by a copy").into())
         }
         ((CUDA, _), (CPU, _)) => {
             let copied = detached(py, || tensor.to(Device::Cpu, &interrupt))?;
             Ok(export_flagged(py, &copied, version, true)?)
         }
         ((CUDA, _), _) if copy == Some(true) => {
-            Err(PyBufferError::new_err("a tensor on a GPU is shared, not copied; copy what you make of it").into())
+            Err(PyBufferError::new_err("a tensor on a GPU is shared, not copied; copy what you make from it").into())
         }
         ((CUDA, _), _) => {
             ready_on(tensor, stream)?;
@@ -225,14 +225,14 @@ fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
     let stream = stream.map(PyAnyMethods::extract::<i64>).transpose()?.unwrap_or(LEGACY_DEFAULT);
     let Some(memory) = tensor.storage().device_memory() else { return Ok(()) };
     match usize::try_from(stream) {
-        Ok(0) => {
-            Err(PyBufferError::new_err("stream 0 could be either default stream: 1 is the legacy one, 2 the thread's")
-                .into())
-        }
+        Ok(0) => Err(PyBufferError::new_err(
+            "stream 0 could be either default stream: use 1 for the legacy one, 2 for the thread's",
+        )
+        .into()),
         // SAFETY: DLPack has the consumer give a stream of its own, which lives.
         Ok(stream) => Ok(unsafe { memory.ready_on(stream) }?),
         Err(_) if stream == -1 => Ok(()),
-        Err(_) => Err(PyBufferError::new_err(format!("{stream} is no stream")).into()),
+        Err(_) => Err(PyBufferError::new_err(format!("{stream} is not a stream")).into()),
     }
 }
 
@@ -248,7 +248,7 @@ fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
         let axes = || tensor.shape().iter().zip(tensor.strides());
         if axes().any(|(&dim, &stride)| dim > 1 && stride < 0) {
             return Err(PyBufferError::new_err(
-                "the tensor has negative strides, which torch and JAX do not take (torch may abort); call contiguous() first, or use to_numpy()",
+                "the tensor has negative strides, which torch and JAX do not support (torch may abort); call contiguous() first, or use to_numpy()",
             ));
         }
         // Along an axis of one element nobody steps.
@@ -264,7 +264,7 @@ fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
         return Ok((shape, strides, 2));
     }
     Err(PyBufferError::new_err(format!(
-        "{} of shape {:?} is packed, which DLPack consumers do not take; use view(DType.uint8) for the bytes",
+        "{} of shape {:?} is packed, which DLPack consumers do not support; use view(DType.uint8) for the bytes",
         tensor.dtype(),
         tensor.shape()
     )))
@@ -344,10 +344,10 @@ fn place(device: (i32, i32), access: Access) -> PyResult<Device> {
             None => return Ok(Device::Cuda(index as u32)),
             Some(reason) => reason,
         },
-        _ => "only host memory is taken here".to_owned(),
+        _ => "only host memory is supported here".to_owned(),
     };
     Err(PyBufferError::new_err(format!(
-        "the tensor lies on DLPack device {device:?}; move it to the CPU first ({reason})"
+        "the tensor is on DLPack device {device:?}; move it to the CPU first ({reason})"
     )))
 }
 
@@ -381,7 +381,9 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
         // SAFETY: a capsule of this name holds this struct; the version stands first in every version of it.
         let major = unsafe { (*managed.as_ptr()).version[0] };
         if major != MAJOR {
-            return Err(PyBufferError::new_err(format!("DLPack version {major} is not supported, only {MAJOR}")));
+            return Err(PyBufferError::new_err(format!(
+                "DLPack version {major} is not supported, only version {MAJOR}"
+            )));
         }
         take_name(capsule, USED_VERSIONED)?;
         let owner = Imported(managed);
@@ -394,7 +396,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
         }
         if access != Access::Read && flags & FLAG_IS_COPIED != 0 {
             return Err(PyBufferError::new_err(
-                "out is handed over as a copy of itself, so nothing can be written to it",
+                "the capsule for out holds a copy of it, so nothing can be written to out",
             ));
         }
         // SAFETY: as above.
@@ -402,7 +404,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     }
     if !capsule.is_valid_checked(Some(LEGACY)) {
         return Err(PyBufferError::new_err(
-            "the capsule's name is not that of a DLPack tensor, or it was taken before",
+            "the capsule does not have the name of a DLPack tensor, or it was consumed before",
         ));
     }
     let writable = access != Access::Read || writable_unsaid(object)?;
@@ -483,7 +485,7 @@ unsafe fn borrowed<M: Managed + 'static>(
     // What `__dlpack_device__` said need not be true.
     let found = (tensor.device.device_type, tensor.device.device_id);
     if place(found, Access::Read)? != asked {
-        return Err(PyBufferError::new_err(format!("the capsule is of DLPack device {found:?}, not of {asked}")));
+        return Err(PyBufferError::new_err(format!("the capsule is on DLPack device {found:?}, not on {asked}")));
     }
     let DlDataType { code, bits, lanes } = tensor.dtype;
     let unsupported =
@@ -535,10 +537,10 @@ unsafe fn borrowed<M: Managed + 'static>(
     } else {
         Tensor::strided_at(storage, before, dtype, &shape, &strides)
     };
-    made.map_err(|error| PyBufferError::new_err(format!("a DLPack tensor that cannot be: {error}")))
+    made.map_err(|error| PyBufferError::new_err(format!("an impossible DLPack tensor: {error}")))
 }
 
-/// The lowest byte of a tensor of `len` bytes, of which `before` lie in front of the first element; none if they are nowhere.
+/// The lowest byte of a tensor of `len` bytes, of which `before` are in front of the first element; `None` if they are nowhere.
 fn start(tensor: &DlTensor, before: usize, len: usize) -> Option<NonNull<u8>> {
     if len == 0 {
         return Some(NonNull::new(tensor.data.cast()).unwrap_or(NonNull::dangling()));

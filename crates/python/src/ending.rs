@@ -29,7 +29,7 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T)
     done
 }
 
-/// Does `work` with the GIL, on a thread that has let it go; none if there is no Python any more.
+/// Does `work` with the GIL, on a thread that has let it go; `None` if there is no Python any more.
 pub(crate) fn reattached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     set_out();
     Python::try_attach(|py| {

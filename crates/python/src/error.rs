@@ -87,7 +87,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
     }
 }
 
-/// That a name, which is no weight, was asked for what weights have.
+/// That a name, which is not a weight, was asked for what weights have.
 pub(crate) fn no_attribute(key: &str, missing: Option<Error>) -> PyErr {
     let why = missing.map_or_else(String::new, |missing| format!(": {missing}"));
     classes::WeightAttributeError::new_err(format!("no '{key}'{why}"))

@@ -91,7 +91,7 @@ fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     paths(file.as_ref().unwrap_or(source))
 }
 
-/// Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
+/// Weights in files written by `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
 ///
 /// Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
 /// is no array (a sparse or quantised tensor, one on the device "meta") is listed, and its `data()` says why; the
@@ -131,7 +131,7 @@ impl PytorchWeights {
         catalog.aliases(&numbers).iter().map(|group| group.iter().map(name).collect()).collect()
     }
 
-    /// Read every storage whose checksum the files know, and compare; the number of those that were compared.
+    /// Read every storage for which the files have a checksum, and compare; returns how many were compared.
     ///
     /// Opening checks the checksum of the pickle, and taking a compressed tensor that of its storage. Other storages
     /// are mapped, and read when they are used, so theirs are checked by this alone.
@@ -143,7 +143,7 @@ impl PytorchWeights {
         Ok(detached(py, || checkpoint.verify_checksums())?)
     }
 
-    /// The values at and below this node that are no tensors, by full name.
+    /// The values at and below this node that are not tensors, by full name.
     fn objects(slf: PyRef<'_, Self>) -> Objects {
         let node = slf.as_super();
         Objects::new(node.catalog().clone(), node.name())

@@ -1,4 +1,4 @@
-//! The light listing: what weights are and where they lie, without making a tensor. The listing is a sequence that makes a record when it is
+//! The light listing: what weights are and where they are, without making a tensor. The listing is a sequence that makes a record when it is
 //! asked for one, so that a quarter of a million weights cost a megabyte.
 
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyIterator, PySlice, PyTuple};
 use crate::convert::{element_to_python, encoding_to_python};
 use crate::handed;
 
-/// The weights at and below a node, in file order: a sequence that makes a record when it is asked for one.
+/// The weights at and below a node, in file order: a sequence that makes each record on demand.
 #[pyclass(frozen, sequence, module = "max_weights.weights")]
 pub(crate) struct WeightInfos {
     catalog: Arc<Catalog>,
@@ -111,7 +111,7 @@ impl WeightInfo {
         self.catalog.table().name(self.number as usize)
     }
 
-    /// The dtype, or the file's own name for a type that this version does not know.
+    /// The dtype, or the file's own name for a type unknown to this version.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         element_to_python(py, self.info().element)
@@ -129,7 +129,7 @@ impl WeightInfo {
         PyTuple::new(py, self.info().shape)
     }
 
-    /// How the elements are packed; None where they are not.
+    /// How the elements are packed; None if they are not.
     #[getter]
     fn encoding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match self.info().element {
@@ -138,7 +138,7 @@ impl WeightInfo {
         }
     }
 
-    /// Bytes of the elements: those in the file, but for the strides and the compression of PyTorch files.
+    /// Bytes of the elements: as in the file, except for the strides and the compression of PyTorch files.
     #[getter]
     fn bytes(&self) -> u64 {
         self.info().bytes()
@@ -156,7 +156,7 @@ impl WeightInfo {
         self.info().span.start()
     }
 
-    /// True if the file has it at a multiple of its dtype's alignment, so that it needs no copy.
+    /// True if it is at a multiple of its dtype's alignment in the file, so that it needs no copy.
     #[getter]
     fn aligned(&self) -> bool {
         self.info().is_aligned()

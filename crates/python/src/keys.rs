@@ -38,7 +38,7 @@ impl Keys {
         let size = self.size(objects, key, DEPTH)?;
         self.seen = self.seen.saturating_add(size);
         if self.seen > MOST {
-            Err(refuse(format!("the keys of dicts have more than {MOST} parts together")))
+            Err(refuse(format!("the keys of dicts have more than {MOST} parts in total")))
         } else {
             Ok(())
         }
@@ -50,7 +50,8 @@ impl Keys {
             return Ok(*size);
         }
         let deeper = depth.checked_sub(1);
-        let deeper = deeper.ok_or_else(|| refuse(format!("the key of a dict has tuples more than {DEPTH} deep")))?;
+        let deeper =
+            deeper.ok_or_else(|| refuse(format!("the key of a dict has tuples nested more than {DEPTH} deep")))?;
         let mut size = 1_u64;
         for element in elements {
             size = size.saturating_add(self.size(objects, *element, deeper)?);
@@ -75,13 +76,13 @@ impl Keys {
         let alike = self.alike.entry(key.hash()?).or_default();
         *alike += 1;
         if *alike > ALIKE {
-            let cause = format!("more than {ALIKE} keys of a dict, or elements of a set, have one hash");
+            let cause = format!("more than {ALIKE} keys of a dict, or elements of a set, have the same hash");
             return Err(refuse(cause).into());
         }
         let compared = u64::from(*alike).saturating_mul(self.size(objects, id, DEPTH)?);
         self.seen = self.seen.saturating_add(compared);
         if self.seen > MOST {
-            return Err(refuse(format!("keys of one hash have more than {MOST} parts to compare")).into());
+            return Err(refuse(format!("keys with the same hash have more than {MOST} parts to compare")).into());
         }
         Ok(())
     }

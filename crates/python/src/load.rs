@@ -1,4 +1,4 @@
-//! Loading many tensors of a tree: as views whose pages are in memory, into memory of their own, or into the caller's.
+//! Loading many tensors of a tree: as views whose pages are in memory, into their own memory, or into the caller's.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -89,7 +89,7 @@ impl WeightsNode {
 ///     names: Full names.
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
-///     own: Give every tensor memory of its own; otherwise those that the file has as they are wanted are views of its mapping, whose pages
+///     own: Give every tensor its own memory; otherwise those that the file has as they are wanted are views of its mapping, whose pages
 ///         are brought into memory.
 ///     outs: {position: memory to write to}.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
@@ -186,7 +186,7 @@ pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Resul
     told.unwrap_or(Err(Error::Interrupted))
 }
 
-/// Sets how many threads everything uses; None: as many as the process may use.
+/// Sets how many threads everything uses; None for as many as the process may use.
 #[pyfunction]
 pub(crate) fn set_threads(threads: Option<NonZero<usize>>) {
     workers::set_threads(threads);

@@ -18,7 +18,7 @@ use crate::handed;
 /// A notebook shows at most so many pairs.
 const HTML_ROWS: usize = 100;
 
-/// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked for.
+/// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes values on demand.
 ///
 /// Arrays of numbers are NumPy arrays over the header's bytes, other arrays lists; strings that are not UTF-8 are
 /// bytes.

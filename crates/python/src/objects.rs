@@ -1,4 +1,4 @@
-//! The values of a PyTorch file that are no tensors: plain data as Python's own, everything else as an inert placeholder.
+//! The values of a PyTorch file that are not tensors: plain data as Python's own, everything else as an inert placeholder.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,8 +18,8 @@ use crate::error::Outcome;
 use crate::handed;
 use crate::values::{Made, Maker, Values, at_path, short};
 
-/// The values of a PyTorch file that are no tensors, by full name: a mapping that makes a value when it is asked
-/// for. What is one value in the file is one object here, under every name, for as long as the mapping is held.
+/// The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is one
+/// value in the file is one object here, under every name, for as long as the mapping is held.
 ///
 /// Numbers, text, bytes, lists, tuples, sets and dicts are Python's own; NumPy scalars are numbers, NumPy arrays
 /// arrays, dtypes `DType`s, shapes tuples. Everything else is a `Placeholder`.
@@ -232,7 +232,7 @@ pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
     }
 }
 
-/// Stands for an object that a pickle would have made. It is not built; what the file says of it is here.
+/// Stands for an object that a pickle would have made. It is not built; this is what the file says about it.
 #[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct Placeholder {
     catalog: Arc<Catalog>,
@@ -268,13 +268,13 @@ impl Placeholder {
         self.pickled().and_then(|pickled| pickled.name_of(self.object)).unwrap_or_default()
     }
 
-    /// The byte of the file at which it stands; None where that is not known.
+    /// The byte of the file at which it is; None if that is unknown.
     #[getter]
     fn position(&self) -> Option<u64> {
         self.pickled()?.position_of(self.object)
     }
 
-    /// What it would have been called with, usually a tuple; None where it was not called.
+    /// What it would have been called with, usually a tuple; None if it was not called.
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
@@ -298,7 +298,7 @@ impl Placeholder {
         })
     }
 
-    /// What would have been added to it: (key, value), the key None for what has none.
+    /// What would have been added to it: (key, value), with None as the key of what has none.
     #[getter]
     fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));

@@ -46,7 +46,7 @@ type Entries = (Vec<Entry>, Vec<(String, String)>);
 ///     backend: 'mmap': tensors are views of a private mapping, which is made now; 'read': each is read when it is taken.
 ///
 /// Raises:
-///     FormatError: the file is no safetensors file, or a damaged one.
+///     FormatError: the file is not a safetensors file, or a damaged one.
 #[pyclass(frozen, name = "_SafetensorsFile", module = "max_weights._core")]
 pub(crate) struct SafetensorsFile {
     checkpoint: Arc<Checkpoint>,
@@ -55,7 +55,7 @@ pub(crate) struct SafetensorsFile {
     cold: OnceLock<bool>,
     /// The first tensor that was taken as a whole.
     first_taken: OnceLock<usize>,
-    /// What fetches those that follow; none where they do not come from a disk.
+    /// What fetches those that follow; `None` where they do not come from a disk.
     ahead: OnceLock<Option<Prefetch>>,
 }
 
@@ -136,7 +136,7 @@ impl SafetensorsFile {
     }
 
     /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
-    /// is read or another device is wanted, memory of their own.
+    /// is read or another device is wanted, their own memory.
     fn everything(&self, device: Device) -> Result<Vec<Tensor>, Error> {
         let mapped = self.source.is_mapped();
         if mapped && device == Device::Cpu && !self.is_cold() {
@@ -270,7 +270,7 @@ impl SafetensorsFile {
     }
 }
 
-/// A tensor that is taken in parts; what `safe_open.get_slice` gives.
+/// A tensor that is read in parts; what `safe_open.get_slice` returns.
 ///
 /// Nothing is read before it is indexed. It stays valid when the file is closed.
 #[pyclass(frozen, module = "max_weights.safetensors")]
@@ -310,7 +310,7 @@ impl PySafeSlice {
     }
 }
 
-/// What the header of a file says of its tensors, in their order, and its metadata.
+/// What the header of a file says about its tensors, in their order, and its metadata.
 ///
 /// Args:
 ///     start: The file from its first byte to the end of its header; at least 8 bytes, or all that there are.

@@ -42,7 +42,7 @@ impl Arguments {
     }
 }
 
-/// The backend of a load by its name; and whether bytes go to a device by GPUDirect Storage, for which that stands in.
+/// The backend of a load by its name; and whether bytes go to a device by GPUDirect Storage, for which that is in.
 pub(crate) fn load_backend(name: &str) -> PyResult<(Backend, bool)> {
     if name == "cufile" { Ok((Backend::Direct, true)) } else { Ok((backend(name)?, false)) }
 }
@@ -56,7 +56,7 @@ pub(crate) fn backend(name: &str) -> PyResult<Backend> {
         "direct" => Backend::Direct,
         other => {
             let other = max_weights::text::shown(other);
-            let cause = format!("backend is one of 'auto', 'mmap', 'read', 'direct', not '{other}'");
+            let cause = format!("backend must be one of 'auto', 'mmap', 'read', 'direct', not '{other}'");
             return Err(PyValueError::new_err(cause));
         }
     })
@@ -116,7 +116,7 @@ pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> 
     Ok(detached(py, || Checkpoint::open(paths, &options))?)
 }
 
-/// Opens files of any format, or a model of the local cache by its name (a `str`), as one tree of weights.
+/// Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights.
 #[pyfunction]
 #[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None))]
 pub(crate) fn open_weights<'py>(

@@ -162,7 +162,7 @@ fn read_exact_at(_: &File, _: &mut [u8], _: u64) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they share a mapping where they arrive, too.
+/// A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping where they arrive.
 #[pyclass(frozen, module = "max_weights.buffer", name = "_PickledFile")]
 pub(crate) struct PickledFile {
     path: PathBuf,
@@ -213,7 +213,7 @@ impl PickledFile {
     }
 }
 
-/// Where a tensor lies in its file: offset in bytes, dtype, shape, strides in elements.
+/// Where a tensor is in its file: offset in bytes, dtype, shape, strides in elements.
 type ViewParts<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
 
 /// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), where the system refuses to map.
@@ -249,11 +249,11 @@ pub(crate) fn mapped(
     }
     let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| Ok(()))?;
     let offset = offset.checked_sub(start);
-    let outside = || Error::Argument("a pickled tensor begins outside of what it reaches".into());
+    let outside = || Error::Argument("a pickled tensor begins outside its own extent".into());
     Ok((storage, offset.ok_or_else(outside)?))
 }
 
-/// A tensor of pickled bytes, in memory of its own.
+/// A tensor of pickled bytes, in its own memory.
 #[pyfunction]
 #[pyo3(name = "_buffer_of_bytes")]
 pub(crate) fn buffer_of_bytes(bytes: &[u8], dtype: &Bound<'_, PyAny>, shape: Listed<i64>) -> Outcome<Buffer> {

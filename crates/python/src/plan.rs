@@ -23,7 +23,7 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     names: Full names.
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted.
-///     own: Give every tensor memory of its own.
+///     own: Give every tensor its own memory.
 ///     outs: The positions of those that are written to memory of the caller's.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
 ///     threads: How many; None for as many as is best.

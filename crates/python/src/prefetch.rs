@@ -14,7 +14,7 @@ use crate::weights::WeightsNode;
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each; None for that of the file.
-///     own: Weights get memory of their own.
+///     own: Weights get their own memory.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct Ahead {
     prefetch: Prefetch,

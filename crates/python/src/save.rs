@@ -148,7 +148,7 @@ pub(crate) fn save_converted(
     })?)
 }
 
-/// A safetensors file that is written while its tensors come.
+/// A safetensors file that is written as its tensors arrive.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct FileWriter {
     /// None once it is finished or given up.
@@ -164,7 +164,7 @@ impl FileWriter {
     fn writer(&self) -> Result<Arc<Writer>, Error> {
         self.slot().clone().ok_or_else(|| {
             Error::Argument(format!(
-                "{}: the writer is closed: the file was finished or given up",
+                "{}: the writer is closed: the file was finished or abandoned",
                 text::path(&self.path)
             ))
         })
@@ -204,20 +204,20 @@ impl FileWriter {
         Ok(detached(py, || writer.write_part(name, offset, part, &now_and_then(&interrupt)))?)
     }
 
-    /// The file takes its place.
+    /// Puts the file in its place.
     fn finish(&self, py: Python<'_>) -> Outcome<()> {
         let writer = self.writer()?;
         *self.slot() = None;
         let writer = Arc::into_inner(writer).ok_or_else(|| {
             Error::Argument(format!(
-                "{}: finished while another thread still writes: join it first",
+                "{}: finished while another thread is still writing: join it first",
                 text::path(&self.path)
             ))
         })?;
         Ok(detached(py, || writer.finish(&interrupt))?)
     }
 
-    /// Gives the file up: what is at its path stays as it is.
+    /// Discards the file: what is at its path stays as it is.
     fn discard(&self, py: Python<'_>) {
         let writer = self.slot().take();
         detached(py, || drop(writer));

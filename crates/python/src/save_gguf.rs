@@ -54,8 +54,7 @@ pub(crate) fn save_gguf_tensors(
                     if !row.is_multiple_of(per_block) {
                         let name = text::shown(name);
                         return Err(Error::Argument(format!(
-                            "tensor '{name}': uint8 is taken for packed blocks, and rows of {row} bytes are no whole blocks of {encoding}, \
-                             which have {per_block} each; give floats, and they are packed"
+                            "tensor '{name}': uint8 is taken for packed blocks, but rows of {row} bytes are not whole blocks of {encoding}, which have {per_block} each; give floats to have them packed"
                         ))
                         .into());
                     }
@@ -133,7 +132,7 @@ fn become_of(name: &str, shape: &[u64], found: Stored, quantize: Option<Encoding
 }
 
 fn encoding(name: &str) -> Result<Encoding, Error> {
-    Encoding::from_name(name).ok_or_else(|| Error::Argument(format!("no block format of ggml is called {name:?}")))
+    Encoding::from_name(name).ok_or_else(|| Error::Argument(format!("ggml has no block format called {name:?}")))
 }
 
 fn values(pairs: Vec<PythonPair<'_>>) -> PyResult<Vec<(String, MetadataValue)>> {

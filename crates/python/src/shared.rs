@@ -48,7 +48,7 @@ impl Shared {
         }
     }
 
-    /// The scheme of the names; none if they are the file's.
+    /// The scheme of the names; `None` if they are the file's.
     pub(crate) fn scheme(&self) -> Option<&str> {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
     }

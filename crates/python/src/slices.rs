@@ -14,10 +14,10 @@ use crate::infos::shape_to_python;
 use crate::shared::Shared;
 use crate::weights::WeightsNode;
 
-/// A weight that is taken in parts, of which nothing is read before; what `get_slice` gives.
+/// A weight that is read in parts, and only when they are asked for; what `get_slice` returns.
 ///
 /// `part = slice[100:200, ::2]` is NumPy's basic indexing. A mapped weight gives a view; of any other, the runs of bytes that
-/// the elements lie in are read, and no more of the file than lies in short gaps between them.
+/// the elements are in are read, and no more of the file than is in short gaps between them.
 #[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct WeightSlice {
     shared: Arc<Shared>,
@@ -48,19 +48,19 @@ impl WeightSlice {
         shape_to_python(py, &self.info())
     }
 
-    /// The dtype, or the file's own name for a type that this version does not know.
+    /// The dtype, or the file's own name for a type unknown to this version.
     #[getter(dtype)]
     fn own_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         element_to_python(py, self.info().element)
     }
 
-    /// The shape as a list, as safetensors gives it.
+    /// The shape as a list, as safetensors returns it.
     fn get_shape(&self) -> Vec<u64> {
         let info = self.info();
         info.byte_shape().unwrap_or_else(|| info.shape.to_vec())
     }
 
-    /// The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which come as bytes.
+    /// The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which are returned as bytes.
     fn get_dtype(&self) -> String {
         match self.info().element {
             Element::Plain(dtype) => dtype.safetensors_name().to_owned(),

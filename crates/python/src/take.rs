@@ -101,8 +101,8 @@ impl WeightsNode {
         Ok(())
     }
 
-    /// The rows of the file that are wanted of a matrix whose rows stand there in another order than under its name here, as ranges of its
-    /// first axis; `cut` as it is where they stand in the same order.
+    /// The rows of the file that are wanted of a matrix whose rows are there in another order than under its name here, as ranges of its
+    /// first axis; `cut` as it is where they are in the same order.
     pub(crate) fn rows_in_order(&self, number: usize, cut: Option<Cut>) -> Outcome<Option<Cut>> {
         let Some(heads) = self.shared().heads(number) else { return Ok(cut) };
         let shape: Vec<i64> = self.catalog().table().get(number).shape.iter().map(|&dim| dim as i64).collect();
@@ -110,7 +110,7 @@ impl WeightsNode {
             None => std::iter::once(0..shape.first().map_or(0, |&rows| rows as u64)).collect(),
             Some((0, ranges)) => ranges,
             Some(_) => {
-                let cause = "its rows stand in another order in the file, so that it can be cut along axis 0 alone";
+                let cause = "its rows are in another order in the file, so it can only be cut along axis 0";
                 return Err(self.at_weight(number, Error::Argument(cause.to_owned())).into());
             }
         };
@@ -146,7 +146,7 @@ impl WeightsNode {
         }
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();
-            let cause = format!("its elements are of the type '{}', which is not known here", text::shown(&element));
+            let cause = format!("its elements are of the type '{}', which is unknown", text::shown(&element));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();

@@ -55,7 +55,7 @@ impl TorchFile {
     fn torch(&self) -> Result<&Arc<Torch>, Error> {
         self.checkpoint.catalog().torch(FILE).ok_or_else(|| {
             let path = self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
-            let cause = format!("this is a {} file, not one of torch.save", self.checkpoint.catalog().kind());
+            let cause = format!("this is a {} file, not one that torch.save wrote", self.checkpoint.catalog().kind());
             Fault::new(rules::TORCH_FORMAT, cause).path(path).unsupported()
         })
     }
@@ -65,7 +65,8 @@ impl TorchFile {
     }
 
     fn refused(&self, name: &str, position: Option<u64>, dangerous: bool) -> Failure {
-        let what = if dangerous { "can run code or reach files" } else { "is none of those that tensors are made of" };
+        let what =
+            if dangerous { "can run code or reach files" } else { "is not one of those that tensors are made from" };
         let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
         let fault = Fault { offset: position, ..Fault::new(rules::TORCH_GLOBAL, cause) };
         fault.path(self.path()).unsupported().into()
@@ -83,7 +84,7 @@ impl TorchFile {
         Ok(file)
     }
 
-    /// Every class and function that the pickle names, in the order of their first places.
+    /// Every class and function that the pickle names, in the order of their first appearance.
     #[getter]
     fn globals(&self) -> Outcome<Vec<String>> {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
@@ -221,7 +222,7 @@ impl<'py> Build<'_, 'py> {
             return Err(PyMemoryError::new_err(said));
         }
         let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
-        let cause = format!("torch cannot make what the file says: {}", first.collect::<String>());
+        let cause = format!("torch cannot make what the file describes: {}", first.collect::<String>());
         let fault = Fault { offset: position, ..Fault::new(rules::TORCH_REFUSED, cause) };
         let failure = PyErr::from(Failure::from(fault.path(self.file.path()).format()));
         failure.set_cause(py, Some(error));

@@ -177,7 +177,7 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(made)
     }
 
-    /// A text of Python.
+    /// A string of Python.
     pub(crate) fn text(&mut self, text: &str) -> Outcome<Bound<'py, PyString>> {
         // One character beyond the others makes all of them four bytes long.
         let width = if text.is_ascii() { 1 } else { 4 };
@@ -420,7 +420,7 @@ fn unhashable(error: PyErr) -> Failure {
     if !Python::attach(|py| error.is_instance_of::<PyTypeError>(py)) {
         return error.into();
     }
-    let cause = "a key of a dict, or an element of a set, holds a value that Python allows in neither";
+    let cause = "a key of a dict, or an element of a set, holds a value that Python does not allow there";
     let help = "torch.save does not write this; save the checkpoint again from where it was made";
     Fault::new(rules::TORCH_KEY, cause).help(help).format().into()
 }

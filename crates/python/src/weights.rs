@@ -24,7 +24,7 @@ use crate::walk::Items;
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
 
-/// One node of a tree of weights: a name, which may be that of a weight, of a prefix of others, of both, or of neither.
+/// One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither.
 ///
 /// `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component. A
 /// name is looked up when it is used, and where it is not there, the error has near names.
@@ -58,7 +58,7 @@ impl WeightsNode {
         shape_to_python(py, &self.own("shape")?)
     }
 
-    /// The dtype of a weight, or the file's own name for a type that this version does not know.
+    /// The dtype of a weight, or the file's own name for a type unknown to this version.
     ///
     /// Raises:
     ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
@@ -90,14 +90,14 @@ impl WeightsNode {
     fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
         if key.starts_with('_') && !self.has_child(key) {
             let key = text::shown(key);
-            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight of that name")).into());
+            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight with that name")).into());
         }
         if RESERVED.contains(&key) {
             let why = match key {
-                "aliases" | "objects" => "is for the weights of PyTorch files",
-                _ => "is a name for a method that this version does not have",
+                "aliases" | "objects" => "is only for the weights of PyTorch files",
+                _ => "is the name of a method that this version does not have",
             };
-            let message = format!("'{key}' {why}; a weight or a child of that name is weights[\"{key}\"]");
+            let message = format!("'{key}' {why}; use weights[\"{key}\"] for a weight or a child of that name");
             return Err(PyAttributeError::new_err(message).into());
         }
         if OF_WEIGHTS.contains(&key) && !self.has_child(key) {
@@ -106,7 +106,8 @@ impl WeightsNode {
         }
         if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
             let name = text::shown(&self.name);
-            let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
+            let message =
+                format!("'{name}' is a weight, and has no child '{key}'; its tensor has {key}: .data().{key}");
             return Err(PyAttributeError::new_err(message).into());
         }
         Ok(self.child(py, key)?.into_any())
@@ -157,7 +158,8 @@ impl WeightsNode {
             return Ok(child.into_any());
         }
         let kind = key.get_type().name()?;
-        let message = format!("a child's key is an int or a str, and a part of a weight is a basic index; not {kind}");
+        let message =
+            format!("the key of a child must be an int or a str, and the index of a weight a basic index, not {kind}");
         Err(PyTypeError::new_err(message).into())
     }
 
@@ -193,7 +195,7 @@ impl WeightsNode {
         hasher.finish()
     }
 
-    /// The weight of this name below the node, to be taken in parts; nothing is read yet.
+    /// The weight of this name below the node, to be read in parts; nothing is read yet.
     ///
     /// Raises:
     ///     WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
@@ -233,7 +235,7 @@ impl WeightsNode {
     /// This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody waits at the first touch.
     ///
     /// Without `dtype`, tensors are views of private pages of the file, brought into memory; those that the file does not have as they are
-    /// wanted get memory of their own, which they share. Files are read in their order, several requests at a time.
+    /// wanted get their own memory, which they share. Files are read in their order, several requests at a time.
     ///
     /// Args:
     ///     select: Which: a name (that weight, or all below it), a glob, a compiled regular expression that matches the whole name, several of
@@ -247,7 +249,7 @@ impl WeightsNode {
     ///         `device` of its own. The strategies are a ShardingStrategy, a mapping of names and patterns to them (None, and what is not named:
     ///         the whole weight), a function of the name, or the name of a table of `max_weights.sharding.tables`. `dtype` comes after the cut.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
-    ///     copy: Give every tensor memory of its own; tied tensors stay tied. False: views, and nothing else.
+    ///     copy: Give every tensor its own memory; tied tensors stay tied. False: views, and nothing else.
     ///     storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
     ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
     ///         variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache and the memory that is free. The logger
@@ -257,9 +259,10 @@ impl WeightsNode {
     ///     threads: How many read and convert. Default: what `max_weights.set_threads` or the environment variable MAX_WEIGHTS_THREADS
     ///         says; or as many as the process may use, and more where a disk is waited for.
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
-    ///     drop_cache: Let the page cache forget what was read; every tensor has memory of its own then.
+    ///     drop_cache: Let the page cache forget what was read; every tensor has its own memory then.
     ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
-    ///     device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may be going on when this returns; who takes a
+    ///     device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
+    ///     be going on when this returns; who takes a
     ///         tensor by DLPack waits for them. Not with `copy=False` and NumPy. A list, for several ranks: a list of dicts is the result.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on one device.
     ///
@@ -350,8 +353,9 @@ impl WeightsNode {
         handed::DIFF.get(slf.py())?.call((slf, other), options)
     }
 
-    /// What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
-    /// `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read nothing.
+    /// What `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise: what
+    /// `from_pretrained(None, config=…, state_dict=…)` of transformers accepts. `get_shape()` and `get_dtype()` read
+    /// nothing.
     ///
     /// Args:
     ///     select: As for `load`, and so are the others. A dtype that the model is to have belongs here, too, so that nothing is there twice.
@@ -369,7 +373,7 @@ impl WeightsNode {
 
     /// This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded memory. A thread reads ahead.
     ///
-    /// Every tensor has memory of its own, which goes when the tensor does: those that are kept take memory beside `max_host_bytes`. The
+    /// Every tensor has its own memory, which goes when the tensor does: those that are kept take memory beside `max_host_bytes`. The
     /// stream ends with its last weight, with an error, with `close()` or the end of a `with` block, and when nobody has it any more, as
     /// after a `break`. It holds its files: closing the weights does not end it. Threads may share it; a forked child opens its own.
     ///
@@ -409,8 +413,8 @@ impl WeightsNode {
         handed::STREAM.get(slf.py())?.call((slf, select), options)
     }
 
-    /// What `load` with these arguments would do: which bytes of which files, in which order, where to, in how much memory, and by which
-    /// backend. No content is read, and no memory taken.
+    /// What `load` would do with these arguments: which bytes of which files, in which order, where to, in how much
+    /// memory, and with which backend. No content is read, and no memory is taken.
     ///
     /// All arguments are what they are for `load`; `progress` and `verify` are not used, and what is in `out` is not looked at.
     ///
@@ -433,7 +437,7 @@ impl WeightsNode {
         handed::PLAN.get(slf.py())?.call((slf, select), options)
     }
 
-    /// The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open files.
+    /// The weights of a GGUF file by the names that Hugging Face gives them, as a separate tree over the same open files.
     ///
     /// Nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's converter permuted the
     /// rows of queries and keys, they come in the model's order again.
@@ -518,8 +522,8 @@ impl WeightsNode {
         self.shared.allocated.bind(py).clone()
     }
 
-    /// The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a mapping
-    /// that decodes a value when it is asked for; of PyTorch files, `byteorder` and, of an archive, `version`.
+    /// The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
+    /// mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.catalog().gguf().is_some() {

@@ -102,7 +102,7 @@ class _Measuring:
         free = _available_memory() // 2
         copies = [name for name in rows if LOADERS[name].copies]
         if copies and size > free:
-            why = f"it takes {size / 1e9:.1f} GB of memory, and {2 * free / 1e9:.1f} GB are free"
+            why = f"it takes {size / 1e9:.1f} GB of memory, but {2 * free / 1e9:.1f} GB are free"
             for name in copies:
                 rows[name].failed = why
         wanted = [name for name, row in rows.items() if not row.failed]
@@ -210,7 +210,7 @@ def drop(places: list[str]) -> str:
             os.close(descriptor)
         left = _cached_fraction(place)
         if left > STAYS_CACHED:
-            return f"{left:.0%} of '{shown(place)}' stays in memory: a RAM disk has it, or another process maps it"
+            return f"{left:.0%} of '{shown(place)}' stays in memory: it is on a RAM disk, or another process maps it"
     return ""
 
 

@@ -115,9 +115,9 @@ class BenchResult:
         peaks = [f"{row.loader} {_size(row.peak)}" for row in self.rows if row.peak and row.of != "limit"]
         if peaks:
             which = (
-                "of the host at the peak, pinned or not"
+                "of host memory at the peak, pinned or not"
                 if self.device
-                else "at the peak, pages of mapped files among it"
+                else "at the peak, including pages of mapped files"
             )
             said.append(f"Memory {which}: {', '.join(peaks)}.")
         said += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]

@@ -23,7 +23,7 @@ RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """glibc then returns no memory, so that later runs do not measure how fast the system provides fresh pages."""
 COMMAND = "from max_weights.benching.worker import serve; serve()"
 LONGEST_REASON = 200
-TIME_WAS_UP = "time was up"
+TIME_WAS_UP = "time ran out"
 
 
 class LoaderFailed(Exception):

@@ -78,11 +78,11 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
     def decoded(data: Any, qtype: Any) -> Any:
         """Return the values as the original gives them; calls for which this is not certain are refused."""
         if type(data) not in (np.ndarray, np.memmap) or not data.flags.c_contiguous or not data.size:
-            raise _Refused("no array in C order")
+            raise _Refused("not an array in C order")
         if data.dtype != (np.float16 if qtype == float16 else np.uint8):
             raise _Refused(f"an array of {data.dtype}")
         if not known(qtype):
-            raise _Refused("a type that this version of gguf decodes to other values")
+            raise _Refused("a type that this version of gguf decodes to different values")
         return values_of(data, qtype)
 
     @functools.wraps(original)
@@ -149,7 +149,7 @@ def parse_value(original: Callable[..., Any], counter: Counter) -> Callable[...,
             if isinstance(kind, list) and (len(kind) == 1 or (len(kind) == 2 and kind[0] == _ARRAY)):
                 kind = kind[-1]
             if not isinstance(kind, int):
-                counter.handed_over("no type of a value")
+                counter.handed_over("not a type of value")
             elif kind in _SCALARS:
                 counter.served()
                 return _SCALARS[kind](_value[0])

@@ -113,7 +113,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
             dtype = np.dtype(original.gguf_scalar_to_np[item])
             end = first + count * dtype.itemsize
             if end > len(data):
-                raise ValueError("the array ends behind the file")
+                raise ValueError("the array ends after the end of the file")
 
             def parts() -> list[Any]:
                 items = data[first:end].view(dtype)
@@ -141,5 +141,5 @@ def _starts_of_strings(data: Any, at: int, count: int) -> tuple[list[int], int]:
         starts.append(at)
         at += 8 + length_at(view, at)[0]
     if at > len(data):
-        raise ValueError("a string ends behind the file")
+        raise ValueError("a string ends after the end of the file")
     return starts, at

@@ -37,7 +37,7 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
             if counter.active:
                 device = as_asked(device)
                 if is_elsewhere(framework):
-                    counter.handed_over("a framework that is not served")
+                    counter.handed_over("a framework that is not supported")
                 elif not _is_served(framework, device):
                     counter.handed_over(_ELSEWHERE)
                 else:

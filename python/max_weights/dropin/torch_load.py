@@ -48,7 +48,7 @@ def replacement(original: Callable[..., Any], counter: Counter) -> Callable[...,
 
                 loading = Loading(path, map_location, mmap=mapped)
                 if unknown := sorted(set(loading.globals) - _torch_allows()):
-                    raise _Refused(f"not among what torch allows by itself: {shown(unknown[0])}")
+                    raise _Refused(f"not among what torch allows by default: {shown(unknown[0])}")
                 value = loading.value()
             except _Refused as refused:
                 counter.handed_over(str(refused))
@@ -90,22 +90,22 @@ def _allowed(
     if serialization.get_default_load_endianness() is not None:
         raise _Refused("a byte order is set")
     if mmap and serialization.get_default_mmap_options() != MAP_PRIVATE:
-        raise _Refused("mappings are to be shared")
+        raise _Refused("mappings should be shared")
     is_path = isinstance(f, (str, os.PathLike))
     if mmap and not is_path:
-        raise _Refused("mmap of what is no path")
+        raise _Refused("mmap of something that is not a path")
     path = f if is_path else path_of(f)
     if path is None:
-        raise _Refused("not a path, and no file object that is a file of the disk from its start")
+        raise _Refused("neither a path nor a file object at the start of a file on disk")
     if os.fspath(path).endswith(".safetensors"):
         raise _Refused("a safetensors file")
     form = _form(path)
     if form is None:
         # Pickles of other protocols can be read here, but torch refuses them.
-        raise _Refused("no file as torch.save writes it")
+        raise _Refused("not a file that torch.save writes")
     if form == "stream" and (mmap or not is_path):
         # torch maps none of these; and several can be read from an open file, one after the other.
-        raise _Refused("mmap, or a file object, of the format before 1.6")
+        raise _Refused("mmap, or a file object, with the format before 1.6")
     return path, mmap
 
 

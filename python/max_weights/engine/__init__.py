@@ -7,7 +7,7 @@ from max_weights.absent import absent
 from max_weights.engine.model import Model, TensorSpec
 from max_weights.engine.session import InferenceSession
 
-_ADVICE = "graphs are not compiled ahead here; InferenceSession().load(graph) makes them ready to run"
+_ADVICE = "graphs are not compiled ahead of time here; InferenceSession().load(graph) makes them ready to run"
 
 __getattr__ = absent(__name__, CompiledModel=_ADVICE)
 

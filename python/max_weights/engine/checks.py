@@ -63,7 +63,7 @@ class Sizes:
                 continue  # it depends on computed values
             if a != b if equal else a < b:
                 said = f"{message}: " if message else ""
-                wanted = f"{left} is to be {right}" if equal else f"{left} is to be at least {right}"
+                wanted = f"{left} must be {right}" if equal else f"{left} must be at least {right}"
                 made = GraphError(
                     f"{node.op} of graph {self._name!r} (at {node.place}): {said}{wanted}, and {left} is {a}"
                     + ("" if isinstance(right, StaticDim) else f", {right} is {b}")

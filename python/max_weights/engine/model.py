@@ -147,7 +147,7 @@ class Model:
             buffer = as_buffer(arg, f"{name} of graph {self._name!r}")
             if buffer.dtype is not kind.dtype:
                 raise GraphError(
-                    f"{name} of graph {self._name!r} is of {kind.dtype!r} {listed(kind.shape)}, not of {buffer.dtype!r}"
+                    f"{name} of graph {self._name!r} is {kind.dtype!r} {listed(kind.shape)}, not {buffer.dtype!r}"
                 )
             shapes.append(buffer.shape)
             size += buffer.nbytes
@@ -190,7 +190,7 @@ def _onnxruntime() -> ModuleType:
         import onnxruntime
     except ImportError as error:
         raise ImportError(
-            f"running graphs needs ONNX Runtime, and {error.name} is not installed: pip install 'max-weights[graph]'",
+            f"running graphs needs ONNX Runtime, but {error.name} is not installed: pip install 'max-weights[graph]'",
             name=error.name,
         ) from None
     module: ModuleType = onnxruntime

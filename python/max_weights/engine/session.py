@@ -39,10 +39,10 @@ class InferenceSession:
         self._devices = list(devices) or [CPU()]
         for device in self._devices:
             if not device.is_host:
-                raise UnsupportedError(f"graphs run on the CPU in this version, and not on {device}")
+                raise UnsupportedError(f"graphs run on the CPU in this version, not on {device}")
         _no_extensions(custom_extensions)
         if num_threads is not None and num_threads < 1:
-            raise ArgumentError(f"num_threads is 1 or more, not {num_threads}")
+            raise ArgumentError(f"num_threads must be 1 or more, not {num_threads}")
         self._threads = num_threads
 
     @property
@@ -79,7 +79,7 @@ class InferenceSession:
         if not isinstance(model, Graph):
             raise TypeError(f"load: takes a Graph, not {type(model).__name__}")
         if memory not in ("shared", "fast"):
-            raise ArgumentError(f"memory is 'shared' or 'fast', not {memory!r}")
+            raise ArgumentError(f"memory must be 'shared' or 'fast', not {memory!r}")
         _no_extensions(custom_extensions)
         return Model(model, weights_registry, memory == "fast", self._threads)
 

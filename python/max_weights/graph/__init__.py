@@ -36,8 +36,8 @@ __all__ = [
 
 __getattr__ = absent(
     __name__,
-    DevicePlacementPolicy="it says what happens where an operation moves a tensor to the CPU by itself, which none "
-    "does here; move it with ops.transfer_to",
+    DevicePlacementPolicy="it says what happens when an operation moves a tensor to the CPU on its own, which "
+    "none does here; move it with ops.transfer_to",
     Module="it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and "
     "graphs that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
 )

@@ -75,14 +75,14 @@ class DeclaredWeights:
 
     def __getattr__(self, key: str) -> DeclaredWeights:
         if key.startswith("_") and not self[key]._below():  # names that copy, pickle and notebooks look for
-            raise AttributeError(f"weights have no attribute {key!r}; a child of that name is reached by w[{key!r}]")
+            raise AttributeError(f"weights have no attribute {key!r}; use w[{key!r}] for a child of that name")
         return self[key]
 
     def __getitem__(self, key: int | str) -> DeclaredWeights:
         if isinstance(key, bool) or not isinstance(key, int | str):
-            raise TypeError(f"the key of a child is an int or a text, not {key!r}")
+            raise TypeError(f"the key of a child must be an int or a string, not {key!r}")
         if isinstance(key, int) and key < 0:
-            raise IndexError(f"a tree of names that are still to be declared has no last child, so no child [{key}]")
+            raise IndexError(f"a tree of names still to be declared has no last child, and so no child [{key}]")
         part = str(key)
         return DeclaredWeights(self._declarations, f"{self._name}.{part}" if self._name else part)
 

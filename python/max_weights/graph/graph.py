@@ -67,17 +67,17 @@ class Graph:
         **kwargs: Any,
     ) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"the name of a graph is a text, not {name!r}")
+            raise TypeError(f"the name of a graph must be a string, not {name!r}")
         if path is not None:
             raise UnsupportedError(
-                f"graph {name!r} cannot be read from {printable(os.fspath(path))!r}: this version reads no graphs. The "
-                "fourth argument is a path, as in MAX; what `forward` is to be given beside the inputs comes after it, "
-                "or by keyword"
+                f"graph {name!r} cannot be read from {printable(os.fspath(path))!r}: this version reads no graphs. "
+                "The fourth argument is a path, as in MAX; further arguments for `forward` come after it, or by "
+                "keyword"
             )
         types = [input_types] if isinstance(input_types, TensorType) else list(input_types)
         for kind in types:
             if not isinstance(kind, TensorType):
-                raise TypeError(f"graph {name!r}: an input type is a TensorType, not {kind!r}")
+                raise TypeError(f"graph {name!r}: an input type must be a TensorType, not {kind!r}")
         if forward is None and (args or kwargs):
             raise TypeError(f"graph {name!r}: further arguments are for `forward`, which is missing")
         self.name = name
@@ -156,7 +156,7 @@ class Graph:
             raise problem("output", f"graph {self.name!r} has its outputs already")
         for value in values:
             if not isinstance(value, TensorValue):
-                raise TypeError(f"output: a {type(value).__name__} is no value of a graph; see ops.constant")
+                raise TypeError(f"output: a {type(value).__name__} is not a value of a graph; see ops.constant")
         self._outputs = tuple(self._own(value) for value in values)
 
     def _own(self, value: TensorValue) -> TensorValue:
@@ -230,9 +230,8 @@ class Graph:
             if other is not None and other.name == weight.name:  # it may have been renamed since
                 raise problem(
                     "add_weight",
-                    f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, and is another object: "
-                    f"{other!r}. Weights of one model get names of their own from Module.state_dict() or "
-                    "load_state_dict()",
+                    f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, as another object: "
+                    f"{other!r}. Weights of one model get unique names from Module.state_dict() or load_state_dict()",
                 )
             value = self.record("weight", (), (weight.type,), {"weight": weight}).outputs[0]
             weight._join(self.name)

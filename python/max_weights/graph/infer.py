@@ -155,7 +155,7 @@ def reshape(op: str, shape: Shape, target: Sequence[DimLike]) -> Shape:
     """Return the new shape, with `-1`, which may occur once, computed."""
     unknown = [i for i, dim in enumerate(target) if not isinstance(dim, str | Dim) and operator.index(dim) == -1]
     if len(unknown) > 1:
-        raise problem(op, f"only one dimension can be worked out; found -1 {len(unknown)} times in {listed(target)}")
+        raise problem(op, f"only one dimension can be inferred; found -1 {len(unknown)} times in {listed(target)}")
     known = Shape(dim for i, dim in enumerate(target) if i not in unknown)
     if not unknown:
         before, after = product(shape), product(known)
@@ -181,7 +181,7 @@ def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) ->
     divisor, used = _factors(known)
     if divisor == 0:
         raise problem(
-            op, f"the shapes {listed(shape)} and {listed(target)}: beside a dimension of 0, -1 could be anything"
+            op, f"the shapes {listed(shape)} and {listed(target)}: next to a dimension of 0, -1 could be anything"
         )
     rest = []
     for atom in used:
@@ -192,7 +192,7 @@ def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) ->
     if rest and count:
         raise problem(
             op,
-            f"the shapes {listed(shape)} and {listed(target)}: it is not known that {product(shape)} elements "
+            f"the shapes {listed(shape)} and {listed(target)}: it is not known whether {product(shape)} elements "
             f"divide by {product(known)}; if they do, rebind {listed(shape)} first",
         )
     if count % divisor:

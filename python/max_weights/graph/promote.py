@@ -78,20 +78,24 @@ def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int |
     """
     if dtype is DType.bool:
         if not isinstance(value, bool):
-            raise problem(op, f"the number {value!r} meets a tensor of bool; convert the tensor with `.cast(...)`")
+            raise problem(
+                op, f"the number {value!r} is combined with a tensor of bool; convert the tensor with `.cast(...)`"
+            )
         return value
     if dtype.is_integral():
         if isinstance(value, float):
             raise problem(
-                op, f"the float {value!r} meets a tensor of {dtype!r}; convert the tensor with `.cast(DType.float32)`"
+                op,
+                f"the float {value!r} is combined with a tensor of {dtype!r}; convert the tensor with "
+                "`.cast(DType.float32)`",
             )
         signed = dtype.is_signed_integral()
         bits = dtype.size_in_bits - signed
         if not (-(1 << bits) if signed else 0) <= value < 1 << bits:
-            raise problem(op, f"the number {value!r} is out of the range of {dtype!r}")
+            raise problem(op, f"the number {value!r} is outside the range of {dtype!r}")
         return int(value)
     if not dtype.is_float():
-        raise problem(op, f"the scalar {value!r} meets a tensor of {dtype!r}, which takes no scalars")
+        raise problem(op, f"the scalar {value!r} is combined with a tensor of {dtype!r}, which accepts no scalars")
     try:
         number = float(value)
     except OverflowError:
@@ -100,7 +104,7 @@ def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int |
     if not limits.min <= number <= limits.max and (isinstance(value, int) or math.isfinite(number)):
         raise problem(
             op,
-            f"the number {value!r} is out of the range of {dtype!r}, {limits.min} to {limits.max}; "
-            "write float('inf') if that is meant",
+            f"the number {value!r} is outside the range of {dtype!r}, {limits.min} to {limits.max}; write "
+            "float('inf') if that is meant",
         )
     return number

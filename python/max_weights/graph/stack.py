@@ -45,5 +45,5 @@ def leave(graph: Graph) -> None:
     """
     graphs = _GRAPHS.get()
     if not graphs or graphs[-1] is not graph:
-        raise RuntimeError(f"graph {graph.name!r} is left where it was not the last to be entered")
+        raise RuntimeError(f"graph {graph.name!r} is exited, but was not the last to be entered")
     _GRAPHS.set(graphs[:-1])

@@ -72,7 +72,7 @@ class _TypeOfElements(Type):
             ValueError: a dimension is symbolic.
         """
         if not self.shape.is_static:
-            raise ValueError(f"the shape {listed(self.shape)} is symbolic, so the number of elements is not known")
+            raise ValueError(f"the shape {listed(self.shape)} is symbolic, so the number of elements is unknown")
         return math.prod(self.shape.static_dims)
 
     def cast(self, dtype: DTypeLike) -> Self:

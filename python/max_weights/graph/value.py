@@ -98,8 +98,8 @@ class TensorValue(Value, Operators):
         """Return the value itself, or the one that stands for the dimension or shape."""
         if not isinstance(value, TensorValue | Dim | Shape):
             raise TypeError(
-                f"a TensorValue is made from a value, a Dim or a Shape, not {type(value).__name__}; "
-                "use ops.constant for numbers and arrays"
+                f"a TensorValue must be made from a value, a Dim or a Shape, not {type(value).__name__}; use "
+                "ops.constant for numbers and arrays"
             )
         from max_weights.graph.ops.operands import operand
 

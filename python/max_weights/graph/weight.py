@@ -108,7 +108,7 @@ class Weight(TensorValue):
     @name.setter
     def name(self, name: str) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"the name of a weight is a text, not {name!r}")
+            raise TypeError(f"the name of a weight must be a string, not {name!r}")
         if name != self._name:
             self._local_name = name
         self._name = name
@@ -167,7 +167,7 @@ class Weight(TensorValue):
         if align is not None:
             align = operator.index(align)
             if align <= 0 or align & (align - 1):
-                raise ValueError(f"the alignment of weight '{shown(self._name)}' is a power of two; found {align}")
+                raise ValueError(f"the alignment of weight '{shown(self._name)}' must be a power of two; found {align}")
         self._align = align
 
     @property
@@ -200,7 +200,7 @@ class Weight(TensorValue):
         value = self.value
         if value is None:
             raise ValueError(
-                f"weight '{shown(self.name)}' has no value yet: load_state_dict of the module that has it gives it one"
+                f"weight '{shown(self.name)}' has no value yet: load_state_dict of its module gives it one"
             )
         return value
 

@@ -52,7 +52,7 @@ class WeightShard(Weight):
     @name.setter
     def name(self, name: str) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"the name of a weight is a text, not {name!r}")
+            raise TypeError(f"the name of a weight must be a string, not {name!r}")
         self._name = name
         self._own_name = None if name == f"{self.whole.name}[{self._index}]" else name
 
@@ -96,7 +96,7 @@ class WeightShard(Weight):
         """Which part of the whole weight this is, as plain numbers."""
         strategy = self.sharding_strategy
         if strategy is None:
-            raise ValueError(f"the sharding strategy of shard '{shown(self.name)}' was taken away: give it back")
+            raise ValueError(f"the sharding strategy of shard '{shown(self.name)}' was removed: set it again")
         whole = self.whole
         key = strategy, tuple(whole.shape), whole.quantization_encoding
         if self._known is None or self._known[0] != key:
@@ -140,8 +140,8 @@ class WeightShard(Weight):
     def _keep(self, what: str, wanted: object, own: object) -> None:
         if wanted != own:
             raise ValueError(
-                f"the {what} of shard '{shown(self.name)}' is that of its part of '{shown(self.whole.name)}'; "
-                "change the whole weight"
+                f"the {what} of shard '{shown(self.name)}' comes from its part of '{shown(self.whole.name)}'; change "
+                "the whole weight"
             )
 
 
@@ -149,7 +149,7 @@ def shards(weight: Weight, devices: Iterable[DeviceRef | str]) -> list[WeightSha
     """Return the shards, as `Weight.shard` does."""
     if isinstance(weight, WeightShard):
         raise ValueError(
-            f"weight '{shown(weight.name)}' is a shard already and cannot be sharded again; shard "
+            f"weight '{shown(weight.name)}' is already a shard and cannot be sharded again; shard "
             f"'{shown(weight.whole.name)}' over all the devices instead"
         )
     strategy, devices = weight.sharding_strategy, list(devices)

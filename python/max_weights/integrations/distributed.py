@@ -107,7 +107,7 @@ class WeightsReader(StorageReader):
             name = item.storage_index.fqn
             if target.shape != item.lengths:
                 raise ArgumentError(
-                    f"'{shown(name)}': a part of shape {tuple(item.lengths)} is to go to a tensor of shape "
+                    f"'{shown(name)}': a part of shape {tuple(item.lengths)} goes to a tensor of shape "
                     f"{tuple(target.shape)}"
                 )
             if name not in whole and self._goes_straight(name, item.lengths, target):

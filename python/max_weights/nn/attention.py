@@ -76,13 +76,13 @@ def scaled_dot_product_attention(
     shape = q.shape
     if min(q.rank, k.rank, v.rank) < 3:
         shapes = ", ".join(listed(part.shape) for part in (q, k, v))
-        raise problem(op, f"queries, keys and values are [..., heads, positions, size], found {shapes}")
+        raise problem(op, f"queries, keys and values must be [..., heads, positions, size], found {shapes}")
     heads, kv_heads = (_known(op, part, -3, "number of heads") for part in (q, k))
     if kv_heads == 0 or heads % kv_heads:
-        raise problem(op, f"{heads} heads of queries cannot share {kv_heads} of keys equally")
+        raise problem(op, f"{heads} query heads cannot share {kv_heads} key heads equally")
     seen = None if mask is None else operand(op, mask)
     if seen is not None and seen.rank < 2:
-        raise problem(op, f"a mask is [..., positions, kv_positions], found {listed(seen.shape)}")
+        raise problem(op, f"a mask must be [..., positions, kv_positions], found {listed(seen.shape)}")
     grouped = heads != kv_heads
     if grouped:  # an additional axis, over which the keys and values of a group are broadcast
         q = _by_group(q, kv_heads)
@@ -104,7 +104,7 @@ def scaled_dot_product_attention(
 def _known(op: str, value: TensorValue, axis: int, what: str) -> int:
     dim = value.shape[axis]
     if not isinstance(dim, StaticDim):
-        raise problem(op, f"the {what} has to be known, found {dim} in {listed(value.shape)}")
+        raise problem(op, f"the {what} must be known, found {dim} in {listed(value.shape)}")
     return dim.dim
 
 
@@ -185,11 +185,11 @@ class Attention(ShardableLayer):
     ) -> None:
         if num_key_value_heads < 1 or num_attention_heads % num_key_value_heads:
             raise ArgumentError(
-                f"{num_attention_heads} heads of queries cannot share {num_key_value_heads} of keys equally"
+                f"{num_attention_heads} query heads cannot share {num_key_value_heads} key heads equally"
             )
         if head_dim is None and hidden_size % num_attention_heads:
             raise ArgumentError(
-                f"the hidden_size {hidden_size} is not divided by {num_attention_heads} heads; state the head_dim"
+                f"the hidden_size {hidden_size} is not divisible by {num_attention_heads} heads; give the head_dim"
             )
         self.n_heads = num_attention_heads
         self.num_key_value_heads = num_key_value_heads
@@ -267,7 +267,7 @@ class Attention(ShardableLayer):
         elif strategy.is_tensor_parallel:
             if kv_heads < number:
                 raise ArgumentError(
-                    f"{kv_heads} heads of keys cannot be split over {number} devices; replicate the layer instead"
+                    f"{kv_heads} key heads cannot be split over {number} devices; replicate the layer instead"
                 )
             group = self.n_heads // kv_heads * self.head_dim  # the queries that share a head stay together
             rows = ShardingStrategy.segmented(number, 0, [Segment.head_aware(kv_heads, group)])
@@ -324,8 +324,9 @@ class MultiheadAttention(Attention):
         places = None if devices is None else list(devices)
         if places is not None and len(places) != 1:
             raise UnsupportedError(
-                f"MultiheadAttention on {len(places)} devices needs MAX's collectives, which are not here: make it on "
-                "one, set sharding_strategy = ShardingStrategy.tensor_parallel(n), and add the outputs of its shards"
+                f"MultiheadAttention on {len(places)} devices needs MAX's collectives, which are not available here: "
+                "make it on one, set sharding_strategy = ShardingStrategy.tensor_parallel(n), and add the outputs of "
+                "its shards"
             )
         super().__init__(
             num_attention_heads=num_attention_heads,

@@ -133,8 +133,8 @@ def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
 def _by_dlpack(data: Any) -> Buffer:
     if not hasattr(data, "__dlpack__"):
         raise Misfit(
-            f"a {type(data).__name__} is no array: give a NumPy array, a Buffer, a WeightData or a tensor that speaks "
-            "DLPack"
+            f"a {type(data).__name__} is not an array: give a NumPy array, a Buffer, a WeightData or a tensor that "
+            "supports DLPack"
         )
     try:
         return as_buffer(data)

@@ -40,7 +40,7 @@ def add_layer_hook(fn: LayerHook) -> None:
             outputs, also for later hooks.
     """
     if not callable(fn):
-        raise TypeError(f"a hook is a function of (layer, args, kwargs, outputs), not {fn!r}")
+        raise TypeError(f"a hook must be a function of (layer, args, kwargs, outputs), not {fn!r}")
     _HOOKS.set((*_HOOKS.get(), fn))
 
 
@@ -146,7 +146,7 @@ class PrintHook:
 
     def __init__(self, export_path: str | None = None, filter: Iterable[str] | None = None) -> None:
         if export_path is not None:
-            _log.warning("PrintHook writes no files, so nothing to %s: tensors are printed", export_path)
+            _log.warning("PrintHook does not write files, so nothing goes to %s: tensors are printed", export_path)
         self.filter = None if filter is None else frozenset(filter)
         self.labels: list[str] = []
         """The labels recorded since the last `step`."""

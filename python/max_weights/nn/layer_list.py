@@ -102,7 +102,7 @@ class LayerList(Module, list[Layer]):
 
     def _taken(self, values: Iterable[object]) -> list[Layer]:
         if isinstance(values, Layer) and not isinstance(values, list):
-            raise TypeError(f"several layers are a list of them, not one {type(values).__name__}; append takes one")
+            raise TypeError(f"several layers must be a list of them, not one {type(values).__name__}; append takes one")
         return [self._taken_one(value) for value in values]
 
 
@@ -139,5 +139,6 @@ class MissingLayer(Module):
             RuntimeError: always.
         """
         raise RuntimeError(
-            f"layer {self.layer_id} is not here: another stage of the pipeline has it; call those of this one alone"
+            f"layer {self.layer_id} is not here: another stage of the pipeline has it; call only the layers of this "
+            "stage"
         )

@@ -35,7 +35,8 @@ def require_no_quant_config(layer: str, quant_config: object) -> None:
     if quant_config is not None:
         raise UnsupportedError(
             f"{layer} with a quant_config is computed by kernels of MAX's compiler (fp8, fp4, int8 with scales), "
-            "which are not here: load the weights as floats (Module.load(path, dtype='float32')), without quant_config"
+            "which are not available here: load the weights as floats (Module.load(path, dtype='float32')), without "
+            "quant_config"
         )
 
 
@@ -79,7 +80,7 @@ class Linear(ShardableLayer):
     ) -> None:
         require_no_quant_config(type(self).__name__, quant_config)
         if clip_weight and quantization_encoding is not None:
-            raise ArgumentError("clip_weight is for weights of floats, and not for packed ones")
+            raise ArgumentError("clip_weight is for float weights, not for packed ones")
         self.device = DeviceRef.from_device(device)
         self.clip_weight = clip_weight
         if is_sharding:
@@ -115,7 +116,7 @@ class Linear(ShardableLayer):
 
     def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
         if self.bias is not None and strategy.is_custom:
-            raise self._refuse(strategy, "with a bias, strategies that are no function of one's own")
+            raise self._refuse(strategy, "with a bias, strategies other than a custom function")
         follows = strategy.sharded_axis == 0  # the rows of the weight are the elements of the bias
         return {"weight": strategy, "bias": strategy if follows else ShardingStrategy.replicate(strategy.num_devices)}
 

@@ -48,7 +48,7 @@ def load_file(
     if adapter is not None:
         given = adapter(dict(given))
         if not isinstance(given, Mapping):
-            raise TypeError(f"an adapter returns a mapping of names to values, not a {type(given).__name__}")
+            raise TypeError(f"an adapter must return a mapping of names to values, not a {type(given).__name__}")
 
     def convert(_weight: Weight, value: Any) -> Any:
         return _decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value

@@ -107,8 +107,8 @@ def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
         hasattr(type(state_dict), "items") and hasattr(type(state_dict), "exists")
     ):
         raise TypeError(
-            f"a state dict is a mapping of names to values, or a Weights, not a {type(state_dict).__name__}; "
-            "Module.load takes paths"
+            f"a state dict must be a mapping of names to values, or a Weights, not a {type(state_dict).__name__}; use "
+            "Module.load for paths"
         )
     start = len(state_dict.name) + 1 if state_dict.name else 0
     return {name[start:]: node for name, node in state_dict.items()}
@@ -127,7 +127,7 @@ def _power_of_two(align: int | None) -> int | None:
     if align is not None and (
         isinstance(align, bool) or not isinstance(align, int) or align < 1 or align & (align - 1)
     ):
-        raise ValueError(f"weight_alignment is a power of two; found {align!r}")
+        raise ValueError(f"weight_alignment must be a power of two; found {align!r}")
     return align
 
 
@@ -182,7 +182,7 @@ class _Rules:
         if self._copy_if_misaligned:
             return value.aligned_copy(align)
         raise Misfit(
-            f"the data lies {beyond} bytes beyond a multiple of {align}; copy_if_misaligned=True copies such values, "
+            f"the data is {beyond} bytes past a multiple of {align}; copy_if_misaligned=True copies such values, "
             "weight_alignment=1 takes them as they are"
         )
 
@@ -218,8 +218,9 @@ class _Rules:
         names = ("none" if encoding is None else encoding.value for encoding in (found, declared))
         decoding = ", and Module.load(path, dtype) decodes it" if declared is None else ""
         raise Misfit(
-            "the quantization encoding is {}, declared is {}; override_quantization_encoding=True takes that of the "
-            "value{}".format(*names, decoding)
+            "the quantization encoding is {}, declared is {}; override_quantization_encoding=True uses that of the "
+            "value"
+            "{}".format(*names, decoding)
         )
 
 
@@ -240,10 +241,10 @@ def _require_same(value: Candidate, dtype: DType, shape: Shape) -> None:
 def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: Weight) -> None:
     """Refuse incomplete blocks, and a number of elements other than that of a weight that was declared in elements."""
     if value.dtype is not DType.uint8:
-        raise Misfit(f"the dtype is {value.dtype!r}, and blocks of {encoding.value} are bytes, uint8")
+        raise Misfit(f"the dtype is {value.dtype!r}, but blocks of {encoding.value} are uint8 bytes")
     if (value.shape.static_dims or [1])[-1] % encoding.block_size:
         raise Misfit(
-            f"the shape is {listed(value.shape)}, and a block of {encoding.value} is {encoding.block_size} bytes"
+            f"the shape is {listed(value.shape)}, but a block of {encoding.value} is {encoding.block_size} bytes"
         )
     original_dtype, original_shape = weight.original_dtype_and_shape
     if original_dtype is DType.uint8:
@@ -266,8 +267,8 @@ def _misfit(model: str, report: LoadReport, problems: Sequence[str]) -> Argument
     """Return the error that lists everything that is missing, unexpected, or does not fit."""
     counts = [f"{len(names)} {what}" for what, names in report._asdict().items() if names]
     if problems:
-        counts.append(f"{len(problems)} of a kind that does not fit")
-    lines = [f"the state dict does not fit {model}, of which nothing was changed: {', '.join(counts)}"]
+        counts.append(f"{len(problems)} that do not fit")
+    lines = [f"the state dict does not fit {model}, and nothing in it was changed: {', '.join(counts)}"]
     missing = report.missing[:_LISTED]
     near = suggestions(report.unexpected, missing)
     lines += _section(
@@ -277,7 +278,7 @@ def _misfit(model: str, report: LoadReport, problems: Sequence[str]) -> Argument
     lines += _section("unexpected", unexpected, len(report.unexpected))
     lines += _section("does not fit", problems[:_LISTED], len(problems))
     if report.missing or report.unexpected:
-        lines.append("(strict=False takes what there is, and reports the rest)")
+        lines.append("(strict=False takes what fits, and reports the rest)")
     return ArgumentError("\n".join(lines))
 
 

@@ -104,7 +104,7 @@ class Module(ModuleNode):
             weight: The weight.
         """
         if not isinstance(weight, Weight):
-            raise TypeError(f"a shared weight is a Weight, not a {type(weight).__name__}")
+            raise TypeError(f"a shared weight must be a Weight, not a {type(weight).__name__}")
         setattr(self, name, weight)
         vars(self).setdefault(SHARED, {})[name] = weight
 
@@ -283,7 +283,7 @@ class Module(ModuleNode):
 
         given = [types for types in (input_types, inputs) if types is not None]
         if len(given) != 1:
-            raise TypeError("build_subgraph: takes input_types, which `inputs` is another name of, once")
+            raise TypeError("build_subgraph: give either input_types or `inputs`, which is another name for it")
         return build_subgraph(self, name, given[0], weight_prefix)
 
     def trace(self, *input_types: TensorType, name: str | None = None) -> Graph:

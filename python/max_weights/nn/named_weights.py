@@ -70,7 +70,7 @@ def _by_name(root: ModuleNode, found: Walk) -> dict[str, Weight]:
 def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> ArgumentError:
     return ArgumentError(
         f"two weights of {type(root).__name__} have the name '{shown(name)}': {first} and {second}; name one of them "
-        "differently, or make the same Weight of both"
+        "differently, or use the same Weight for both"
     )
 
 
@@ -86,8 +86,8 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
         if value is None:
             if not auto_initialize:
                 raise ArgumentError(
-                    f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True gives "
-                    "it zeros"
+                    f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True fills "
+                    "it with zeros"
                 )
             value = _zeros(name, weight)
         values[name] = value
@@ -121,8 +121,8 @@ def all_or_none(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -
 def _zeros(name: str, weight: Weight) -> Buffer:
     if not weight.shape.is_static:
         raise ArgumentError(
-            f"weight '{shown(name)}' has the symbolic shape {listed(weight.shape)}, so there are no zeros of its size: "
-            "load a value for it"
+            f"weight '{shown(name)}' has the symbolic shape {listed(weight.shape)}, so it cannot be filled with "
+            "zeros: load a value for it"
         )
     return Buffer.zeros(weight.shape.static_dims, weight.dtype)
 
@@ -148,11 +148,11 @@ def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
         raise ArgumentError(f"{type(root).__name__}.to() needs a device, such as DeviceRef.CPU()")
     if number > 1 and strategy is None:
         raise ArgumentError(
-            f"weights are on one device, or split over several by a sharding_strategy; {number} devices were given "
-            "and no strategy"
+            f"weights are on one device, or split over several by a sharding_strategy; {number} devices were given, "
+            "but no strategy"
         )
     if getattr(strategy, "num_devices", number) != number:
-        raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, and {number} were given")
+        raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, but {number} were given")
     weights = list(NamedWeights(root).weights.values())
     with all_or_none(changed=weights):
         for weight in weights:

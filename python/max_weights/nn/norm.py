@@ -163,7 +163,7 @@ class GroupNorm(Module):
         device: DeviceRef | str = _GPU,
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
-            raise ArgumentError(f"{num_channels} channels are not split into {num_groups} groups of one size")
+            raise ArgumentError(f"{num_channels} channels cannot be split into {num_groups} groups of the same size")
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps

@@ -9,7 +9,7 @@ from max_weights.absent import absent
 __all__ = ["layers_not_here"]
 
 _INSTEAD = {
-    "it reads keys and values from the cache of MAX's serving. Attention computes the same over a whole sequence, "
+    "it reads keys and values from the cache of MAX Serve. Attention computes the same over a whole sequence, "
     "with grouped heads, rotary positions and a mask": (
         "AttentionWithRope",
         "GGUFQAttentionWithRope",
@@ -23,8 +23,9 @@ _INSTEAD = {
         "TransformerBlock",
         "build_max_lengths_tensors",
     ),
-    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device, whose "
-    "outputs are added or joined": (
+    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device, and their "
+    "outputs are added or joined"
+    "": (
         "Allreduce",
         "ColumnParallelLinear",
         "DistributedAttentionImpl",
@@ -57,7 +58,7 @@ _INSTEAD = {
         "ReturnHiddenStates",
         "ReturnLogits",
     ),
-    "RotaryEmbedding takes a table of your own as _freqs_cis, and a class of your own can define freqs_cis_base": (
+    "RotaryEmbedding takes your own table as _freqs_cis, and your own class can define freqs_cis_base": (
         "DynamicRotaryEmbedding",
         "LinearScalingParams",
         "LongRoPERotaryEmbedding",
@@ -70,13 +71,14 @@ _INSTEAD = {
         "ConvTranspose1d",
         "WeightNormConvTranspose1d",
     ),
-    "write it of ops: `mean`, `rsqrt` and `reshape` are there": (
+    "compose it from ops: `mean`, `rsqrt` and `reshape` are available": (
         "ConstantLayerNorm",
         "HyperConnection",
     ),
-    "use MLP, whose two first weights are apart": ("FusedMLP",),
-    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, ops.split cuts what a "
-    "Linear returns": ("StackedLinear",),
+    "use MLP, which has its first two weights separate": ("FusedMLP",),
+    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, use ops.split on what a "
+    "Linear returns"
+    "": ("StackedLinear",),
 }
 
 

@@ -23,9 +23,11 @@ __all__ = ["build_subgraph", "compile_module", "trace"]
 def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight_prefix: str) -> Graph:
     """Build a subgraph; see `Module.build_subgraph`."""
     if not isinstance(name, str) or not isinstance(weight_prefix, str):
-        raise TypeError(f"the name and the weight_prefix of a subgraph are strings, not {name!r} and {weight_prefix!r}")
+        raise TypeError(
+            f"the name and the weight_prefix of a subgraph must be strings, not {name!r} and {weight_prefix!r}"
+        )
     if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
-        raise TypeError(f"input_types is a list of types or values, not {input_types!r}")
+        raise TypeError(f"input_types must be a list of types or values, not {input_types!r}")
     types: list[TensorType] = []
     arguments = [_noted(given, types) for given in input_types]
 
@@ -38,7 +40,7 @@ def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight
         raise problem(
             "build_subgraph",
             f"no weight of '{shown(name)}' is named '{shown(weight_prefix)}...', but '{shown(names[0])}': names are "
-            "complete once state_dict or load_state_dict of the whole model was called",
+            "complete once state_dict or load_state_dict of the whole model has been called",
         )
     return graph
 
@@ -74,7 +76,7 @@ def _noted(given: Any, types: list[TensorType]) -> Any:
         return [_noted(one, types) for one in given]
     kind = given.type if isinstance(given, TensorValue) else given
     if not isinstance(kind, TensorType):
-        raise TypeError(f"an input type is a TensorType, or a value of that type, not {given!r}")
+        raise TypeError(f"an input type must be a TensorType, or a value of that type, not {given!r}")
     types.append(kind)
     return len(types) - 1
 

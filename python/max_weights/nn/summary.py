@@ -122,7 +122,7 @@ NUMBERS = frozenset({"parameters", "MB", "loaded"})
 def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
     """Return a row for each module, breadth first, below the header; the first one is the sum."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
-        raise ValueError(f"depth is a number of components from 0, not {depth!r}")
+        raise ValueError(f"depth must be a number of components, 0 or more, not {depth!r}")
     census = Census(root)
     counts = census.below(depth)
     found: list[tuple[str, ...]] = [COLUMNS]

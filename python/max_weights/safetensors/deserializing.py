@@ -37,7 +37,7 @@ def pieces(data: Bytes) -> Iterator[Piece]:
     """
     view = memoryview(data)
     if not view.c_contiguous:
-        raise TypeError("the bytes of a file are needed in one piece, not a buffer with gaps")
+        raise TypeError("the bytes of a file must be one contiguous buffer")
     view = view.cast("B") if view.nbytes else memoryview(b"")
     header = min(int.from_bytes(view[:_LENGTH], "little"), _MOST)
     try:

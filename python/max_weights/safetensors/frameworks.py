@@ -79,8 +79,8 @@ def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
     device = device_of(device)
     if known not in SERVED:
         raise safetensor_error(
-            f"framework {known} is not served by max_weights (it serves {', '.join(SERVED)}), but by the safetensors "
-            "package, which is not installed: pip install safetensors"
+            f"framework {known} is not supported by max_weights itself (it supports {', '.join(SERVED)}), but by the "
+            "safetensors package, which is not installed: pip install safetensors"
         )
     if known == "pytorch":
         return _Torch(device), device

@@ -33,11 +33,11 @@ class PrefetchLoader:
 
     def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
         if threads < 1:
-            raise safetensor_error(f"prefetch needs a thread or more, not {threads}")
+            raise safetensor_error(f"prefetch needs at least one thread, not {threads}")
         from max_weights.safetensors.torch import _TYPES
 
         if not isinstance(plan, dict | None):
-            raise TypeError(f"plan is a dict or None, not {type(plan).__name__}")
+            raise TypeError(f"plan must be a dict or None, not {type(plan).__name__}")
         rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
         self._names = [name for name in file.names() if rows is None or name in rows]
         if rows is not None and not self._names:
@@ -72,7 +72,7 @@ class PrefetchLoader:
         if future is None:
             if name not in self._names:
                 raise safetensor_error(f"{shown(name)} is not in the prefetch plan")
-            raise safetensor_error(f"tensor {shown(name)} was taken already, or the loader was closed")
+            raise safetensor_error(f"tensor {shown(name)} was already taken, or the loader was closed")
         return self._tensor(name, future)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:

@@ -95,11 +95,11 @@ def _memory_of(specs: dict[str, TensorSpec]) -> list[Buffer]:
 def _memory(name: str, spec: TensorSpec) -> Buffer:
     if name == _METADATA:
         raise serializing_error(
-            f"a tensor cannot be called {_METADATA}: that is where a file has its metadata, and no reader would open "
-            "it; rename the tensor"
+            f"a tensor cannot be called {_METADATA}: that is the key of the metadata in a file, and no reader would "
+            "open it; rename the tensor"
         )
     dtype, shape, address, size = _DTYPES[spec.dtype], spec.shape, spec.data_ptr, spec.data_len
-    about = f"tensor '{shown(name)}' is {spec.dtype} of shape {shape}, and has {size} bytes"
+    about = f"tensor '{shown(name)}' is {spec.dtype} of shape {shape}, but has {size} bytes"
     bits = dtype.size_in_bits
     for dim in shape:
         bits *= dim

@@ -118,9 +118,9 @@ def _evaluate_tensors_for_save(tensors: Any) -> None:
     shared = [names for names in _find_shared_tensors(tensors) if len(names) > 1]
     if shared:
         raise RuntimeError(
-            f"Some tensors share memory: {shared}. Each would be written, and they would be several when they are "
-            "loaded again. Save a model with `save_model`, which writes one of them, or `.clone()` those that are to "
-            "be several. See https://huggingface.co/docs/safetensors/torch_shared_tensors"
+            f"Some tensors share memory: {shared}. Each would be written, and they would no longer share memory when "
+            "loaded again. Save a model with `save_model`, which writes one of them, or `.clone()` those that should "
+            "be separate. See https://huggingface.co/docs/safetensors/torch_shared_tensors"
         )
 
 

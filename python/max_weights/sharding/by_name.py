@@ -97,11 +97,11 @@ class _Rank:
 
     def split(self, info: WeightInfo, strategy: ShardingStrategy) -> Pieces | None:
         if strategy.num_devices != self.world:
-            _refuse(info, f"has a strategy for {strategy.num_devices} devices, and there are {self.world} ranks")
+            _refuse(info, f"has a strategy for {strategy.num_devices} devices, but there are {self.world} ranks")
         # Elements of PyTorch's own types, in lower case, come as bytes along an additional axis; others as one row of
         # bytes.
         if isinstance(info.dtype, str) and not info.dtype[:1].islower():
-            _refuse(info, f"has elements of the type '{shown(info.dtype)}', which is not known here; give it None")
+            _refuse(info, f"has elements of the type '{shown(info.dtype)}', which is unknown; use None for it")
         try:
             pieces = strategy.pieces(_Described(info.name, info.shape, info.encoding), self.rank)
         except ValueError as error:  # its message names the weight
@@ -118,9 +118,9 @@ class _Rank:
         else:
             is_gguf = info.name.startswith(("token_embd.", "blk."))
             hint = "; rename='hf' gives those of Hugging Face" if is_gguf else ""
-            why = f"is no name that the table '{shown(table.title)}' has{hint}"
+            why = f"is not a name that the table '{shown(table.title)}' has{hint}"
         own = f"{{'{shown(info.name)}': None}} | max_weights.sharding.tables.{table.title}(...)"
-        _refuse(info, f"{why}. Rows of your own come first, None for the whole weight on each rank: {own}")
+        _refuse(info, f"{why}. Your own rows come first, with None for the whole weight on each rank: {own}")
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ def _refuse(info: WeightInfo, why: str, cause: Exception | None = None) -> NoRet
 
 def _checked(shard: Any) -> tuple[int, int, Strategies]:
     if not isinstance(shard, tuple | list) or len(shard) != 3:
-        raise ArgumentError(f"shard is (rank, world, strategies), not {shard!r}")
+        raise ArgumentError(f"shard must be (rank, world, strategies), not {shard!r}")
     rank, world, strategies = shard
     for number, what in ((rank, "rank"), (world, "world")):
         if isinstance(number, bool) or not hasattr(number, "__index__"):
-            raise ArgumentError(f"the {what} of shard is an int, not {number!r}")
+            raise ArgumentError(f"the {what} of shard must be an int, not {number!r}")
     rank, world = operator.index(rank), operator.index(world)
     if not 0 <= rank < world:
         raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0")
@@ -161,12 +161,12 @@ def _lookup(strategies: Strategies) -> _Lookup:
     if callable(strategies):
         return lambda name: (True, _row(strategies(name), name))
     raise ArgumentError(
-        "strategies are a ShardingStrategy, a mapping of names and patterns to them, a function of the name, or the "
-        f"name of a table, not {strategies!r}"
+        "strategies must be a ShardingStrategy, a mapping of names and patterns to them, a function of the name, or "
+        f"the name of a table, not {strategies!r}"
     )
 
 
 def _row(row: Any, pattern: Any) -> ShardingStrategy | None:
     if row is None or isinstance(row, ShardingStrategy):
         return row
-    raise ArgumentError(f"{pattern!r} stands for a ShardingStrategy, or None for the whole weight, not {row!r}")
+    raise ArgumentError(f"{pattern!r} must map to a ShardingStrategy, or None for the whole weight, not {row!r}")

@@ -50,7 +50,7 @@ def pieces(shape: Sequence[int], weight: Pieces | None) -> Pieces | None:
     # The last block may be shorter, and then no other number could be a power of two.
     if rest or block & (block - 1):
         raise ValueError(
-            f"its {shape[axis]} numbers of axis {axis} do not stand for blocks of one size, of {size} in all"
+            f"its {shape[axis]} numbers of axis {axis} do not stand for blocks of one size, with {size} in all"
         )
     ranges = []
     for box in weight.boxes:
@@ -58,7 +58,7 @@ def pieces(shape: Sequence[int], weight: Pieces | None) -> Pieces | None:
         cut = next((edge for edge in edges if edge % block), None)
         if cut is not None:
             raise ValueError(
-                f"a shard has an edge at {cut} of axis {axis}, inside a block of {block} that share a scale"
+                f"a shard has an edge at {cut} on axis {axis}, inside a block of {block} that share a scale"
             )
         ranges.append((edges[0] // block, edges[1] // block))
     return Pieces.along(axis, shape, ranges)

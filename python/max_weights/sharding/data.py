@@ -59,13 +59,13 @@ def require_fit(weight: _Declared, value: Any) -> None:
     encoding = getattr(value, "quantization_encoding", None)
     if encoding is not None and encoding is not weight.quantization_encoding:
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' is packed as {encoding}, and the weight "
-            f"was declared as {weight.quantization_encoding}; give the weight the encoding and shape of its value"
+            f"the value of weight '{shown(weight.name)}' is packed as {encoding}, but the weight was declared as "
+            f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
     found = Shape(value.shape)
     if not matches(weight.shape, found):
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' has the shape {listed(found)}, and the weight has "
+            f"the value of weight '{shown(weight.name)}' has the shape {listed(found)}, but the weight has "
             f"{listed(weight.shape)}; give the value of the whole weight"
         )
 
@@ -152,7 +152,7 @@ def _cut_packed(pieces: Pieces, buffer: Buffer) -> Buffer:
     for edge in edges:
         if edge % elements:
             raise ValueError(
-                f"an edge at element {edge} of a row lies inside a byte: {buffer.dtype} packs {elements} elements in "
+                f"an edge at element {edge} of a row is inside a byte: {buffer.dtype} packs {elements} elements in "
                 f"{unit} bytes; split another axis, or into shards of whole bytes"
             )
     last = len(buffer.shape) - 1

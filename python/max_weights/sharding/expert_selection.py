@@ -37,14 +37,18 @@ class Experts:
         for layer, have in numbers.items():
             if len(have) <= max(have):
                 missing = next(number for number in range(max(have)) if number not in have)
-                raise ArgumentError(f"'{shown(layer)}' has {len(have)} experts, and number {missing} is none of them")
+                raise ArgumentError(
+                    f"'{shown(layer)}' has {len(have)} experts, and number {missing} is not one of them"
+                )
         if stacked := next((name for name in names if name not in found and _STACKED.fullmatch(name)), None):
             raise _error(
                 stacked,
                 "holds all experts of its layer; split it along axis 0, by ShardingStrategy.rowwise(world) in shard=",
             )
         if not found:
-            raise ArgumentError("none of these weights is an expert's: their names have no '.experts.' and a number")
+            raise ArgumentError(
+                "none of these weights belongs to an expert: their names do not have '.experts.' and a number"
+            )
         mine = {layer: range(*even(len(have), self.world, self.rank)) for layer, have in numbers.items()}
         return [
             name

@@ -147,5 +147,5 @@ def _length(part: Range) -> Size:
 def static(size: Size) -> int:
     """Return the size as an int; ValueError for a symbolic one."""
     if not isinstance(size, int):
-        raise ValueError(f"the dimension {size} is symbolic: its size must be known where a weight is split")
+        raise ValueError(f"the dimension {size} is symbolic: its size must be known to split a weight")
     return size

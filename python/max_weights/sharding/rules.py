@@ -59,7 +59,7 @@ class GateUp:
         """Return one range of each half."""
         half, rest = divmod(size, 2)
         if rest:
-            raise ValueError(f"gate and up are the two halves of an axis, and its size {size} is odd")
+            raise ValueError(f"gate and up are the two halves of an axis, but its size {size} is odd")
         start, stop = even(half, num_devices, index)
         return [(start, stop), (half + start, half + stop)]
 
@@ -84,7 +84,7 @@ class StackedQKV:
         for name, value in vars(self).items():
             count(value, name)
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(f"{self.num_heads} heads do not share {self.num_kv_heads} heads of keys and values evenly")
+            raise ValueError(f"{self.num_heads} heads do not share {self.num_kv_heads} key and value heads evenly")
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
         """Return one range each of queries, keys and values."""
@@ -172,7 +172,7 @@ class Segmented:
         segments = tuple(segments)
         for segment in segments:
             if not isinstance(segment, Segment):
-                raise TypeError(f"segments are made by Segment.even and Segment.head_aware; found {segment!r}")
+                raise TypeError(f"segments must be made by Segment.even or Segment.head_aware; found {segment!r}")
         if not segments:
             raise ValueError("an axis needs at least one segment")
         object.__setattr__(self, "segments", segments)
@@ -195,5 +195,5 @@ def _packed(edge: int, part: int, of: int) -> int:
     """Return the position of an edge between elements on an axis that packing made shorter."""
     found, rest = divmod(edge * part, of)
     if rest:
-        raise ValueError(f"the edge at element {edge} lies inside a byte of packed elements")
+        raise ValueError(f"the edge at element {edge} is inside a byte of packed elements")
     return found

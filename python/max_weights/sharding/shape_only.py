@@ -61,7 +61,7 @@ class ShapeOnly:
         return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a sharding function sees the shape of a weight alone: `.{name}` is not there. {_HELP}")
+        raise AttributeError(f"a sharding function sees only the shape of a weight: there is no `.{name}`. {_HELP}")
 
     def __repr__(self) -> str:
         return f"ShapeOnly({self.shape})"
@@ -94,11 +94,13 @@ def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
     axis %= rank
     for pieces in found:
         if pieces.whole != first.whole:
-            raise ValueError("concat joins slices of one weight; these are of different ones")
+            raise ValueError("concat joins slices of one weight; these are from different ones")
         if pieces.axis not in (None, axis):
-            raise ValueError(f"these slices were joined along axis {pieces.axis} and cannot be joined along {axis} too")
+            raise ValueError(
+                f"these slices were joined along axis {pieces.axis} and cannot also be joined along {axis}"
+            )
         if any(pieces.boxes[0][i] != first.boxes[0][i] for i in range(rank) if i != axis):
-            raise ValueError(f"slices that are joined along axis {axis} must be the same ranges of the other axes")
+            raise ValueError(f"slices that are joined along axis {axis} must have the same ranges on the other axes")
     return ShapeOnly(Pieces(first.whole, [box for pieces in found for box in pieces], axis))
 
 
@@ -106,7 +108,7 @@ def pieces_of(result: object, whole: Sequence[Size]) -> Pieces:
     """Return the pieces that a sharding function selected for a weight of a shape."""
     if isinstance(result, ShapeOnly) and result._pieces.whole == tuple(whole):
         return result._pieces
-    raise TypeError(f"a sharding function gives back a slice of the weight that it was given, not {result!r}. {_HELP}")
+    raise TypeError(f"a sharding function must return a slice of the weight that it was given, not {result!r}. {_HELP}")
 
 
 def _unsupported(what: str) -> NoReturn:

@@ -80,12 +80,12 @@ class StackedExperts:
     def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
         """Return shard `i`."""
         if weight.rank != 3:
-            raise ValueError("a weight of stacked experts has three axes")
+            raise ValueError("a weight of stacked experts must have three axes")
         if self.hidden_size is None:
-            raise ValueError("which of its axes has the hidden size must be known; give the table hidden_size=")
+            raise ValueError("which of its axes has the hidden size is unknown; give the table hidden_size=")
         inner = [axis for axis in (1, 2) if weight.shape[axis] != self.hidden_size]
         if len(inner) != 1:
-            raise ValueError(f"one of the axes 1 and 2 must have the hidden size {self.hidden_size}, and the other not")
+            raise ValueError(f"one of the axes 1 and 2 must have the hidden size {self.hidden_size}, but not both")
         return Share(inner[0], self.parts)(weight, i, num_devices)
 
 
@@ -102,7 +102,7 @@ def _shared(heads: int, i: int, num_devices: int) -> tuple[int, int]:
         return i * each, (i + 1) * each
     if num_devices % heads:
         raise ValueError(
-            f"{heads} heads of keys and values can neither be divided among {num_devices} ranks nor repeated on them: "
+            f"{heads} key and value heads can neither be divided among {num_devices} ranks nor repeated on them: "
             "neither number divides the other"
         )
     head = i // (num_devices // heads)

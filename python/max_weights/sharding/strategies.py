@@ -95,7 +95,8 @@ class ShardingStrategy:
     def __post_init__(self) -> None:
         if not callable(self.shard):
             raise TypeError(
-                f"shard is a function of a weight, the number of a shard and the number of shards, not {self.shard!r}"
+                "shard must be a function of a weight, the number of a shard and the number of shards, not "
+                f"{self.shard!r}"
             )
         count(self.num_devices, "num_devices")
 
@@ -241,7 +242,7 @@ class ShardingStrategy:
         """
         if self.is_tensor_parallel or self.is_expert_parallel:
             raise NotImplementedError(
-                f"{self.kind} is for modules, which decide how each of their weights is split; for one weight take "
+                f"{self.kind} is for modules, which decide how each of their weights is split; for one weight use "
                 "another strategy, such as rowwise"
             )
         if not 0 <= index < self.num_devices:

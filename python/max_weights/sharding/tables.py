@@ -160,12 +160,12 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
     """
     known = ", ".join(repr(one) for one in _TABLES)
     if name != "auto" and name not in _TABLES:
-        raise ArgumentError(f"no table of strategies is called {name!r}; there are {known}, and 'auto'")
+        raise ArgumentError(f"there is no table of strategies called {name!r}; there are {known}, and 'auto'")
     if config is None:
         title = "llama" if name == "auto" else name
         raise ArgumentError(
-            f"the table {name!r} needs the number of heads, and there is no {place}; say it: "
-            f"shard=(rank, {world}, max_weights.sharding.tables.{title}({world}, num_heads=...))"
+            f"the table {name!r} needs the number of heads, but there is no {place}; give it: shard=(rank, {world}, "
+            f"max_weights.sharding.tables.{title}({world}, num_heads=...))"
         )
     if name == "auto":
         model = config.get("model_type")
@@ -198,7 +198,7 @@ def _attention(world: int, num_heads: int, num_kv_heads: int | None) -> dict[Pat
     heads = count(num_heads, "num_heads")
     keys = heads if num_kv_heads is None else count(num_kv_heads, "num_kv_heads")
     if heads % keys:
-        raise ArgumentError(f"{heads} heads do not share {keys} heads of keys and values evenly")
+        raise ArgumentError(f"{heads} heads do not share {keys} key and value heads evenly")
     queries, keys_values = Heads(0, heads), Heads(0, 0, (keys,))
     outputs = {
         "q_proj": queries,

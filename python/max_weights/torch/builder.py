@@ -58,8 +58,8 @@ def load(
     """
     if pickle_module is not None or weights_only is False or encoding != "utf-8":
         raise UnsupportedError(
-            "only weights and plain values are loaded here, without code: pickle_module=, weights_only=False and "
-            "another encoding= are for torch.load, which can run what the file says"
+            "only weights and plain values are loaded here, without running code: pickle_module=, weights_only=False "
+            "and another encoding= are for torch.load, which can run what the file says"
         )
     with at_path(f) as path:
         return Loading(path, map_location, mmap=bool(mmap)).value()

@@ -179,7 +179,7 @@ class _Plan:
         shape = self._shapes[name]
         refusal = slot.refusal()
         if refusal is None and not slot.takes(shape):
-            refusal = f"the file has the shape {list(shape)}, and the module {list(slot.tensor.shape)}"
+            refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
         if refusal is not None:
             self.problems.append(f"'{shown(name)}': {refusal}")
             return

@@ -63,8 +63,8 @@ def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
 def _require_readable(file: Any) -> None:
     if not callable(getattr(file, "read", None)) or isinstance(file, io.TextIOBase):
         raise ArgumentError(
-            f"a checkpoint is loaded from a path or a file object that gives bytes, not {shown(type(file).__name__)}: "
-            "open the file in mode 'rb'"
+            f"a checkpoint must be a path or a file object that returns bytes, not {shown(type(file).__name__)}: open "
+            "the file in mode 'rb'"
         )
 
 

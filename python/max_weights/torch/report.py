@@ -73,7 +73,7 @@ def misfit(module: str, missing: Sequence[str], unexpected: Sequence[str], probl
     lines += _section("unexpected", (f"'{shown(name)}'" for name in unexpected[:_LISTED]), len(unexpected))
     lines += _section("does not fit", problems[:_LISTED], len(problems))
     if missing or unexpected:
-        lines.append("(strict=False takes what there is, and reports the rest; rename= gives weights other names)")
+        lines.append("(strict=False takes what fits, and reports the rest; rename= gives weights other names)")
     return ArgumentError("\n".join(lines))
 
 

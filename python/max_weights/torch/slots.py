@@ -56,15 +56,15 @@ class Slot:
         kind = type(tensor)
         if is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return (
-                f"it is a {kind.__name__}, which keeps its elements in its own way; load first, and distribute or "
-                "quantise then"
+                f"it is a {kind.__name__}, which stores its elements in its own way; load first, then distribute or "
+                "quantise"
             )
         if tensor.layout is not torch.strided:
             return f"it is sparse ({tensor.layout})"
         if tensor.is_quantized:
-            return "it is a quantised tensor; load first, and quantise then"
+            return "it is a quantised tensor; load first, then quantise"
         if not tensor.is_meta and torch._debug_has_internal_overlap(tensor) == 1:
-            return "several of its elements have one place in memory, as those of expand() have"
+            return "several of its elements share memory, as after expand()"
         return None
 
     def takes(self, shape: tuple[int, ...]) -> bool:

@@ -55,7 +55,7 @@ static LIBRARY: OnceBox<Library> = OnceBox::new();
 fn failed(call: &str, code: Code) -> Error {
     let Code { library, driver } = code;
     Error::Device(format!(
-        "GPUDirect Storage: {call} failed with {library} (CUDA: {driver}); gdscheck -p says what this machine lacks; backend='auto' does without"
+        "GPUDirect Storage: {call} failed with {library} (CUDA: {driver}); gdscheck -p says what this machine lacks; backend='auto' works without it"
     ))
 }
 
@@ -129,7 +129,7 @@ impl CuFile {
     /// Reads `len` bytes of the file from `offset` on to new memory of a device, from byte `at` on. They are there when this returns.
     ///
     /// # Panics
-    /// If the memory has not so many.
+    /// If the memory does not have so many.
     pub(super) fn read(&self, offset: u64, memory: &DeviceMemory, at: usize, len: usize) -> Result<()> {
         let _entered = memory.on.enter()?;
         let mut done = 0;
@@ -146,7 +146,7 @@ impl CuFile {
                     let of = format!("cuFileRead of {} bytes at {from}", len - done);
                     let why = if read == -1 { system.to_string() } else { format!("error {}", -read) };
                     return Err(Error::Device(format!(
-                        "GPUDirect Storage: {of} failed: {why}; backend='auto' does without"
+                        "GPUDirect Storage: {of} failed: {why}; backend='auto' works without it"
                     )));
                 }
             }

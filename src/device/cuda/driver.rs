@@ -61,8 +61,7 @@ pub(super) fn start() -> std::result::Result<(Started, u32), String> {
     let library = LIBRARIES.iter().map(|name| load(name)).find(|library| !library.is_null());
     let Some(library) = library else {
         return Err(String::from(
-            "no NVIDIA driver (libcuda.so.1) was found. Install it, or give the container its GPUs; \
-             without, tensors lie in host memory only, the device 'cpu' (or 'cpu:0')",
+            "no NVIDIA driver (libcuda.so.1) was found. Install it, or give the container its GPUs; without it, tensors are in host memory only, the device 'cpu' (or 'cpu:0')",
         ));
     };
     // SAFETY: the handle is a loaded library's, and the name ends with a zero.
@@ -96,10 +95,10 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
     let of = bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default();
     let on = on.map(|index| format!(" on {}", Device::Cuda(index))).unwrap_or_default();
     let cure = match code {
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY => "; free tensors that lie there, or place fewer",
-        CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded, take it out of LD_LIBRARY_PATH",
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => "; free tensors there, or place fewer",
+        CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded; take it out of LD_LIBRARY_PATH",
         CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
-            "; kernels need a driver of CUDA 12.0 (525) or newer, update it"
+            "; kernels need the driver of CUDA 12.0 (525) or newer; update it"
         }
         CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_PTX => {
             "; kernels need a GPU of compute capability 7.5 or newer: convert on the CPU, before .to()"
@@ -239,7 +238,8 @@ impl Entered {
         // SAFETY: writes one address.
         let code = unsafe { sys::cuMemHostAlloc(&raw mut start, len, sys::CU_MEMHOSTALLOC_PORTABLE) };
         self.check(code, "cuMemHostAlloc", Some(len))?;
-        ptr::NonNull::new(start.cast()).ok_or_else(|| Error::Device(format!("cuMemHostAlloc of {len} bytes gave none")))
+        ptr::NonNull::new(start.cast())
+            .ok_or_else(|| Error::Device(format!("cuMemHostAlloc of {len} bytes returned none")))
     }
 
     /// # Safety

@@ -19,7 +19,7 @@ use crate::sync::Mutex;
 
 /// What tools/build_kernels.py makes of the sources beside it.
 const PTX: &str = include_str!("../kernels/kernels.ptx");
-/// What stands in front of the name of each kernel there.
+/// What is in front of the name of each kernel there.
 const ENTRY: &str = ".visible .entry ";
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -69,13 +69,13 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel of this name; none if there is none.
+    /// The kernel of this name; `None` if there is none.
     fn named(name: &str, bits: (usize, usize), more: Vec<Parameter>) -> Option<Self> {
         let (name, _) = texts().by_name.get_key_value(name)?;
         Some(Self { name, bits, more })
     }
 
-    /// That which converts elements of `from` to `to` as [`crate::cast`] does; none if there is none. It counts elements.
+    /// That which converts elements of `from` to `to` as [`crate::cast`] does; `None` if there is none. It counts elements.
     pub(crate) fn cast(from: DType, to: DType, saturate: bool) -> Option<Self> {
         if from == to || !is_supported(from, to) {
             return None;
@@ -85,7 +85,7 @@ impl Kernel {
             .or_else(|| Self::named("cast_any", bits, vec![vec![description(from)], vec![description(to)], saturate]))
     }
 
-    /// That which multiplies elements of `from` by the scales of their blocks, as [`crate::cast::scale_block_rows`] does; none if there is none. It
+    /// That which multiplies elements of `from` by the scales of their blocks, as [`crate::cast::scale_block_rows`] does; `None` if there is none. It
     /// counts elements, and reads the scales besides.
     pub(crate) fn scale(from: DType, to: DType, blocks: &Blocks, saturate: bool) -> Option<Self> {
         use DType::{BFloat16, Float8E4M3Fn, Float8E8M0Fnu, Float32};
@@ -106,7 +106,7 @@ impl Kernel {
         })
     }
 
-    /// That which decodes packed blocks to elements of `to` as [`crate::quant`] does; none if there is none. It counts blocks.
+    /// That which decodes packed blocks to elements of `to` as [`crate::quant`] does; `None` if there is none. It counts blocks.
     pub(crate) fn dequantize(encoding: Encoding, to: DType) -> Option<Self> {
         let bits = (encoding.bytes_per_block() * 8, encoding.elements_per_block() * to.bits());
         Self::named(&format!("dequantize_{}_{}", encoding.name().to_lowercase(), label(to)), bits, Vec::new())
@@ -119,7 +119,7 @@ impl Kernel {
         Self { more, ..self.clone() }
     }
 
-    /// The bytes that it reads and writes, for so many elements or blocks; none if those are too many to count.
+    /// The bytes that it reads and writes, for so many elements or blocks; `None` if those are too many to count.
     pub(crate) fn bytes(&self, count: usize) -> Option<(usize, usize)> {
         let bytes = |bits: usize| count.checked_mul(bits).map(|bits| bits.div_ceil(8));
         Some((bytes(self.bits.0)?, bytes(self.bits.1)?))
@@ -162,7 +162,8 @@ impl Kernels {
     /// Asks the stream to run a kernel on `count` elements or blocks.
     ///
     /// # Safety
-    /// The bytes that [`Kernel::bytes`] says, and those that it reads besides, must be at both addresses, and stay there, used by nobody else, until it is done. Neither need be
+    /// The bytes that [`Kernel::bytes`] says, and those that it reads besides, must be at both addresses, and stay there, used by nobody else, until
+    /// it is done. Neither need be
     /// aligned; where both are, to 16 bytes, it is faster.
     pub(super) unsafe fn launch(
         &self,
@@ -198,7 +199,7 @@ impl Kernels {
             return Ok(*function);
         }
         let (Ok(ptx), Ok(named)) = (CString::new(module_of(name)), CString::new(name)) else {
-            return Err(Error::Device(format!("the text of kernel {name} has a zero byte")));
+            return Err(Error::Device(format!("the source of kernel {name} has a NUL byte")));
         };
         let function = entered.function(&ptx, &named).map_err(|error| of_kernel(error, name))?;
         kept.insert(name, function);

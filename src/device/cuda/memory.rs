@@ -18,7 +18,7 @@ pub struct DeviceMemory {
     pub(super) on: &'static Cuda,
     address: Address,
     len: usize,
-    /// Comes when all that was written is there; none if there are no bytes.
+    /// Comes when all that was written is there; `None` if there are no bytes.
     ready: Option<Event>,
     /// Whether anything was written that may be there yet.
     has_content: AtomicBool,

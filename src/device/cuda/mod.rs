@@ -124,8 +124,7 @@ pub(crate) fn release_staging() -> usize {
 }
 
 /// What the driver started does not survive a fork.
-const FORKED: &str = "this process was forked after its parent had started CUDA, which does not work in a forked child; start it by 'spawn' \
-                      (multiprocessing.get_context), or use the device in the children alone";
+const FORKED: &str = "this process was forked after its parent had started CUDA, which does not work in a forked child; start it with 'spawn' (multiprocessing.get_context), or use the device only in the children";
 
 impl Cuda {
     fn new(started: Started, index: u32) -> Result<Self> {

@@ -83,7 +83,7 @@ pub(super) struct HostBlock {
     /// The device in whose context it was made.
     on: &'static Cuda,
     start: NonNull<u8>,
-    /// Where it lies, if it is not the driver's: reading to huge pages past the page cache takes less than half as long as to small ones.
+    /// Where it is, if it is not the driver's: reading to huge pages past the page cache takes less than half as long as to small ones.
     pages: ManuallyDrop<Option<HugePages>>,
     uses: ManuallyDrop<Uses>,
 }
@@ -108,7 +108,7 @@ impl HostBlock {
         Ok(Self { on, start, pages: ManuallyDrop::default(), uses: ManuallyDrop::default() })
     }
 
-    /// The block, once all devices are done with it; none if one of the others failed, which is no matter of `devices`.
+    /// The block, once all devices are done with it; `None` if one of the others failed, which is no matter of `devices`.
     pub(super) fn settled(self, devices: &[&'static Cuda]) -> Result<Option<Self>> {
         Ok(self.uses.wait_for(devices)?.then_some(self))
     }

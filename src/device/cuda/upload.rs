@@ -94,7 +94,7 @@ impl Upload {
         })
     }
 
-    /// The same as [`Self::write`] from pages of files, of which the parts are named: the devices copy from where they lie. Returns how long pinning
+    /// The same as [`Self::write`] from pages of files, of which the parts are named: the devices copy from where they are. Returns how long pinning
     /// and letting go took; none, with nothing done, where the pages cannot be pinned.
     pub(crate) fn write_from(&self, parts: &[(SharedPages, Vec<Span>)]) -> Result<Option<Duration>> {
         let (mut took, mut chunks) = (Duration::ZERO, Vec::with_capacity(parts.len()));

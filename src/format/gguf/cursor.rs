@@ -138,7 +138,7 @@ impl<'a> Cursor<'a> {
             _ => {
                 let then = if later > 0 { format!(", with at least {later} bytes after it,") } else { String::new() };
                 let cause =
-                    format!("{what} of {len} bytes{then} does not fit into the {} bytes left of the file", self.left());
+                    format!("{what} of {len} bytes{then} does not fit into the {} bytes left in the file", self.left());
                 Fault::new(rule, cause).offset(at).into()
             }
         }
@@ -243,7 +243,7 @@ impl<'a> Cursor<'a> {
             Some(bytes) if bytes <= self.left() => Ok((element, count)),
             _ => {
                 let cause = format!(
-                    "an array of {count} values of type {element} takes at least {least} bytes each, and the file has {} left",
+                    "an array of {count} values of type {element} takes at least {least} bytes each, but the file has {} left",
                     self.left()
                 );
                 Err(Fault::new(rules::GGUF_ARRAY_LENGTH, cause).offset(at).into())

@@ -8,7 +8,7 @@ use crate::format::shown;
 use crate::rules;
 use crate::tensor::checked_elements;
 
-/// Where a tensor lies in the file, and where its record stands in the header.
+/// Where a tensor is in the file, and where its record is in the header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DataRange {
     pub(super) start: u64,
@@ -117,7 +117,7 @@ pub(super) fn check_places<'a>(
             let gap = start - packed;
             if own_end > frame.file_len {
                 let cause = format!(
-                    "its data lies at bytes {start} to {own_end} of a file that has {}, and {gap} bytes before it belong to no tensor",
+                    "its data is at bytes {start} to {own_end} of a file that has {}, and {gap} bytes before it belong to no tensor",
                     frame.file_len
                 );
                 findings.report(fault(place, rules::GGUF_OUTSIDE, cause, start)?)?;

@@ -11,7 +11,7 @@ use crate::format::name_table::NameTable;
 use crate::format::shown;
 use crate::rules;
 
-/// Where a key and its value stand in the header.
+/// Where a key and its value are in the header.
 #[derive(Debug, Clone, Copy)]
 struct KeyValue {
     key_start: u32,
@@ -75,7 +75,7 @@ impl KeyTable {
         self.value(header, self.find(header, key)?)
     }
 
-    /// Where the key stands in the file.
+    /// Where the key is in the file.
     pub(super) fn offset(&self, header: &[u8], key: &str) -> Option<u64> {
         self.find(header, key).and_then(|i| self.entries.get(i)).map(|entry| u64::from(entry.key_start))
     }
@@ -111,7 +111,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue>
     let value = cursor.header().get(start..cursor.position()).unwrap_or_default();
     if value_type == ValueType::Bool && value != [0] && value != [1] {
         findings.note(rules::GGUF_BOOL, |rule| {
-            let cause = format!("the value of '{}' is neither 0 nor 1, as a bool is; it counts as true", shown(name));
+            let cause = format!("the value of '{}' is a bool, but neither 0 nor 1; it counts as true", shown(name));
             Fault::new(rule, cause).offset(start as u64)
         });
     }
@@ -119,8 +119,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue>
         let text = value.get(cursor.form.length_bytes() as usize..).unwrap_or_default();
         if std::str::from_utf8(text).is_err() {
             findings.note(rules::GGUF_TEXT_UTF8, |rule| {
-                let cause =
-                    format!("the value of '{}' is not UTF-8, as strings are; it is given as bytes", shown(name));
+                let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", shown(name));
                 Fault::new(rule, cause).offset(start as u64)
             });
         }
@@ -129,7 +128,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue>
     Ok(KeyValue { key_start: key_start as u32, key_len: key.len() as u32, end: cursor.position() as u32 })
 }
 
-/// The key-value pairs of a file, decoded one by one when they are asked for. It owns the bytes that they stand in.
+/// The key-value pairs of a file, decoded one by one when they are asked for. It owns the bytes that they are in.
 #[derive(Clone)]
 pub struct Metadata {
     header: Arc<Vec<u8>>,

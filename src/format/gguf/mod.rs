@@ -154,7 +154,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let big_endian = stored.is_multiple_of(1 << 16);
     let version = if big_endian { stored.swap_bytes() } else { stored };
     if !(1..=3).contains(&version) {
-        let cause = format!("the file is of version {version} of GGUF; the versions 1 to 3 can be read");
+        let cause = format!("the file is GGUF version {version}; versions 1 to 3 can be read");
         return Err(Fault::new(rules::GGUF_VERSION, cause).offset(4).into());
     }
     Ok((version, Form { big_endian, narrow: version == 1 }))
@@ -171,7 +171,7 @@ fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
         if count.checked_mul(least).is_some_and(|bytes| bytes <= left) {
             return Ok(());
         }
-        let cause = format!("the file claims {count} {what} of at least {least} bytes each, and has {left} bytes left");
+        let cause = format!("the file claims {count} {what} of at least {least} bytes each, but has {left} bytes left");
         Err(Fault::new(rule, cause).offset(at))
     };
     check(tensors, tensors::least_record_bytes(cursor.form), "tensors", rules::GGUF_TENSOR_COUNT, tensors_at)?;

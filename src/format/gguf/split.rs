@@ -29,13 +29,14 @@ pub struct SplitInfo {
 }
 
 impl SplitInfo {
-    /// What the metadata says; none for a file that is complete by itself.
+    /// What the metadata says; `None` for a file that is complete by itself.
     pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> Step<Option<Self>> {
         let number = |key: &str, most: u64| -> Step<Option<u64>> {
             let Some(value) = keys.get(header, key) else { return Ok(None) };
             let number = value.as_u64().filter(|number| *number <= most);
             let refuse = || {
-                let cause = format!("{key} is {}; it is a whole number from 0 to {most}", shown(&format!("{value:?}")));
+                let cause =
+                    format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
                 let offset = keys.offset(header, key).unwrap_or_default();
                 Fault::new(rules::GGUF_SPLIT_KEYS, cause).offset(offset)
             };
@@ -82,7 +83,7 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
             faults.push(Fault::new(rule, cause).path(shard.path));
         };
         let Some(split) = shard.split else {
-            add(rules::GGUF_SPLIT_KEYS, format!("it has no {COUNT_KEY}: it is no part of a set of files"));
+            add(rules::GGUF_SPLIT_KEYS, format!("it has no {COUNT_KEY}: it is not part of a set of files"));
             continue;
         };
         let (first_shard, of_first) = *first.get_or_insert((shard, split));
@@ -95,7 +96,8 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
             continue;
         }
         if let Some(number) = shard.number.filter(|number| *number != usize::from(split.no)) {
-            let cause = format!("{NO_KEY} is {}, but by its name the file is number {number} from 0", split.no);
+            let cause =
+                format!("{NO_KEY} is {}, but by its name the file is number {number}, counted from 0", split.no);
             add(rules::GGUF_SPLIT_NO, cause);
         }
         if holders.is_empty() {
@@ -137,12 +139,12 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
     let found = tensors.len();
     let wrong = if complete { found != claimed as usize } else { found > claimed as usize };
     wrong.then(|| {
-        let cause = format!("{TENSORS_KEY} is {claimed}; the files of the set have {found} tensors together");
+        let cause = format!("{TENSORS_KEY} is {claimed}; the files of the set have {found} tensors in total");
         Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(first.path)
     })
 }
 
-/// Tensors that stand in two files.
+/// Tensors that are in two files.
 fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
     let mut found = Findings::new(Policy::CollectAll, MAX_FINDINGS, None);
     // Without memory for this there is none for the index of all names, which is made next.
@@ -150,7 +152,7 @@ fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
         let (former, latter) = (tensors.get(former), tensors.get(latter));
         let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
         found.note(rules::GGUF_SPLIT_DUPLICATE, |rule| {
-            let cause = format!("it stands in {}, too", text::path(path(former.file)));
+            let cause = format!("it is also in {}", text::path(path(former.file)));
             Fault::new(rule, cause).tensor(latter.name).path(path(latter.file)).offset(latter.span.start())
         });
     }

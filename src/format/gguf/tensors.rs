@@ -26,7 +26,7 @@ pub(super) const fn least_record_bytes(form: Form) -> u64 {
     form.length_bytes() + 1 + 4 + 4 + 8
 }
 
-/// One record as it stands in the header.
+/// One record as it is in the header.
 pub(super) struct TensorRecord<'a> {
     pub(super) at: u64,
     name: &'a [u8],
@@ -173,7 +173,7 @@ impl Checker<'_> {
             return self.report(Fault::new(rules::GGUF_NAME_EMPTY, "a tensor has an empty name").offset(at), record);
         }
         if name.contains('\0') {
-            self.report(Fault::new(rules::GGUF_NAME_NUL, "the name holds a NUL character").offset(at), record)?;
+            self.report(Fault::new(rules::GGUF_NAME_NUL, "the name contains a NUL character").offset(at), record)?;
         }
         if name.len() >= OLD_NAME_BYTES {
             self.findings.note(rules::GGUF_NAME_LONG, |rule| {
@@ -185,7 +185,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The bytes of a tensor by its shape and type; none if they do not say.
+    /// The bytes of a tensor by its shape and type; `None` if they do not say.
     fn check_type(&mut self, record: &TensorRecord<'_>) -> Result<Option<u64>, Fault> {
         let shape = record.shape();
         let overflow = |name: &str| {
@@ -207,7 +207,7 @@ impl Checker<'_> {
                 }
                 let name = encoding.name();
                 let row = shape.last().map_or("no rows".into(), |row| format!("rows of {row} elements"));
-                let cause = format!("{name} packs {elements} elements into a block, and the tensor has {row}");
+                let cause = format!("{name} packs {elements} elements into a block, but the tensor has {row}");
                 Err(Fault::new(rules::GGUF_BLOCK, cause).offset(record.at))
             }
             TensorType::Removed(_) | TensorType::Unknown => {
@@ -224,7 +224,7 @@ impl Checker<'_> {
             return Ok(());
         }
         if self.unknown_types.len() >= most {
-            let cause = format!("the file has more than {most} types that are not known, here {}", record.type_id);
+            let cause = format!("the file has more than {most} unknown types, here {}", record.type_id);
             return Err(Fault::new(rules::GGUF_UNKNOWN_TYPES, cause).offset(record.type_at));
         }
         self.unknown_types.push(record.type_id);
@@ -317,7 +317,7 @@ fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorTyp
             encoding.bytes_per_block()
         ),
         TensorType::Plain(_) | TensorType::Unknown => {
-            format!("type {id} is not known ({found}): it may come from a fork of ggml, or from a newer version")
+            format!("type {id} is unknown ({found}): it may come from a fork of ggml, or from a newer version")
         }
     };
     Fault::new(rule, cause).tensor(name).offset(record.type_at)

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::Fault;
 use crate::rules;
 
-/// How deep arrays may lie in arrays. Nobody writes even two.
+/// How deep arrays may be in arrays. Nobody writes even two.
 pub const MAX_ARRAY_DEPTH: usize = 16;
 
 /// The enum and its tables, of one list.
@@ -42,7 +42,7 @@ macro_rules! value_types {
                 }
             }
 
-            /// The dtype of an array of these; none for strings and arrays.
+            /// The dtype of an array of these; `None` for strings and arrays.
             pub const fn dtype(self) -> Option<DType> {
                 match self {
                     $(Self::$name => $dtype),*
@@ -103,7 +103,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
     match element {
         ValueType::String => cursor.skip_strings(count),
         ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
-            let cause = format!("arrays lie more than {MAX_ARRAY_DEPTH} deep in each other");
+            let cause = format!("arrays are nested more than {MAX_ARRAY_DEPTH} deep");
             Err(Fault::new(rules::GGUF_ARRAY_DEPTH, cause).offset(cursor.position() as u64).into())
         }
         ValueType::Array => (0..count).try_for_each(|_| skip_array(cursor, depth + 1)),
@@ -234,12 +234,12 @@ impl<'a> Array<'a> {
         self.count == 0
     }
 
-    /// Where the elements lie in the header, and so in the file.
+    /// Where the elements are in the header, and so in the file.
     pub const fn range(&self) -> Range<usize> {
         self.start..self.end
     }
 
-    /// The elements as they stand in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers lie one after
+    /// The elements as they are in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers lie one after
     /// the other, so these bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
     pub fn bytes(&self) -> &'a [u8] {
         self.header.get(self.range()).unwrap_or_default()

@@ -90,7 +90,7 @@ impl Machine<'_> {
         match elements.iter().find(|element| !is_hashable(self.objects.get(**element))) {
             None => Ok(()),
             Some(element) => {
-                let cause = format!("{} is an element of a set; Python allows no such element", self.kind(*element));
+                let cause = format!("{} is an element of a set, which Python does not allow", self.kind(*element));
                 Err(self.fault(rules::PICKLE_SET, cause))
             }
         }
@@ -101,7 +101,7 @@ impl Machine<'_> {
             return Ok(());
         }
         Err(self
-            .fault(rules::PICKLE_DICT, format!("{} is the key of a dict; Python allows no such key", self.kind(key))))
+            .fault(rules::PICKLE_DICT, format!("{} is the key of a dict, which Python does not allow", self.kind(key))))
     }
 
     fn record(
@@ -122,7 +122,7 @@ impl Machine<'_> {
     }
 
     fn wrong_target(&self, target: ObjectId, name: &str, wanted: &str) -> Box<Fault> {
-        self.fault(rules::PICKLE_TARGET, format!("{name} is for {wanted}, and is applied to {}", self.kind(target)))
+        self.fault(rules::PICKLE_TARGET, format!("{name} is for {wanted}, but is applied to {}", self.kind(target)))
     }
 
     /// `BUILD`: gives the topmost value its state.

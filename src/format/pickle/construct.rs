@@ -54,7 +54,7 @@ impl Machine<'_> {
                 None => return Err(self.full()),
             },
             _ => {
-                let cause = format!("{} is called, which is no class or function", self.kind(callable));
+                let cause = format!("{} is called, which is not a class or function", self.kind(callable));
                 return Err(self.fault(rules::PICKLE_CALL, cause));
             }
         };
@@ -101,10 +101,10 @@ impl Machine<'_> {
 
     fn arguments(&self, global: GlobalId) -> Box<Fault> {
         let name = self.globals.get(global.index()).map(super::GlobalUse::full_name).unwrap_or_default();
-        self.fault(rules::PICKLE_CALL, format!("{} has other arguments than PyTorch gives it", shown(&name)))
+        self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", shown(&name)))
     }
 
-    /// What a call of something known makes; none if it has not the arguments it should have.
+    /// What a call of something known makes; `None` if it does not have the arguments it should have.
     fn known(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
         let &Call { known, callee, list, arguments, .. } = call;
         let object = match (known, list) {
@@ -234,7 +234,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The bytes of a text: the same value for the same text, so that a text is copied once.
+    /// The bytes of a string: the same value for the same text, so that a string is copied once.
     pub(super) fn encode(&mut self, from: ObjectId, utf8: bool) -> Step<Option<ObjectId>> {
         if let Some(have) = self.encoded.get(&(from, utf8)) {
             return Ok(Some(*have));

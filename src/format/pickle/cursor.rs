@@ -7,7 +7,7 @@ use crate::rules;
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     position: usize,
-    /// Where the bytes stand in the file.
+    /// Where the bytes are in the file.
     at: u64,
     most: usize,
     string_bytes: usize,
@@ -34,10 +34,8 @@ impl<'a> Cursor<'a> {
     pub(super) fn take(&mut self, len: usize) -> Step<&'a [u8]> {
         let end = self.position.checked_add(len).filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
-            let cause = format!(
-                "the pickle ends within an instruction: {len} bytes are missing or cut, {} are left",
-                self.left()
-            );
+            let cause =
+                format!("the pickle ends within an instruction, which needs {len} bytes; {} are left", self.left());
             return Err(Fault::new(rules::PICKLE_TRUNCATED, cause).offset(self.offset()).into());
         };
         if end > self.most {

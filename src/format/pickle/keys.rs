@@ -11,7 +11,7 @@ const COMPARED_ELEMENTS: usize = 8;
 
 /// Keys of more bytes are compared once for each value, not once for each place in which it is a key.
 const LONG: usize = 256;
-/// 2^63: from here on a float is no integer of 64 bits.
+/// 2^63: from here on a float is not an integer of 64 bits.
 const EXACT: f64 = 9_223_372_036_854_775_808.0;
 
 /// The first value of each long text (true) or bytes.
@@ -105,7 +105,7 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
     Ok(())
 }
 
-/// The entries without those that were replaced; none if all keys differ. Positions are sorted by 32 bits of a hash that no file can
+/// The entries without those that were replaced; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can
 /// foresee, which costs 8 bytes each.
 fn united<'a>(
     objects: &'a Objects,

@@ -19,7 +19,7 @@ pub const ROOT_OBJECT: &str = "object";
 
 /// What a leaf takes in memory beside the bytes of its name.
 const LEAF_BYTES: usize = 40;
-/// What a leaf takes in memory until it stands in the table: in a list that grows, in another and in a set to find duplicates, in the table.
+/// What a leaf takes in memory until it is in the table: in a list that grows, in another and in a set to find duplicates, in the table.
 const LIVE_LEAF_BYTES: usize = 240;
 /// The same for a dimension of a tensor.
 const LIVE_DIM_BYTES: usize = 2 * DIM_BYTES;
@@ -44,7 +44,7 @@ pub struct Leaf {
 /// one name.
 ///
 /// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. An integer, a truth value, `None` and
-///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry stands in brackets: `[3]`.
+///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry is in brackets: `[3]`.
 /// - A list or tuple that leads to a tensor gives the indices of its elements; any other is one leaf, whole.
 /// - An empty dict is a leaf, unless it is the whole pickle.
 /// - A placeholder ([`super::Opaque`]) is a leaf, and the tensors in it have names below its own: attributes by name (those in the
@@ -81,7 +81,7 @@ pub fn name_limit(pickled: &Pickled, limits: &Limits) -> usize {
 /// The error where there are more.
 pub fn too_many(pickled: &Pickled, limits: &Limits) -> Fault {
     let cause = format!(
-        "the values of the pickle have more than {} names, than {} bytes of them, or than there may be in memory",
+        "the values of the pickle have more than {} names, or more than {} bytes of names, or more than memory allows",
         limits.leaves,
         name_limit(pickled, limits)
     );

@@ -1,8 +1,8 @@
-//! Plain values as Python writes them: what `repr` says of a number, a text, bytes.
+//! Plain values as Python writes them: what `repr` says of a number, a string, bytes.
 
 use crate::text;
 
-/// A text of at most so many characters, which ends where the next piece has no room.
+/// A string of at most so many characters, which ends where the next piece has no room.
 pub struct Limited {
     text: String,
     left: usize,
@@ -53,7 +53,7 @@ impl Limited {
         self.whole(piece, piece.len());
     }
 
-    /// A text as `repr` quotes it, safe to print.
+    /// A string as `repr` quotes it, safe to print.
     pub fn text(&mut self, text: &str) {
         let quote = quote_of(text.chars().take(self.left.saturating_add(1)));
         let mut buffer = [0; 4];
@@ -99,7 +99,7 @@ impl Limited {
     }
 }
 
-/// Single quotes, unless these stand in the text and double ones do not.
+/// Single quotes, unless these are in the text and double ones do not.
 fn quote_of(text: impl Iterator<Item = char>) -> &'static str {
     let (mut single, mut double) = (false, false);
     for c in text {

@@ -1,4 +1,4 @@
-//! The stack machine: one instruction after the other. What it makes of calls stands in `construct`, of changes to values in `build`.
+//! The stack machine: one instruction after the other. What it makes of calls is in `construct`, of changes to values in `build`.
 #![allow(clippy::zero_sized_map_values)] // a set, as the map that a budget counts
 
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ pub(super) struct Machine<'a> {
     pub(super) operations: usize,
     /// Where the last frame ends that was announced.
     frame_end: usize,
-    /// Where the instruction at hand stands in the file.
+    /// Where the instruction at hand is in the file.
     pub(super) position: u64,
     /// What all this may take in memory.
     pub(super) budget: Budget,
@@ -175,7 +175,7 @@ impl<'a> Machine<'a> {
             0x97 => "NEXT_BUFFER, whose buffer is not in the file",
             0x98 => "READONLY_BUFFER, which belongs to buffers outside the file",
             _ => {
-                let cause = format!("the byte 0x{opcode:02x} is no instruction of a pickle");
+                let cause = format!("the byte 0x{opcode:02x} is not a pickle instruction");
                 return self.fault(rules::PICKLE_OPCODE, cause);
             }
         };
@@ -185,8 +185,7 @@ impl<'a> Machine<'a> {
     fn protocol(&mut self) -> Step<()> {
         let version = self.cursor.u8()?;
         if version > HIGHEST_PROTOCOL {
-            let cause =
-                format!("the pickle is of protocol {version}; the protocols 0 to {HIGHEST_PROTOCOL} can be read");
+            let cause = format!("the pickle uses protocol {version}; protocols 0 to {HIGHEST_PROTOCOL} can be read");
             return Err(self.fault(rules::PICKLE_PROTOCOL, cause));
         }
         self.protocol = version;
@@ -212,7 +211,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// `POP`: the topmost value, or a mark that stands there.
+    /// `POP`: the topmost value, or a mark that is there.
     fn discard(&mut self) -> Step<()> {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
@@ -287,14 +286,14 @@ impl<'a> Machine<'a> {
                 self.scratch(line.len())?;
                 let bytes = text::quoted(line);
                 let bytes =
-                    bytes.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a string literal of Python 2 is broken"))?;
+                    bytes.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a Python 2 string literal is broken"))?;
                 return self.eight_bit_text(&bytes);
             }
             b'V' => {
                 let line = self.cursor.line()?;
                 self.scratch(line.len().saturating_mul(2))?;
                 let text = text::raw_unicode_escape(line);
-                let text = text.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a text is not Unicode"))?;
+                let text = text.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a string is not Unicode"))?;
                 let id = self.make_text(&text)?;
                 return self.push(id);
             }
@@ -310,7 +309,7 @@ impl<'a> Machine<'a> {
         if matches!(opcode, b'T' | b'U') {
             return self.eight_bit_text(bytes);
         }
-        let text = str::from_utf8(bytes).map_err(|_| self.fault(rules::PICKLE_TEXT, "a text is not UTF-8"))?;
+        let text = str::from_utf8(bytes).map_err(|_| self.fault(rules::PICKLE_TEXT, "a string is not UTF-8"))?;
         let id = self.make_text(text)?;
         self.push(id)
     }
@@ -401,7 +400,7 @@ impl<'a> Machine<'a> {
                 };
                 match (owned(&self.objects, module), owned(&self.objects, name)) {
                     (Some(module), Some(name)) => self.global(&module, &name)?,
-                    _ => return Err(self.fault(rules::PICKLE_GLOBAL, "the name of a global is not a text")),
+                    _ => return Err(self.fault(rules::PICKLE_GLOBAL, "the name of a global is not a string")),
                 }
             }
             b'o' => {
@@ -433,7 +432,7 @@ impl<'a> Machine<'a> {
         };
         match self.memo.get(index) {
             Some(id) => self.push(id),
-            None => Err(self.fault(rules::PICKLE_MEMO, format!("the value {index} is used before it is made"))),
+            None => Err(self.fault(rules::PICKLE_MEMO, format!("the value {index} is used before it exists"))),
         }
     }
 
@@ -535,7 +534,7 @@ impl<'a> Machine<'a> {
         if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
             return Ok(());
         }
-        Err(self.fault(rules::PICKLE_STACK, "an instruction takes a value from the stack, and there is none"))
+        Err(self.fault(rules::PICKLE_STACK, "an instruction takes a value from the stack, but there is none"))
     }
 
     pub(super) fn pop(&mut self) -> Step<ObjectId> {
@@ -567,7 +566,7 @@ impl<'a> Machine<'a> {
         match self.marks.pop() {
             Some(height) => Ok(height.min(self.stack.len())),
             None => {
-                Err(self.fault(rules::PICKLE_STACK, "an instruction takes values down to a mark, and there is none"))
+                Err(self.fault(rules::PICKLE_STACK, "an instruction takes values down to a mark, but there is none"))
             }
         }
     }

@@ -5,7 +5,7 @@
 //! name is one that PyTorch writes ([`Verdict::Known`]) and the arguments have the right kinds, and otherwise an [`Opaque`] that records
 //! what the call would have been given. No code of the file, and none that it names, is ever run.
 //!
-//! The values of a pickle lie in an arena and refer to one another by number, so that they may share and even contain each other, and
+//! The values of a pickle are in an arena and refer to one another by number, so that they may share and even contain each other, and
 //! nothing that walks or frees them calls itself. The memory they take is a small multiple of the bytes that were read.
 
 #![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
@@ -192,7 +192,7 @@ impl Pickled {
         self.objects.iter().filter_map(|(id, _)| Some((id, self.objects.opaque(id)?)))
     }
 
-    /// Module and name of the class or function that a value is, or would be made by; none for plain data.
+    /// Module and name of the class or function that a value is, or would be made by; `None` for plain data.
     pub fn name_of(&self, id: ObjectId) -> Option<String> {
         Some(match self.objects.get(id) {
             Object::Opaque(_) => self.global(self.objects.opaque(id)?.global).full_name(),
@@ -207,7 +207,7 @@ impl Pickled {
         })
     }
 
-    /// The offset in the file of what a value is made of or, for a class, of where it is named first; none where it is not known.
+    /// The offset in the file of what a value is made of or, for a class, of where it is named first; `None` where it is not known.
     pub fn position_of(&self, id: ObjectId) -> Option<u64> {
         match self.objects.get(id) {
             Object::Opaque(_) => self.objects.opaque(id).map(|opaque| opaque.position),
@@ -219,7 +219,7 @@ impl Pickled {
     }
 }
 
-/// Reads the pickle at the start of `bytes`, which stand at `at` in their file.
+/// Reads the pickle at the start of `bytes`, which are at `at` in their file.
 pub fn read(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> Result<Pickled> {
     machine::Machine::new(bytes, at, limits, persistent).run().map_err(wrap)
 }

@@ -68,7 +68,7 @@ pub enum Number {
 }
 
 impl NumpyDType {
-    /// The number that the bytes of one element are; none for a type that Python has no number for, or other bytes than of one element.
+    /// The number that the bytes of one element are; `None` for a type that Python has no number for, or other bytes than of one element.
     pub fn number(self, bytes: &[u8]) -> Option<Number> {
         let mut wide = [0; 8];
         let place = wide.get_mut(..bytes.len()).filter(|place| place.len() == self.bytes as usize)?;
@@ -155,7 +155,7 @@ impl Machine<'_> {
         let big_endian = match self.objects.text(order) {
             Some(">") => true,
             Some("<" | "|" | "=") => false,
-            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the order of a NumPy dtype is none of < > = |")),
+            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the byte order of a NumPy dtype is not one of < > = |")),
         };
         let size = match self.objects.get(size) {
             Object::Int(size) => u32::try_from(*size).ok(),
@@ -179,7 +179,7 @@ impl Machine<'_> {
             return Err(self.fault(rules::PICKLE_NUMPY, "the state of a NumPy array is not a tuple of five"));
         };
         let Object::Bool(fortran) = *self.objects.get(fortran) else {
-            return Err(self.fault(rules::PICKLE_NUMPY, "the order of a NumPy array is not a truth value"));
+            return Err(self.fault(rules::PICKLE_NUMPY, "the order of a NumPy array is not a bool"));
         };
         let array = self.numpy_array(dtype, shape, content, fortran)?;
         if let Some(object) = self.objects.get_mut(target) {
@@ -194,7 +194,7 @@ impl Machine<'_> {
             Object::NumpyDType(dtype) => dtype,
             // A dtype of a class that extends NumPy: bytes of an unknown meaning.
             Object::Opaque(_) => NumpyDType { kind: b'V', bytes: 0, big_endian: false },
-            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the dtype of a NumPy array is none")),
+            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the dtype of a NumPy array is not a dtype")),
         };
         if matches!(self.objects.get(content), Object::List(_)) || matches!(dtype.kind, b'M' | b'm') {
             return Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: None });

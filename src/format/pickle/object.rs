@@ -1,4 +1,4 @@
-//! The values of a pickle, in an arena: they refer to one another by number, and their texts and bytes lie in two blocks.
+//! The values of a pickle, in an arena: they refer to one another by number, and their texts and bytes are in two blocks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,9 +63,9 @@ pub enum Object {
     List(Vec<ObjectId>),
     /// A tuple.
     Tuple(Box<[ObjectId]>),
-    /// A set; an element may stand twice.
+    /// A set; an element may appear twice.
     Set(Vec<ObjectId>),
-    /// A frozen set; an element may stand twice.
+    /// A frozen set; an element may appear twice.
     FrozenSet(Box<[ObjectId]>),
     /// A dict of any kind.
     Dict(Dict),
@@ -90,7 +90,7 @@ pub enum Object {
         /// Its Python attributes.
         state: Option<ObjectId>,
     },
-    /// A tensor of a class derived from `torch.Tensor`, such as `DTensor`, whose `_local_tensor` stands in the state.
+    /// A tensor of a class derived from `torch.Tensor`, such as `DTensor`, whose `_local_tensor` is in the state.
     Subclass {
         /// The tensor as PyTorch would make it before it gets the class.
         tensor: ObjectId,
@@ -105,7 +105,7 @@ pub enum Object {
     NumpyScalar {
         /// The type.
         dtype: NumpyDType,
-        /// The element; none if the file has not its bytes (an object).
+        /// The element; `None` if the file has not its bytes (an object).
         data: Option<Slice>,
     },
     /// A NumPy array.
@@ -116,7 +116,7 @@ pub enum Object {
         shape: Option<ObjectId>,
         /// Whether the first index runs fastest.
         fortran: bool,
-        /// The elements; none if they are objects.
+        /// The elements; `None` if they are objects.
         data: Option<Slice>,
     },
     /// A class or function, by its name: see [`super::Pickled::global`].
@@ -210,7 +210,7 @@ impl Objects {
         self.texts.get(range(slice)).unwrap_or_default()
     }
 
-    /// The bytes of a [`Object::Bytes`], [`Object::ByteArray`] or [`Object::BigInt`]; those of a text that was an 8-bit string of Python 2.
+    /// The bytes of a [`Object::Bytes`], [`Object::ByteArray`] or [`Object::BigInt`]; those of a string that was an 8-bit string of Python 2.
     pub fn bytes(&self, id: ObjectId) -> Option<&[u8]> {
         self.bytes_slice(id).map(|slice| self.bytes_of(slice))
     }
@@ -241,7 +241,7 @@ impl Objects {
         }
     }
 
-    /// The value of a dict at a text.
+    /// The value of a dict at a string.
     pub fn entry(&self, dict: ObjectId, key: &str) -> Option<ObjectId> {
         let entries = &self.dict(dict)?.entries;
         entries.iter().rev().find(|(have, _)| self.text(*have) == Some(key)).map(|(_, value)| *value)
@@ -284,7 +284,7 @@ impl Objects {
         }
     }
 
-    /// Adds a value; none if there are as many as can be numbered.
+    /// Adds a value; `None` if there are as many as can be numbered.
     pub(super) fn push(&mut self, value: Object, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
         let Some(id) = ObjectId::from_index(self.values.len()) else { return Ok(None) };
         budget.reserve(&mut self.values, 1)?;

@@ -1,4 +1,4 @@
-//! References to what stands outside the pickle: storages, and (of legacy files) the classes of modules.
+//! References to what is outside the pickle: storages, and (of legacy files) the classes of modules.
 
 use std::sync::Arc;
 
@@ -23,14 +23,15 @@ impl Machine<'_> {
     pub(super) fn resolve(&mut self, id: ObjectId) -> Step<ObjectId> {
         if self.persistent == PersistentIds::Refused {
             return Err(
-                self.fault(rules::PICKLE_PERSISTENT, "the pickle refers to something outside, where there is nothing")
+                self.fault(rules::PICKLE_PERSISTENT, "the pickle refers to something outside it, but there is nothing")
             );
         }
         let members: Vec<ObjectId> = match self.objects.get(id) {
             Object::Tuple(members) if members.len() <= MEMBERS => members.to_vec(),
             _ => {
-                return Err(self
-                    .fault(rules::PICKLE_PERSISTENT, "a reference to the outside must be a tuple of up to 6 members"));
+                return Err(
+                    self.fault(rules::PICKLE_PERSISTENT, "a persistent reference must be a tuple of up to 6 members")
+                );
             }
         };
         let kind = members.first().copied();
@@ -148,7 +149,7 @@ impl Machine<'_> {
             Object::Global(id) => match self.globals.get(id.index()).map(|global| (global.verdict, global)) {
                 Some((Verdict::Known(Known::Storage(dtype)), _)) => Ok(dtype),
                 Some((_, global)) => {
-                    let cause = format!("the storage type {} is not known", shown(&global.full_name()));
+                    let cause = format!("the storage type {} is unknown", shown(&global.full_name()));
                     Err(self.fault(rules::PICKLE_STORAGE, cause))
                 }
                 None => Err(self.fault(rules::PICKLE_STORAGE, "the type of a storage is missing")),
@@ -176,7 +177,7 @@ impl Machine<'_> {
     fn key(&mut self, id: ObjectId, what: &str) -> Step<Arc<str>> {
         let key = self.key_text(id)?;
         key.ok_or_else(|| {
-            self.fault(rules::PICKLE_STORAGE, format!("{what} must be a text of up to {MAX_KEY_BYTES} bytes"))
+            self.fault(rules::PICKLE_STORAGE, format!("{what} must be a string of up to {MAX_KEY_BYTES} bytes"))
         })
     }
 

@@ -1,6 +1,6 @@
 //! Names of Python 2, which pickles of protocols 0 to 2 have: Python 3 writes them into such files, and imports what they are called there.
 //!
-//! The tables are those of CPython's `_compat_pickle`, with which a test compares them. `subprocess.Popen` stands in a file of torch.save as
+//! The tables are those of CPython's `_compat_pickle`, with which a test compares them. `subprocess.Popen` is in a file of torch.save as
 //! `commands.Popen`: what a message says, and what is judged, is the name that is imported.
 
 use super::global::listed;
@@ -61,7 +61,7 @@ const EXCEPTIONS: &str = "
     UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning UserWarning ValueError
     Warning ZeroDivisionError";
 
-/// Module and name as Python 3 imports them; none if they are called the same.
+/// Module and name as Python 3 imports them; `None` if they are called the same.
 pub fn renamed<'a>(module: &'a str, name: &'a str) -> Option<(&'a str, &'a str)> {
     if let Some(row) = NAMES.iter().find(|row| (row.0, row.1) == (module, name)) {
         return Some((row.2, row.3));

@@ -23,8 +23,8 @@ const MOST_CALLS: usize = 100;
 /// - Plain data are what `repr` says of them, and a value that contains itself is `[...]` where it comes again. Classes have their modules:
 ///   `collections.OrderedDict({'a': 1})`, `torch.Size([2, 3])`. A NumPy scalar is a number.
 /// - What is not built is the calls that would have made it: `posix.system('echo hi')`. Its state, and what would have been added to it,
-///   stand behind it as calls: `__main__.Model().__setstate__({'x': 1})`, `.extend([…])`, `.update({…})`.
-/// - What has no source here, a tensor or a storage, stands in angle brackets; so does a name that is none of Python.
+///   are behind it as calls: `__main__.Model().__setstate__({'x': 1})`, `.extend([…])`, `.update({…})`.
+/// - What has no source here, a tensor or a storage, is in angle brackets; so does a name that is none of Python.
 ///
 /// The attributes of an `OrderedDict` are left out, as by `repr`; [`Pickled::calls`] has every call, wherever its result would be.
 pub fn source_of(pickled: &Pickled, id: ObjectId, most: usize) -> String {
@@ -44,7 +44,7 @@ pub fn source_of(pickled: &Pickled, id: ObjectId, most: usize) -> String {
 enum Task<'a> {
     Put(&'static str),
     Value(ObjectId),
-    /// Values with commas between them; whether one stands before.
+    /// Values with commas between them; whether one is before.
     Values(&'a [ObjectId], bool),
     /// Keys and values.
     Entries(&'a [(ObjectId, ObjectId)], bool),
@@ -332,7 +332,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Whether the text can stand in source as a name.
+/// Whether the text can be in source as a name.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_numeric())

@@ -18,7 +18,7 @@ use crate::tensor::{TorchDType, extent};
 const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
 
 impl Machine<'_> {
-    /// What a `_rebuild_…` function makes; none if it has not the arguments it should have.
+    /// What a `_rebuild_…` function makes; `None` if it does not have the arguments it should have.
     pub(super) fn rebuild(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
         let &Call { known, global, callee, list, arguments } = call;
         match (known, list) {
@@ -234,7 +234,7 @@ impl Machine<'_> {
         }
         let axis = axis.map(|axis| self.size(axis, "the axis of a quantised tensor")).transpose()?;
         if axis.is_some_and(|axis| axis >= integers.shape.len() as u64) {
-            let cause = format!("a tensor of {} dimensions is quantised along another", integers.shape.len());
+            let cause = format!("a tensor of {} dimensions is quantised along another one", integers.shape.len());
             return Err(self.fault(rules::PICKLE_TENSOR, cause));
         }
         self.tensor(TensorKind::Quantised { integers, scheme, scale, zero_point, axis }, grad).map(Some)

@@ -10,7 +10,7 @@ use crate::tensor::{NoArray, TorchDType};
 number!(StorageId, "storages");
 number!(TensorId, "tensors");
 
-/// A storage that stands outside the pickle, by its key. Two of one key have the same number of bytes.
+/// A storage that is outside the pickle, by its key. Two of one key have the same number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageRef {
     /// The key: the name of the entry in a zip file.
@@ -50,7 +50,7 @@ pub struct StorageView {
     pub elements: u64,
 }
 
-/// How a tensor lies in memory.
+/// How a tensor is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are the documentation
 pub enum Layout {
@@ -126,7 +126,7 @@ pub enum TensorKind {
         values: ObjectId,
         /// The shape of the whole.
         shape: Arc<[u64]>,
-        /// Whether the file says that the indices of COO are sorted and stand once each; none if it says nothing.
+        /// Whether the file says that the indices of COO are sorted and stand once each; `None` if it says nothing.
         coalesced: Option<bool>,
     },
     /// Integers with a scale.
@@ -151,7 +151,7 @@ pub enum TensorKind {
         /// The strides, in elements.
         strides: Arc<[u64]>,
     },
-    /// The outside of a tensor that is made of others, such as `DTensor`: they stand in the state of the [`super::Object::Subclass`].
+    /// The outside a tensor that is made of others, such as `DTensor`: they are in the state of the [`super::Object::Subclass`].
     Wrapper {
         /// The class.
         class: GlobalId,
@@ -189,7 +189,7 @@ impl TensorRef {
         }
     }
 
-    /// The part of a storage that its elements lie in, whatever is done to them when they are read.
+    /// The part of a storage that its elements are in, whatever is done to them when they are read.
     pub fn part_of_storage(&self) -> Option<&Strided> {
         match &self.kind {
             TensorKind::Strided(strided)
@@ -199,7 +199,7 @@ impl TensorRef {
         }
     }
 
-    /// What the tensor is, if it is no array in the file.
+    /// What the tensor is, if it is not an array in the file.
     pub fn not_mappable(&self) -> Option<NoArray> {
         Some(match &self.kind {
             TensorKind::Strided(_) => return None,
@@ -218,7 +218,7 @@ impl TensorRef {
         })
     }
 
-    /// The shape; none where it is that of the data it is made from.
+    /// The shape; `None` where it is that of the data it is made from.
     pub fn shape(&self) -> Option<&[u64]> {
         match &self.kind {
             TensorKind::Strided(strided)

@@ -5,7 +5,7 @@ pub fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// The bytes of a text that has one byte per character.
+/// The bytes of a string that has one byte per character.
 pub(super) fn to_latin1(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect()
 }

@@ -131,12 +131,12 @@ fn check_start(text: &str) -> Result<()> {
 /// White space that the format does not provide for, although every reader of JSON accepts it.
 fn note_spaces(text: &str, findings: &mut Findings) {
     if !text.starts_with('{') {
-        let cause = "white space before the { of the header; the format has it only after the JSON";
+        let cause = "white space before the { of the header; the format allows it only after the JSON";
         findings.note(rules::SAFETENSORS_LEADING_SPACE, |rule| Fault::new(rule, cause).offset(LENGTH_BYTES));
     }
     let padding = text.trim_end_matches(SPACES).len();
     if let Some(at) = text.get(padding..).and_then(|padding| padding.find(|c| c != ' ')) {
-        let cause = "the header is padded with other characters than spaces";
+        let cause = "the header is padded with characters other than spaces";
         let offset = LENGTH_BYTES + (padding + at) as u64;
         findings.note(rules::SAFETENSORS_PADDING, |rule| Fault::new(rule, cause).offset(offset));
     }
@@ -147,7 +147,7 @@ fn check_name(name: &str) -> Option<Fault> {
     if name.is_empty() {
         return Some(Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name"));
     }
-    name.contains('\0').then(|| Fault::new(rules::SAFETENSORS_NAME_NUL, "the name holds a NUL character"))
+    name.contains('\0').then(|| Fault::new(rules::SAFETENSORS_NAME_NUL, "the name contains a NUL character"))
 }
 
 /// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
@@ -239,7 +239,7 @@ fn check_coverage(
         }
         if placed && start > end && info.span.end() > file_len {
             let cause = format!(
-                "its data lies at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
+                "its data is at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
                 info.span.end()
             );
             findings.report(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start))?;

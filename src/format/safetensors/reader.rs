@@ -1,6 +1,6 @@
 //! What is known while a safetensors header is read, and what becomes of it when reading fails.
 //!
-//! serde's visitors can only fail with a text, so a visitor that meets a broken rule leaves the [`Fault`] here. Offsets are not tracked
+//! serde's visitors can only fail with a string, so a visitor that meets a broken rule leaves the [`Fault`] here. Offsets are not tracked
 //! while all goes well: a fault knows the number of its key, and [`Keys`] finds the key by that number afterwards.
 
 use std::borrow::Cow;
@@ -43,10 +43,8 @@ impl Expected {
                 (rules::SAFETENSORS_ENTRY, "an entry is an object with the fields dtype, shape and data_offsets")
             }
             Self::Dtype => (rules::SAFETENSORS_DTYPE, "dtype is a string, such as \"BF16\""),
-            Self::Shape => (rules::SAFETENSORS_SHAPE, "shape is a list of integers that are not negative"),
-            Self::Offsets => {
-                (rules::SAFETENSORS_OFFSETS, "data_offsets is a list of two integers that are not negative")
-            }
+            Self::Shape => (rules::SAFETENSORS_SHAPE, "shape is a list of non-negative integers"),
+            Self::Offsets => (rules::SAFETENSORS_OFFSETS, "data_offsets is a list of two non-negative integers"),
         }
     }
 }
@@ -241,10 +239,7 @@ impl<'o> Reader<'o> {
             return Fault::new(rule, format!("{message}; {rightly}"));
         }
         let (rule, cause) = if self.expected == Expected::End {
-            (
-                rules::SAFETENSORS_AFTER_JSON,
-                "the header goes on after its JSON with other characters than spaces".to_owned(),
-            )
+            (rules::SAFETENSORS_AFTER_JSON, "the header has characters other than spaces after its JSON".to_owned())
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
@@ -258,7 +253,7 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
         return Ok(());
     }
     if unknown.len() >= most {
-        let cause = format!("the file names more than {most} dtypes that are not known, here '{}'", shown(dtype));
+        let cause = format!("the file names more than {most} unknown dtypes, here '{}'", shown(dtype));
         return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
     }
     unknown.push(dtype.to_owned());

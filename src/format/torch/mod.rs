@@ -23,7 +23,7 @@ pub use build::build;
 pub struct Place {
     /// The bytes in the file, compressed if `inflated` is given. Of a part of a storage, those of the whole.
     pub span: Span,
-    /// The number of bytes once they are inflated; none where they are stored as they are.
+    /// The number of bytes once they are inflated; `None` where they are stored as they are.
     pub inflated: Option<u64>,
     /// The checksum of the (inflated) bytes; 0 where the file says none.
     pub crc32: u32,
@@ -46,11 +46,11 @@ impl Place {
 pub struct Torch {
     /// The values of the pickle.
     pub pickled: Pickled,
-    /// The values that are no tensors, by name, in the order of the file.
+    /// The values that are not tensors, by name, in the order of the file.
     pub objects: Vec<Leaf>,
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// Where the storages lie, by their number; none for one that the file does not have.
+    /// Where the storages lie, by their number; `None` for one that the file does not have.
     places: Vec<Option<Place>>,
     /// What is compressed.
     deflated: Deflated,
@@ -103,7 +103,7 @@ impl Torch {
     pub fn check_inflated(&self) -> Result<()> {
         torch_zip::check_ratio(self.deflated.compressed, self.deflated.inflated).map_err(|error| match error {
             Error::Format(mut fault) => {
-                fault.cause = format!("of the compressed storages together, {}", fault.cause);
+                fault.cause = format!("of the compressed storages in total, {}", fault.cause);
                 Error::Format(fault)
             }
             other => other,

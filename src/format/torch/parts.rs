@@ -10,7 +10,7 @@ pub(super) enum Part {
     Array { name: String, strided: Strided },
     /// Listed, and refused when it is taken.
     Refused { name: String, dtype: TorchDType, shape: Vec<u64>, kind: NoArray },
-    /// A value that is no tensor.
+    /// A value that is not a tensor.
     Object { name: String, object: ObjectId },
 }
 

@@ -111,7 +111,7 @@ impl Parser {
     fn check_machine(&mut self, pickled: &Pickled, at: usize) -> Result<()> {
         if is_big_endian(pickled, at)? {
             self.findings.note(rules::TORCH_LEGACY_BYTEORDER, |rule| {
-                let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
+                let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements anyway";
                 Fault::new(rule, cause).offset(at as u64)
             });
         }
@@ -155,7 +155,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// The next pickle; none if more of the file is needed.
+    /// The next pickle; `None` if more of the file is needed.
     fn next(&mut self, persistent: PersistentIds) -> Result<Option<Pickled>> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let have = self.bytes.len() as u64;
@@ -209,7 +209,7 @@ fn check_magic(pickled: &Pickled) -> Result<()> {
     if magic.strip_prefix(&MAGIC).is_some_and(|rest| rest.iter().all(|byte| *byte == 0)) {
         return Ok(());
     }
-    let cause = "the first pickle is not the number with which a file of PyTorch begins";
+    let cause = "the first pickle is not the number that a PyTorch file begins with";
     Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).offset(0).format())
 }
 
@@ -219,7 +219,7 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
         Object::Int(protocol) => protocol.to_string(),
         _ => "no number".to_owned(),
     };
-    let cause = format!("the protocol is {protocol}; PyTorch has written {PROTOCOL} only");
+    let cause = format!("the protocol is {protocol}; PyTorch has only ever written {PROTOCOL}");
     Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).offset(at as u64).format())
 }
 

@@ -61,8 +61,9 @@ impl Storages {
             Self { keys_at, first, places, listed, counts: Vec::new(), broken: Vec::new(), complete: true };
         let mut at = stream.at as u64;
         for (number, key) in list.iter().enumerate() {
-            let no_text =
-                || refuse(rules::TORCH_LEGACY_KEYS, "the list of the storages' keys holds something that is no text");
+            let no_text = || {
+                refuse(rules::TORCH_LEGACY_KEYS, "the list of the storages' keys holds something that is not a string")
+            };
             let placed = keys.objects.text(*key).ok_or_else(no_text);
             let placed = placed.and_then(|key| storages.place(key, named.get(key).copied(), at, stream, pickled));
             match placed {
@@ -121,7 +122,7 @@ impl Storages {
             if u64::try_from(count) != Ok(elements) {
                 let key = shown(&storage.key);
                 let cause = format!(
-                    "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
+                    "storage '{key}' has {elements} elements according to the pickle, but {count} according to the number before its bytes"
                 );
                 let fault = Fault::new(rules::TORCH_LEGACY_COUNT, cause);
                 findings.go_on(fault.offset(span.start() - COUNT_BYTES).format())?;
@@ -157,7 +158,7 @@ fn refuse(rule: &'static Rule, cause: String, keys_at: usize) -> Error {
     Fault::new(rule, cause).offset(keys_at as u64).format()
 }
 
-/// The bytes of the storage whose count stands at `at`.
+/// The bytes of the storage whose count is at `at`.
 fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
     let key = shown(&storage.key);
     let (elements, width) = (storage.elements, storage.dtype.bytes());
@@ -178,7 +179,7 @@ fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
 
 fn missing(storage: &StorageRef, keys_at: usize) -> Error {
     let cause = format!(
-        "storage '{}' is used at byte {}, but the list of keys has it not",
+        "storage '{}' is used at byte {}, but is not in the list of keys",
         shown(&storage.key),
         storage.position
     );
@@ -201,7 +202,7 @@ fn part<'a>(
     let place = view.offset.checked_mul(width).zip(view.elements.checked_mul(width));
     let Some(span) = place.and_then(|(start, len)| whole.part(start, len).ok()) else {
         return Err(refuse(format!(
-            "has {} elements from {} of one of {} bytes, {width} bytes each",
+            "has {} elements from {} on of a storage of {} bytes, {width} bytes each",
             view.elements,
             view.offset,
             whole.len()
@@ -212,7 +213,7 @@ fn part<'a>(
         return Err(refuse("has the key of another storage".into()));
     }
     if *views.entry(&view.key).or_insert(span) != span {
-        return Err(refuse("is said to lie at two places".into()));
+        return Err(refuse("is said to be in two places".into()));
     }
     Ok(span)
 }

@@ -71,7 +71,7 @@ impl Entry<'_> {
 /// What is wrong with the bytes of an entry at `offset`.
 pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Fault {
     let cause = format!(
-        "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {said:08x}: they were changed or damaged",
+        "entry '{}': its bytes have the checksum {actual:08x}, but the archive says {said:08x}: they were changed or damaged",
         shown(name)
     );
     Fault::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
@@ -82,7 +82,7 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
     let most = compressed.saturating_mul(MAX_INFLATED_RATIO).max(ALWAYS_INFLATED_BYTES);
     if size > most || size > compressed.saturating_mul(DEFLATE_RATIO) {
         let cause = format!(
-            "{compressed} bytes would be inflated to {size}; beyond {ALWAYS_INFLATED_BYTES} bytes, at most {MAX_INFLATED_RATIO} times as many are, and never more than {DEFLATE_RATIO} times"
+            "{compressed} bytes would inflate to {size}; beyond {ALWAYS_INFLATED_BYTES} bytes, at most {MAX_INFLATED_RATIO} times as many are allowed, and never more than {DEFLATE_RATIO} times"
         );
         return Err(Fault::new(rules::TORCH_ZIP_BOMB, cause).format());
     }
@@ -189,12 +189,12 @@ fn no_more(status: TINFLStatus, written: u64) -> Error {
 }
 
 fn too_much(size: u64) -> Error {
-    broken(format!("it is inflated to more than the {size} bytes that the archive says"))
+    broken(format!("it inflates to more than the {size} bytes that the archive says"))
 }
 
 fn check_end(written: u64, size: u64, rest: u64) -> Result<()> {
     if written != size {
-        return Err(broken(format!("it is inflated to {written} bytes, and the archive says {size}")));
+        return Err(broken(format!("it inflates to {written} bytes, but the archive says {size}")));
     }
     if rest > 0 {
         return Err(broken(format!("{rest} bytes follow the end of the compressed data")));

@@ -32,7 +32,7 @@ pub(super) struct Central {
     pub(super) header_offset: u64,
 }
 
-/// The records of a directory of `entries` entries, in its order, and their names in a row. The directory lies at `place`.
+/// The records of a directory of `entries` entries, in its order, and their names in a row. The directory is at `place`.
 pub(super) fn read(
     bytes: &[u8],
     place: Span,
@@ -48,7 +48,7 @@ pub(super) fn read(
     while !rest.is_empty() {
         let offset = place.end() - rest.len() as u64;
         if records.len() + broken == entries {
-            let cause = format!("the directory goes on after the {entries} entries that it is said to have");
+            let cause = format!("the directory continues after the {entries} entries that it is said to have");
             return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
@@ -63,7 +63,7 @@ pub(super) fn read(
     }
     let found = records.len() + broken;
     if found < entries {
-        let cause = format!("the directory has {found} entries, and is said to have {entries}");
+        let cause = format!("the directory has {found} entries, but is said to have {entries}");
         return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
     }
     Ok((records, names))
@@ -75,7 +75,7 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
         Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
     };
     let Some((record, rest)) = bytes.split_at_checked(BYTES).filter(|(record, _)| record.starts_with(SIGNATURE)) else {
-        return Err(broken("there is something that is not the record of an entry"));
+        return Err(broken("something is not the record of an entry"));
     };
     let [name_len, extra_len, comment_len] = [28, 30, 32].map(|at| usize::from(u16_at(record, at)));
     let lengths = name_len + extra_len + comment_len;
@@ -102,13 +102,13 @@ fn central(record: &[u8], name: &[u8], extra: &[u8], place: Span, offset: u64, n
     let (size, compressed, header_offset) = (number(24)?, number(20)?, number(42)?);
     // The number of a disk that is marked as standing in the zip64 field is 0 there, or the end record lied.
     if !matches!(u16_at(record, 34), 0 | IN_ZIP64_16) {
-        let fault = Fault::new(rules::TORCH_ZIP_SPLIT, "it begins in another part of an archive of several files");
+        let fault = Fault::new(rules::TORCH_ZIP_SPLIT, "it begins in another part of a multi-part archive");
         return Err(refuse(fault).unsupported());
     }
     check_sizes(method, compressed, size).map_err(|fault| refuse(fault).format())?;
     if name.ends_with('/') && size > 0 {
         return Err(
-            refuse(Fault::new(rules::TORCH_ZIP_FOLDER, format!("it is a folder, and has {size} bytes"))).format()
+            refuse(Fault::new(rules::TORCH_ZIP_FOLDER, format!("it is a folder, but has {size} bytes"))).format()
         );
     }
     let least_end = header_offset.checked_add(compressed);
@@ -140,7 +140,7 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
     let odd = if text.is_empty() {
         Some("is empty")
     } else if text.contains('\0') {
-        Some("holds a NUL character, at which some readers end it")
+        Some("contains a NUL character, where some readers end it")
     } else if text.starts_with('/') {
         Some("is an absolute path")
     } else if text.split(['/', '\\']).any(|part| part == "..") {

@@ -58,7 +58,7 @@ impl End {
 fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
     let is_signature = |window: &[u8]| window == SIGNATURE;
     let Some(at) = tail.windows(SIGNATURE.len()).rposition(is_signature) else {
-        let cause = "the file ends early: a zip archive ends with the place of its directory, which is not there";
+        let cause = "the file ends early: a zip archive ends with a record of its directory, which is missing";
         let offset = tail_start + tail.len() as u64;
         return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
     };
@@ -80,7 +80,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
     };
     let mut earlier = memchr::memchr_iter(SIGNATURE[0], tail.get(..at).unwrap_or_default());
     if let Some(earlier) = earlier.find(|earlier| ends_the_file(*earlier)) {
-        let cause = "the archive has two ends, one in the comment of the other, so that readers see different entries";
+        let cause = "the archive has two ends, one in the comment of the other, so readers see different entries";
         let offset = tail_start + earlier as u64;
         return Err(Fault::new(rules::TORCH_ZIP_TWO_ENDS, cause).offset(offset).format());
     }
@@ -101,18 +101,18 @@ fn numbers(before: &[u8], record: &[u8], offset: u64) -> Result<(Numbers, u64)> 
     let locator_offset = offset - LOCATOR_BYTES as u64;
     let record64 = before.get(..before.len() - LOCATOR_BYTES).and_then(|rest| rest.last_chunk::<ZIP64_BYTES>());
     let Some(record64) = record64.filter(|record64| record64.starts_with(ZIP64_SIGNATURE)) else {
-        return Err(lie("no zip64 end record stands before its locator".into(), locator_offset));
+        return Err(lie("there is no zip64 end record before its locator".into(), locator_offset));
     };
     let offset64 = locator_offset - ZIP64_BYTES as u64;
     let (located, length) = (u64_at(locator, 8), u64_at(record64, 4));
     if located != offset64 {
         return Err(lie(
-            format!("the zip64 end record is said to be at {located}, and is at {offset64}"),
+            format!("the zip64 end record is said to be at {located}, but is at {offset64}"),
             locator_offset,
         ));
     }
     if length != ZIP64_LENGTH {
-        let cause = format!("the zip64 end record is said to have {length} bytes more, and has {ZIP64_LENGTH}");
+        let cause = format!("the zip64 end record is said to have {length} more bytes, but has {ZIP64_LENGTH}");
         return Err(lie(cause, offset64));
     }
     if u32_at(locator, 4) != 0 || u32_at(locator, 16) > 1 {
@@ -139,7 +139,7 @@ fn numbers(before: &[u8], record: &[u8], offset: u64) -> Result<(Numbers, u64)> 
 }
 
 fn split(offset: u64) -> crate::error::Error {
-    Fault::new(rules::TORCH_ZIP_SPLIT, "this is a part of a zip archive of several files").offset(offset).unsupported()
+    Fault::new(rules::TORCH_ZIP_SPLIT, "this is one part of a multi-part zip archive").offset(offset).unsupported()
 }
 
 fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) -> Result<(Span, usize)> {
@@ -149,7 +149,7 @@ fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) ->
     }
     if start.checked_add(size) != Some(directory_end) {
         let cause = format!(
-            "the directory is said to be {size} bytes at {start}, and has to end at {directory_end}, where the end record begins"
+            "the directory is said to be {size} bytes at {start}, but must end at {directory_end}, where the end record begins"
         );
         return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).offset(offset).format());
     }

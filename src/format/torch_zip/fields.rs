@@ -3,9 +3,9 @@
 use crate::error::Fault;
 use crate::rules;
 
-/// What stands in a field of 16 bits whose value is in the zip64 record.
+/// What is in a field of 16 bits whose value is in the zip64 record.
 pub(super) const IN_ZIP64_16: u16 = u16::MAX;
-/// What stands in a field of 32 bits whose value is in a zip64 record or extra field.
+/// What is in a field of 32 bits whose value is in a zip64 record or extra field.
 pub(super) const IN_ZIP64_32: u32 = u32::MAX;
 
 const ZIP64_FIELD: u16 = 0x0001;
@@ -64,7 +64,7 @@ impl<'a> Extra<'a> {
         Ok(extra)
     }
 
-    /// The value of a field of 32 bits, or the next one of the zip64 field if it stands there. The order of the calls is that of the
+    /// The value of a field of 32 bits, or the next one of the zip64 field if it is there. The order of the calls is that of the
     /// format: size, compressed size, offset.
     pub(super) fn value(&mut self, field: u32) -> Result<u64, Fault> {
         if field != IN_ZIP64_32 {
@@ -72,7 +72,7 @@ impl<'a> Extra<'a> {
         }
         let values = self.zip64.unwrap_or_default();
         let Some((value, rest)) = values.split_first_chunk() else {
-            return Err(broken("a number of it should stand in its zip64 field, which does not have it"));
+            return Err(broken("one of its numbers should be in its zip64 field, but is not"));
         };
         self.zip64 = Some(rest);
         Ok(u64::from_le_bytes(*value))

@@ -61,7 +61,7 @@ impl<'a> LayoutParser<'a> {
         if let Some(&(first, second)) = pairs.first() {
             // PyTorch looks for entries without regard to case, and takes one of the two.
             let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
-            let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));
+            let cause = format!("the name differs from '{}' only in letter case", shown(archive.name(first)));
             return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
         }
         let short =
@@ -88,7 +88,7 @@ impl<'a> LayoutParser<'a> {
             None | Some((_, "little")) => false,
             Some((_, "big")) => true,
             Some((at, other)) => {
-                let cause = format!("the entry byteorder says '{}', and not little or big", shown(other));
+                let cause = format!("the entry byteorder is '{}', not little or big", shown(other));
                 return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
             }
         };
@@ -118,7 +118,7 @@ fn no_pickle(archive: &Archive) -> Fault {
     if let Some(entry) = archive.iter().find(|entry| entry.name == "data.pkl" || entry.name.ends_with("/data.pkl")) {
         let first = archive.names.get(..archive.first_name_len).map(shown).unwrap_or_default();
         let cause = format!(
-            "its data.pkl is '{}', which does not lie in the folder of the first entry, '{first}', where PyTorch looks for it",
+            "its data.pkl is '{}', which is not in the folder of the first entry, '{first}', where PyTorch looks for it",
             shown(entry.name)
         );
         let help = "the archive was packed again: pack the folder itself, data.pkl first, or save the file again";

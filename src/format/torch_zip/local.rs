@@ -26,7 +26,7 @@ pub(super) struct Headers {
     directory: u64,
     /// The headers in a row.
     bytes: Vec<u8>,
-    /// The numbers of the entries whose sizes stand in their extra fields, and where these lie; none until that is known.
+    /// The numbers of the entries whose sizes are in their extra fields, and where these lie; `None` until that is known.
     large: Option<Vec<(u32, Span)>>,
     /// These extra fields in a row.
     extras: Vec<u8>,
@@ -148,12 +148,12 @@ fn header_bytes(central: &Central, directory: u64) -> usize {
     (BYTES + u64::from(central.name.len)).min(directory.saturating_sub(central.header_offset)) as usize
 }
 
-/// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes stand there.
+/// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes are there.
 fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u64) -> Result<Span> {
     let at = central.header_offset;
     let differs = |rule, what: &str, here: &dyn std::fmt::Display, there: &dyn std::fmt::Display| {
         let cause = format!(
-            "its own header says {what} {here}, and the directory {there}: readers differ in which they believe"
+            "its own header says {what} {here}, but the directory {there}: readers differ in which they believe"
         );
         Err(refuse(rule, cause, name, at))
     };

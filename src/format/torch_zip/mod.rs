@@ -53,7 +53,7 @@ pub struct Entry<'a> {
     pub name: &'a str,
     /// How the bytes are stored.
     pub method: Method,
-    /// Where the bytes lie in the file, as they are stored there.
+    /// Where the bytes are in the file, as they are stored there.
     pub data: Span,
     /// The number of bytes when they are inflated; of a stored entry, that of `data`.
     pub size: u64,
@@ -222,7 +222,7 @@ impl<'o> Parser<'o> {
         (self.prefix_len, self.first_name_len) = (first.find('/').unwrap_or_default(), first.len());
         if !centrals.is_sorted_by_key(|central| central.header_offset) {
             self.findings.note(rules::TORCH_ZIP_ORDER, |rule| {
-                let cause = "the directory lists the entries in another order than the file has them";
+                let cause = "the directory does not list the entries in the order in which they are in the file";
                 Fault::new(rule, cause).offset(place.start())
             });
             centrals.sort_by_key(|central| central.header_offset);
@@ -252,7 +252,7 @@ impl<'o> Parser<'o> {
         archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
         for (first, second) in archive.index.pairs(|number| archive.name(number), |a, b| a == b)? {
             let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
-            let cause = format!("it is there twice, first at byte {}", offset(first));
+            let cause = format!("it appears twice, first at byte {}", offset(first));
             let (name, at) = (archive.name(second), offset(second));
             self.findings.go_on(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
         }
@@ -294,7 +294,7 @@ impl Archive {
         let Some(first) = outside.next() else { return };
         let count = 1 + outside.count();
         let cause = format!(
-            "{count} of the entries, the first named '{}', lie outside the folder '{}' of the checkpoint",
+            "{count} of the entries, the first named '{}', are outside the folder '{}' of the checkpoint",
             shown(first.name),
             shown(prefix)
         );

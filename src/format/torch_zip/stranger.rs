@@ -18,25 +18,25 @@ pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
     }
     let (what, help) = if is_member("archive_format") || is_member("serialized_exported_program.json") {
         let help = "with PyTorch: torch.export.load(PATH).state_dict has the weights; save them as safetensors";
-        ("an exported program of PyTorch (torch.export)", help)
+        ("an exported PyTorch program (torch.export)", help)
     } else if is_member(".data/extern_modules") {
-        ("a package of PyTorch (torch.package), which holds code", "load it with torch.package and save its weights")
+        ("a PyTorch package (torch.package), which contains code", "load it with torch.package and save its weights")
     } else {
         known(archive)?
     };
     Some(Fault::new(rules::TORCH_ZIP_STRANGER, format!("this is {what}, not a checkpoint")).help(help).offset(0))
 }
 
-/// The name without the prefix, or all of it if it does not lie there.
+/// The name without the prefix, or all of it if it does not are there.
 fn below_prefix<'a>(archive: &Archive, name: &'a str) -> &'a str {
     name.strip_prefix(archive.prefix()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
 /// What is known by an entry, and what to do with it.
 const KNOWN: [(&str, &str, &str); 6] = [
-    ("[Content_Types].xml", "a document of Office (such as .docx)", OTHER),
+    ("[Content_Types].xml", "an Office document (such as .docx)", OTHER),
     ("model.weights.h5", "a Keras model (.keras)", "load it with Keras and save it as safetensors"),
-    ("policy.pth", "a model of Stable-Baselines3", "unpack it: policy.pth in it is the checkpoint"),
+    ("policy.pth", "a Stable-Baselines3 model", "unpack it: policy.pth in it is the checkpoint"),
     ("AndroidManifest.xml", "an Android app", OTHER),
     ("META-INF/MANIFEST.MF", "a Java archive", OTHER),
     ("mimetype", "a document (OpenDocument or EPUB)", OTHER),

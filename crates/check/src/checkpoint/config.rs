@@ -28,7 +28,7 @@ const PADDED: [&str; 2] = ["embedding_size", "padded_vocab_size"];
 /// Keys of models whose embedding has its own width.
 const OTHER_WIDTHS: [&str; 6] =
     ["embedding_size", "input_embedding_size", "word_embed_proj_dim", "embedding_dim", "d_embed", "emb_dim"];
-/// What stands before the numbers of the layers that `num_hidden_layers` counts.
+/// What is before the numbers of the layers that `num_hidden_layers` counts.
 const LAYERS: [&str; 12] = [
     "model.layers.",
     "layers.",
@@ -44,7 +44,7 @@ const LAYERS: [&str; 12] = [
     "backbone.layers.",
 ];
 
-/// The configuration of a model, and where it stands.
+/// The configuration of a model, and where it is.
 pub(super) struct Config {
     pub(super) path: Arc<Path>,
     pub(super) value: Value,
@@ -152,7 +152,7 @@ fn tied(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
         return;
     }
     if let Some(info) = set.find("lm_head.weight") {
-        let cause = "tie_word_embeddings is true, so that loaders use the embedding in its place".to_owned();
+        let cause = "tie_word_embeddings is true, so loaders use the embedding instead".to_owned();
         findings.tensor(set, &info, rules::SET_TIED, cause);
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     }
 }
 
-/// What lies in the place of weights, and is none.
+/// What is in the place of weights, and is none.
 fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     if !stands_for_weights(kind, piece.name) {
         return Ok(());
@@ -99,13 +99,13 @@ fn describe(catalog: &Catalog, kind: Kind, context: &mut Context<'_>) {
     context.looked(if is_deep { Depth::Structure } else { Depth::Header });
 }
 
-/// Whether a zip archive is no checkpoint of PyTorch, and is not called one either: then what the core says of its frame is not asked for.
+/// Whether a zip archive is not a checkpoint of PyTorch, and is not called one either: then what the core says of its frame is not asked for.
 fn is_other_archive(kind: Kind, name: &str, faults: &[Fault]) -> bool {
     let says_so = faults.iter().any(|fault| OTHER_ARCHIVES.contains(&fault.rule));
     kind == Kind::Zip && (says_so || !has_suffix(name, &MAYBE_WEIGHTS) && !has_suffix(name, &WEIGHTS))
 }
 
-/// Whether a file that is no weights should be some: by its name, or because a pointer stands for it.
+/// Whether a file that is not weights should be some: by its name, or because a pointer stands for it.
 fn stands_for_weights(kind: Kind, name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let may_be = has_suffix(name, &MAYBE_WEIGHTS);

@@ -17,7 +17,7 @@ use crate::finding::Finding;
 use crate::folder::Entry;
 use crate::kind::Kind;
 
-/// What the names of indices of shards that are read have in them.
+/// What the names of indexes of shards that are read have in them.
 const INDICES: [&str; 2] = [".safetensors.index.", ".bin.index."];
 const JSON: &str = ".json";
 
@@ -60,7 +60,7 @@ pub(super) fn check<'f>(
         let whole = format!("{stem}{suffix}");
         if let Some(file) = names.file(&whole).filter(|_| !index.shards.contains(&whole)) {
             let cause = format!(
-                "{} lies beside {}: a loader takes the one or the other, and they need not be the same",
+                "{} lies beside {}: a loader takes one or the other, and they may differ",
                 shown(&whole),
                 shown(entry.name())
             );
@@ -156,7 +156,7 @@ fn several(indices: &[(&Entry, &str, &str)], findings: &mut Findings<'_, '_>) {
             indices.iter().filter(|(_, _, suffix)| *suffix == end).map(|(entry, ..)| *entry).collect();
         if let [first, _, ..] = of_this.as_slice() {
             let listed: Vec<String> = of_this.iter().take(8).map(|entry| shown(entry.name())).collect();
-            let cause = format!("the folder has {} indices of {end} files: {}", of_this.len(), listed.join(", "));
+            let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed.join(", "));
             findings.add(&first.path, Finding::new(rules::SET_INDEXES, cause));
         }
     }

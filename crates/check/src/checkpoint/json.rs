@@ -1,4 +1,4 @@
-//! Configurations: JSON as Python reads it, with the keys that stand twice.
+//! Configurations: JSON as Python reads it, with the keys that appear twice.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use crate::kind::Kind;
 
 /// The longest configuration that is read; those of models have some kilobytes.
 const MAX_BYTES: u64 = 16 << 20;
-/// Keys that stand twice are listed up to this number.
+/// Keys that appear twice are listed up to this number.
 const MAX_TWICE: usize = 20;
 
-/// What a configuration says; none if it is not there or cannot be read. What is wrong with it is reported.
+/// What a configuration says; `None` if it is not there or cannot be read. What is wrong with it is reported.
 pub(super) fn read(entry: Option<&Entry>, findings: &mut Findings<'_, '_>) -> Option<Value> {
     // A pointer of git-LFS is reported as such, and a text of this length is none of a model.
     let entry = entry.filter(|entry| entry.kind != Kind::LfsPointer && entry.bytes <= MAX_BYTES)?;
@@ -31,13 +31,13 @@ pub(super) fn read(entry: Option<&Entry>, findings: &mut Findings<'_, '_>) -> Op
         without_infinities(&text).ok_or(error).and_then(|text| parse(&text, &mut twice))
     });
     for key in twice {
-        let cause = format!("the key '{}' stands twice in one object", shown(&key));
+        let cause = format!("the key '{}' appears twice in one object", shown(&key));
         findings.add(&entry.path, Finding::new(rules::SET_JSON_KEY, cause));
     }
     match read {
         Ok(value) => Some(value),
         Err(error) => {
-            let cause = format!("{} is no JSON: {}", shown(entry.name()), shown(&error.to_string()));
+            let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error.to_string()));
             findings.add(&entry.path, Finding::new(rules::SET_JSON, cause));
             None
         }
@@ -51,7 +51,7 @@ fn parse(text: &[u8], twice: &mut Vec<String>) -> Result<Value, serde_json::Erro
     Ok(value)
 }
 
-/// The text with `null` for `NaN` and `Infinity` outside of strings; none if there are none.
+/// The text with `null` for `NaN` and `Infinity` outside strings; `None` if there are none.
 fn without_infinities(text: &[u8]) -> Option<Vec<u8>> {
     const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let (mut made, mut rest) = (Vec::with_capacity(text.len()), text);
@@ -146,12 +146,12 @@ pub(super) fn number(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }
 
-/// A text below this key.
+/// A string below this key.
 pub(super) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key).and_then(Value::as_str)
 }
 
-/// The texts of the list below this key; a text by itself is a list of one.
+/// The texts of the list below this key; a string by itself is a list of one.
 pub(super) fn texts<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
     match value.get(key) {
         Some(Value::String(text)) => vec![text],

@@ -33,7 +33,7 @@ pub(crate) struct Set<'f> {
     pub(crate) stem: String,
     /// Where what concerns all of them is reported: the index, or the first file.
     pub(crate) path: Arc<Path>,
-    /// By the numbers of files in the table; none for one that is not in the folder.
+    /// By the numbers of files in the table; `None` for one that is not in the folder.
     pub(crate) files: Vec<Option<&'f Entry>>,
     /// Their tensors.
     pub(crate) tensors: Tensors,
@@ -58,7 +58,7 @@ impl Set<'_> {
         number.map(|number| self.table().get(number))
     }
 
-    /// The file that a tensor lies in.
+    /// The file that a tensor is in.
     pub(crate) fn path_of(&self, info: &TensorInfo<'_>) -> Arc<Path> {
         let entry = self.files.get(info.file as usize).copied().flatten();
         entry.map_or_else(|| self.path.clone(), |entry| entry.path.clone())

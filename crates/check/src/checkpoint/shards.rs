@@ -26,7 +26,7 @@ const GGUF: &str = ".gguf";
 pub(super) fn partial(names: &Names<'_>, findings: &mut Findings<'_, '_>) {
     for entry in &names.folder.files {
         if let Some(end) = PARTIAL.iter().find(|end| entry.name().ends_with(*end)) {
-            let cause = format!("the name ends in {end}: this is a download that is not complete");
+            let cause = format!("the name ends in {end}: this is an incomplete download");
             findings.add(&entry.path, Finding::new(rules::FILE_PARTIAL, cause));
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn by_name<'f>(
         }
         if !is_gguf && is_there && are_read && *count > 1 && names.folder.is_whole {
             let cause =
-                format!("{} of {stem} are there, and no index says what lies in them", plural(*count as u64, "shard"));
+                format!("{} of {stem} are there, but no index says what is in them", plural(*count as u64, "shard"));
             findings.add(&first.path, Finding::new(rules::SET_NO_INDEX, cause));
         }
         let sorted = match NameIndex::new(&table) {
@@ -140,7 +140,7 @@ fn duplicates(
         let (former, latter) = (table.get(*a.min(b)), table.get(*a.max(b)));
         let entry = |file: u32| files.get(file as usize).copied().flatten();
         if let (Some(one), Some(other)) = (entry(former.file), entry(latter.file)) {
-            let cause = format!("the same name stands in {} and in {}", shown(one.name()), shown(other.name()));
+            let cause = format!("the same name is in {} and in {}", shown(one.name()), shown(other.name()));
             let finding = Finding::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
             findings.add(&other.path, finding.offset(latter.span.start()));
         }
@@ -165,7 +165,7 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
         {
             let (found, expected) = (said(&found), said(&expected));
             let cause =
-                format!("its metadata has {found} for the format, and that of {} {expected}", shown(first.name()));
+                format!("its metadata gives the format as {found}, and that of {} as {expected}", shown(first.name()));
             findings.add(&entry.path, Finding::new(rules::SET_SHARD_METADATA, cause));
         }
     }

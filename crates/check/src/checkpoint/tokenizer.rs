@@ -18,7 +18,7 @@ use crate::security::archive::Reader;
 /// The longest tokenizer that is read; the largest ones of today have 35 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Reports a tokenizer that is no JSON; gives the rows that its tokens need: one more than the highest number.
+/// Reports a tokenizer that is not JSON; gives the rows that its tokens need: one more than the highest number.
 pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64> {
     if entry.kind == Kind::LfsPointer || entry.bytes > MAX_BYTES {
         return None;
@@ -33,7 +33,7 @@ pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64
         // A tokenizer of another form than is known here.
         Err(error) if error.is_data() => None,
         Err(error) => {
-            let cause = format!("{} is no JSON: {}", shown(entry.name()), shown(&error.to_string()));
+            let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error.to_string()));
             findings.add(&entry.path, Finding::new(rules::SET_JSON, cause));
             None
         }

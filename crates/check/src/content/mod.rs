@@ -54,7 +54,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A file of weights; none if it is something else, or cannot be opened, which is not said here but where its structure is looked at.
+/// A file of weights; `None` if it is something else, or cannot be opened, which is not said here but where its structure is looked at.
 pub(crate) fn open(entry: &Entry) -> Option<Checkpoint> {
     let open = || Checkpoint::open(&[&entry.path], &OpenOptions::default().strict(false)).ok();
     holds_weights(entry).then(open).flatten()

@@ -119,7 +119,7 @@ pub struct TensorStatistics {
     pub dtype: String,
     /// The shape.
     pub shape: Vec<u64>,
-    /// What the values are like; none if the values of the type are not known, or cannot be read.
+    /// What the values are like; `None` if the values of the type are not known, or cannot be read.
     pub statistics: Option<Statistics>,
     /// Why there are none.
     pub note: Option<String>,
@@ -161,7 +161,7 @@ pub fn stats(
             alone.remove(&number).unwrap_or_else(|| std::mem::replace(&mut found[number], Ok(Contents::default())));
         let (statistics, note) = match found {
             Ok(Contents { statistics: Some(statistics), .. }) => (Some(statistics), None),
-            Ok(_) => (None, Some(format!("values of the type '{}' are not known here", info.element))),
+            Ok(_) => (None, Some(format!("values of the type '{}' are not supported", info.element))),
             Err(error) => (None, Some(error.to_string())),
         };
         let (name, dtype, shape) = (info.name.to_owned(), info.element.to_string(), info.shape.to_vec());

@@ -24,7 +24,7 @@ pub struct MetadataChange {
 /// The keys whose values differ, by key; or why they are not compared.
 pub(super) fn compare(a: &Catalog, b: &Catalog) -> (Vec<MetadataChange>, Option<String>) {
     if a.kind() != b.kind() {
-        return (Vec::new(), Some("the metadata, since the two are of different formats".into()));
+        return (Vec::new(), Some("the metadata, since the two have different formats".into()));
     }
     if let (Some(a), Some(b)) = (a.gguf(), b.gguf()) {
         let (a, b) = (a.metadata.iter().collect(), b.metadata.iter().collect());
@@ -91,7 +91,7 @@ fn apart(a: &str, b: &str) -> (String, String) {
     (rest(a), rest(b))
 }
 
-/// Whether two values are the same: of the same type, NaN equal to NaN, and arrays by their elements, wherever they lie in their headers.
+/// Whether two values are the same: of the same type, NaN equal to NaN, and arrays by their elements, wherever they are in their headers.
 #[allow(clippy::float_cmp)] // whether they are the same is the question
 fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {

@@ -162,7 +162,7 @@ struct Pair {
 /// there are. `done` counts bytes of the first one's tensors, each twice, since what differs is read twice.
 ///
 /// # Errors
-/// A file that cannot be read, or that was changed meanwhile; tolerances that are no tolerances; two tensors that get one name; Ctrl-C.
+/// A file that cannot be read, or that was changed meanwhile; tolerances that are not tolerances; two tensors that get one name; Ctrl-C.
 pub fn compare(
     a: &Checkpoint,
     b: &Checkpoint,
@@ -172,10 +172,10 @@ pub fn compare(
 ) -> Result<Difference> {
     let is_tolerance = |number: f64| number.is_finite() && number >= 0.0;
     if !is_tolerance(options.rtol) || !is_tolerance(options.atol) {
-        return Err(Error::Argument("a tolerance is a number that is not negative".into()));
+        return Err(Error::Argument("a tolerance must be a number, and not negative".into()));
     }
     if options.exact && (options.rtol > 0.0 || options.atol > 0.0) {
-        return Err(Error::Argument("an exact comparison has no tolerances".into()));
+        return Err(Error::Argument("an exact comparison takes no tolerances".into()));
     }
     let (first, second) = (options.a.apply(a.catalog())?, options.b.apply(b.catalog())?);
     let (names_a, names_b) = (first.as_ref().unwrap_or(a.catalog()), second.as_ref().unwrap_or(b.catalog()));
@@ -269,7 +269,7 @@ impl Changed {
     }
 }
 
-/// Whether pairs of tensors of one checkpoint have the same bytes; none where these cannot be compared.
+/// Whether pairs of tensors of one checkpoint have the same bytes; `None` where these cannot be compared.
 pub(crate) fn same_bytes(
     checkpoint: &Checkpoint,
     pairs: &[(usize, usize)],

@@ -19,7 +19,7 @@ pub struct Names {
     pub heads: HashMap<String, u64>,
 }
 
-/// `FROM=TO`, where each `*` of FROM is any text, which stands in TO for its `*` of the same number.
+/// `FROM=TO`, where each `*` of FROM is any text, which is in TO for its `*` of the same number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     from: Vec<String>,
@@ -38,7 +38,7 @@ impl Pattern {
         let parts = |text: &str| text.split('*').map(str::to_owned).collect::<Vec<_>>();
         let (from, to) = (parts(from), parts(to));
         if from.len() != to.len() {
-            return wrong("each * of FROM stands for a text of which TO has the place, so both have as many");
+            return wrong("FROM and TO need the same number of *: each * in TO is the text that the * in FROM matched");
         }
         if from.len() > MAX_STARS {
             return wrong("there are too many *");
@@ -70,7 +70,7 @@ impl Pattern {
 }
 
 impl Names {
-    /// The catalog with other names; none where all keep theirs.
+    /// The catalog with other names; `None` where all keep theirs.
     ///
     /// # Errors
     /// Two tensors that get one name; a pattern that matches none.
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_pattern_that_is_none_says_what_is_needed() {
         assert_eq!(Pattern::parse("a").expect_err("no =").to_string(), "'a': FROM=TO is needed");
-        assert!(Pattern::parse("a*=b").expect_err("a star is lost").to_string().contains("both have as many"));
+        assert!(Pattern::parse("a*=b").expect_err("a star is lost").to_string().contains("the same number of *"));
         assert!(Pattern::parse(&format!("{0}={0}", "*".repeat(99))).is_err());
     }
 }

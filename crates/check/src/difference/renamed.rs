@@ -76,7 +76,7 @@ fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) 
     pairs
 }
 
-/// SHA-256 of the elements of each tensor; none of what no array of the file stands for, and of elements that lie over each other too often.
+/// SHA-256 of the elements of each tensor; `None` of what no array of the file stands for, and of elements that lie over each other too often.
 fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
     let (catalog, wanted) = (checkpoint.catalog(), Wanted { hash: true, values: false });
     let is_array = |(_, number): &(usize, usize)| catalog.placement(*number).is_ok();

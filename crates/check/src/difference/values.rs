@@ -24,7 +24,7 @@ const REPEATED: u64 = 1 << 30;
 pub struct Values {
     /// How many there are.
     pub elements: u64,
-    /// How many differ by more than the tolerances allow; of an exact comparison, how many have other bytes, or lie in a block
+    /// How many differ by more than the tolerances allow; of an exact comparison, how many have other bytes, or are in a block
     /// or byte that differs. NaN is equal to NaN.
     pub differing: u64,
     /// How many are NaN on one side only.
@@ -37,7 +37,7 @@ pub struct Values {
     pub at: Option<(f64, f64)>,
     /// The largest difference relative to the second value, where this is not 0.
     pub relative: f64,
-    /// The cosine similarity of the finite values; none where one side has nothing but zeros, and of types whose numbers are not known.
+    /// The cosine similarity of the finite values; `None` where one side has nothing but zeros, and of types whose numbers are not known.
     pub cosine: Option<f64>,
     /// Whether the values of one side are those of the other rounded to its dtype. Only where dtypes differ.
     pub rounded: bool,
@@ -135,7 +135,7 @@ fn opened<'a>(
 ) -> Result<Result<Work<'a>, String>> {
     let (of_a, of_b) = (a.catalog().table().get(pair.a), b.catalog().table().get(pair.b));
     if is_repeated(&of_a) || is_repeated(&of_b) {
-        return Ok(Err("its elements lie over the same bytes of the file again and again".into()));
+        return Ok(Err("its elements use the same bytes of the file repeatedly".into()));
     }
     let Some(kind) = Kind::of(of_a.element, of_b.element) else {
         return Ok(Err(format!(
@@ -160,7 +160,7 @@ fn opened<'a>(
         if is_unknown { (side_a.units(), vec![side_a.units()]) } else { (elements, of_a.shape.to_vec()) };
     let is_whole = kind.elements(0, side_a.units()) == elements && kind.elements(1, side_b.units()) == elements;
     if !is_whole {
-        return Ok(Err("its bytes are not those of its shape".into()));
+        return Ok(Err("its bytes do not fit its shape".into()));
     }
     let differs = AtomicBool::new(of_a.element != of_b.element);
     Ok(Ok(Work { position, a: side_a, b: side_b, kind, shape, elements, differs }))

@@ -60,7 +60,7 @@ pub fn check_ties(checkpoint: &Checkpoint, expected: &Expectation, interrupt: In
     for ((first, other), same) in pairs.iter().zip(same_bytes(checkpoint, &pairs, interrupt)?) {
         if same == Some(false) {
             let [a, b] = [first, other].map(|number| shown(catalog.table().name(*number)));
-            let message = format!("'{b}' is expected to be '{a}', and has other values");
+            let message = format!("'{b}' is expected to be '{a}', but has other values");
             found.push(about(catalog, *other, Finding::new(rules::EXPECTATION_TIES, message)));
         }
     }
@@ -201,7 +201,7 @@ impl<'a> Checking<'a> {
         if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
             let expected = wanted.dtypes.join(" or ");
             self.report(Some(number), rules::EXPECTATION_DTYPE, |this| {
-                format!("'{}' is {}, and {expected} is expected", this.name(number), shown(&dtype))
+                format!("'{}' is {}, but {expected} is expected", this.name(number), shown(&dtype))
             });
         }
         let Some(shape) = &wanted.shape else { return };
@@ -210,7 +210,7 @@ impl<'a> Checking<'a> {
             let expected: Vec<String> = shape.iter().map(Dim::to_string).collect();
             self.report(Some(number), rules::EXPECTATION_SHAPE, |this| {
                 let (name, there) = (this.name(number), text::shape(info.shape));
-                format!("'{name}' has shape {there}, and [{}] is expected", expected.join(", "))
+                format!("'{name}' has shape {there}, but [{}] is expected", expected.join(", "))
             });
             return;
         }
@@ -279,7 +279,7 @@ impl<'a> Checking<'a> {
                             format!("{} of shape {}", shown(&info.element.to_string()), text::shape(info.shape))
                         };
                         let (name, of) = (this.name(*other), this.name(*first));
-                        format!("'{name}' is {}, and is expected to be '{of}', which is {}", what(&b), what(&a))
+                        format!("'{name}' is {}, but is expected to be '{of}', which is {}", what(&b), what(&a))
                     });
                 }
             }
@@ -307,7 +307,7 @@ impl<'a> Checking<'a> {
         if !bounds.has(there) {
             let (there, expected) = (plural(there, "parameter"), bounds.words());
             self.report(None, rules::EXPECTATION_PARAMETERS, |_| {
-                format!("there are {there}, and {expected} are expected")
+                format!("there are {there}, but {expected} are expected")
             });
         }
     }
@@ -327,7 +327,7 @@ impl<'a> Checking<'a> {
                 (Some(there), Some(expected)) if there != expected => {
                     let (there, expected) = (shown(there), shown(expected));
                     self.report(None, rules::EXPECTATION_METADATA, |_| {
-                        format!("the metadata has '{there}' as '{key}', and '{expected}' is expected")
+                        format!("the metadata has '{there}' for '{key}', but '{expected}' is expected")
                     });
                 }
                 (Some(_), _) => {}

@@ -40,7 +40,7 @@ impl Glob {
         &self.text
     }
 
-    /// The name, if it is no pattern.
+    /// The name, if it is not a pattern.
     pub(super) fn name(&self) -> Option<&str> {
         self.pattern.is_none().then_some(&*self.text)
     }

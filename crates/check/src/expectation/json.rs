@@ -1,4 +1,4 @@
-//! JSON with the order of its keys, in which no key may stand twice: a specification says each thing once.
+//! JSON with the order of its keys, in which no key may appear twice: a specification says each thing once.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl Json {
             Self::Null => "null",
             Self::Bool(_) => "true or false",
             Self::Count(_) | Self::Number(_) => "a number",
-            Self::Text(_) => "a text",
+            Self::Text(_) => "a string",
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
         }
@@ -82,7 +82,7 @@ impl<'de> Visitor<'de> for Values {
         let (mut pairs, mut seen) = (Vec::new(), std::collections::HashSet::new());
         while let Some(key) = object.next_key::<String>()? {
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format!("the key \"{}\" is there twice", max_weights::text::shown(&key))));
+                return Err(A::Error::custom(format!("the key \"{}\" appears twice", max_weights::text::shown(&key))));
             }
             pairs.push((key, object.next_value()?));
         }

@@ -18,7 +18,7 @@ impl Expectation {
     /// Reads a specification.
     ///
     /// # Errors
-    /// A file that cannot be read; [`Error::Argument`] where it is no specification, with the place in it.
+    /// A file that cannot be read; [`Error::Argument`] where it is not a specification, with the place in it.
     pub fn read(path: &Path) -> Result<Self> {
         let failed = |error| Error::io(path, "read the specification", error);
         let mut text = Vec::new();
@@ -32,23 +32,23 @@ impl Expectation {
         })
     }
 
-    /// The same of a text.
+    /// The same of a string.
     ///
     /// # Errors
-    /// [`Error::Argument`] where it is no specification, with the place in it.
+    /// [`Error::Argument`] where it is not a specification, with the place in it.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let json = serde_json::from_slice(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let what = error.to_string();
             let what = what.split(" at line ").next().unwrap_or_default();
-            Error::Argument(format!("this is no JSON at line {line}, column {column}: {what}"))
+            Error::Argument(format!("this is not valid JSON at line {line}, column {column}: {what}"))
         })?;
         let pairs = object("the specification", &json)?;
         let has = |key: &str| pairs.iter().any(|(there, _)| there == key);
         if !has("schema") {
             let is_config = has("model_type") || has("architectures");
             let but = if is_config {
-                "; this is the configuration of a model, which transformers turns into one"
+                "; this is the configuration of a model, which transformers can turn into a specification"
             } else {
                 ""
             };
@@ -99,7 +99,7 @@ fn at(path: &Path) -> String {
     max_weights::text::path(path)
 }
 
-/// A key as it stands in a place.
+/// A key as it is in a place.
 fn quoted(key: &str) -> String {
     format!("\"{}\"", shown(key))
 }
@@ -116,7 +116,7 @@ fn wrong<T>(place: &str, found: &Json, expected: &str) -> Result<T> {
 }
 
 fn unknown<T>(place: &str, key: &str) -> Result<T> {
-    Err(Error::Argument(format!("{place}: there is no key {}", quoted(key))))
+    Err(Error::Argument(format!("{place}: unknown key {}", quoted(key))))
 }
 
 fn object<'a>(place: &str, value: &'a Json) -> Result<&'a [(String, Json)]> {
@@ -128,13 +128,13 @@ fn list<'a>(place: &str, value: &'a Json) -> Result<&'a [Json]> {
 }
 
 fn count(place: &str, value: &Json) -> Result<u64> {
-    if let Json::Count(number) = value { Ok(*number) } else { wrong(place, value, "a number that counts") }
+    if let Json::Count(number) = value { Ok(*number) } else { wrong(place, value, "a count") }
 }
 
 fn texts(place: &str, list: &[Json]) -> Result<Vec<String>> {
     let text = |(number, value): (usize, &Json)| match value {
         Json::Text(text) => Ok(text.clone()),
-        other => wrong(&format!("{place}[{number}]"), other, "a text"),
+        other => wrong(&format!("{place}[{number}]"), other, "a string"),
     };
     list.iter().enumerate().map(text).collect()
 }
@@ -194,7 +194,8 @@ fn dtype(place: &str, name: &str) -> Result<String> {
         (None, None, None) => {
             let names: Vec<&str> = DType::all().map(DType::name).collect();
             let names = names.join(", ");
-            let cause = format!("{place}: {} is no dtype; there are {names}, and the encodings of GGUF", quoted(name));
+            let cause =
+                format!("{place}: {} is not a dtype; known are {names}, and the encodings of GGUF", quoted(name));
             Err(Error::Argument(cause))
         }
         _ => Ok(name.to_owned()),
@@ -244,7 +245,7 @@ fn metadata(value: &Json) -> Result<Vec<(String, Option<String>)>> {
         Json::Count(number) => Ok((key.clone(), Some(number.to_string()))),
         Json::Number(number) => Ok((key.clone(), Some(number.to_string()))),
         Json::Bool(value) => Ok((key.clone(), Some(value.to_string()))),
-        other => wrong(&format!("metadata.{}", quoted(key)), other, "a text, a number or null"),
+        other => wrong(&format!("metadata.{}", quoted(key)), other, "a string, a number or null"),
     };
     pairs.iter().map(pair).collect()
 }

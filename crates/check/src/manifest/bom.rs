@@ -51,7 +51,7 @@ const SPDX: [(&str, &str); 26] = [
 /// What the names of our properties begin with.
 const OURS: &str = "max-weights";
 
-/// The bill of materials of what lies below a path.
+/// The bill of materials of what is below a path.
 ///
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.

@@ -125,7 +125,7 @@ fn word(object: &Value, key: &str) -> Option<String> {
     object.get(key).and_then(as_word)
 }
 
-/// The text of a file; none if it is not there, is too long or no text.
+/// The text of a file; `None` if it is not there, is too long or no text.
 fn text(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<String>> {
     let Some(path) = files.get(name) else { return Ok(None) };
     let file = LocalFile::open(path)?;
@@ -140,7 +140,7 @@ fn json(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<Value>
     Ok(text(files, name)?.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
-/// The head of a card in Markdown: keys with a text, or with a list of texts. Of YAML this is what cards use; what is nested deeper is left out.
+/// The head of a card in Markdown: keys with a string, or with a list of texts. Of YAML this is what cards use; what is nested deeper is left out.
 fn head(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut lines = text.trim_start_matches('\u{feff}').lines();
@@ -172,7 +172,7 @@ fn head(text: &str) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// A text without quotes or comment.
+/// A string without quotes or comment.
 fn scalar(value: &str) -> String {
     let value = value.trim();
     for quote in ['"', '\''] {

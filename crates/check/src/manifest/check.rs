@@ -60,7 +60,7 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// How files compare.
     pub files: Counts,
-    /// How tensors compare; none for a signature, which has no tensors.
+    /// How tensors compare; `None` for a signature, which has no tensors.
     pub tensors: Option<TensorCounts>,
 }
 
@@ -76,7 +76,7 @@ impl Checked {
     }
 }
 
-/// Compares what lies below a path, or beside the manifest, with what the manifest or signature says. With `tensors_only` the tensors alone have to be
+/// Compares what is below a path, or beside the manifest, with what the manifest or signature says. With `tensors_only` the tensors alone have to be
 /// the same, in whatever files they lie.
 ///
 /// The tensors of a file that is the same are not read: they are those that the manifest has of it.
@@ -97,7 +97,9 @@ pub fn check(
     let tree = Tree::of(root, &own, interrupt)?;
     if let Some(statement) = Statement::parse(&bytes).map_err(|cause| broken(manifest, &cause))? {
         if tensors_only {
-            return Err(Error::Argument("a signature has no tensors to compare alone".into()));
+            return Err(Error::Argument(
+                "a signature covers files, not tensors, so tensors cannot be compared alone".into(),
+            ));
         }
         return signing::check(manifest, &statement, &tree, root, progress, interrupt);
     }
@@ -170,7 +172,7 @@ fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path
             checked.files.missing += 1;
             checked.report(
                 &place(root, &file.path),
-                Finding::new(rules::MANIFEST_MISSING, format!("it is not there: {said}")),
+                Finding::new(rules::MANIFEST_MISSING, format!("it is missing: {said}")),
             );
         }
     }
@@ -187,7 +189,7 @@ pub(super) fn place(root: &Path, below: &str) -> PathBuf {
 }
 
 pub(super) fn linked() -> Finding {
-    Finding::new(rules::MANIFEST_LINK, "it is a link to a file outside of the folder, which was not read")
+    Finding::new(rules::MANIFEST_LINK, "it is a link to a file outside the folder, which was not read")
 }
 
 /// The files that are there and were not.
@@ -213,15 +215,15 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
-    let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
+    let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("it is not a manifest: {error}"))?;
     if manifest.schema != SCHEMA {
-        return Err(format!("its schema is '{}', and {SCHEMA} was expected", text::shown(&manifest.schema)));
+        return Err(format!("its schema is '{}', but {SCHEMA} was expected", text::shown(&manifest.schema)));
     }
     let mut paths = BTreeSet::new();
     for file in &manifest.files {
         let path = text::shown(&file.path);
         if !is_sha256(&file.sha256) {
-            return Err(format!("the SHA-256 of '{path}' is none"));
+            return Err(format!("the SHA-256 of '{path}' is not valid"));
         }
         if !paths.insert(&file.path) {
             return Err(format!("it has '{path}' twice"));
@@ -230,7 +232,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     let hashes = manifest.tensors.iter().flat_map(|tensor| tensor.sha256.iter().chain(&tensor.content));
     let wrong = hashes.filter(|digits| !is_sha256(digits)).count();
     if wrong > 0 {
-        return Err(format!("{} of its tensors are none", text::plural(wrong as u64, "hash")));
+        return Err(format!("{} of its tensors are not valid", text::plural(wrong as u64, "hash")));
     }
     // Whoever has compared `content` with one that is trusted believes what stands beside it.
     let contents: Vec<Option<[u8; 32]>> = manifest.tensors.iter().map(content_of).collect();
@@ -250,7 +252,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     Ok(manifest)
 }
 
-/// The hash of a tensor by what a manifest says of it; none where its elements have none.
+/// The hash of a tensor by what a manifest says of it; `None` where its elements have none.
 fn content_of(tensor: &TensorRecord) -> Option<[u8; 32]> {
     let elements: [u8; 32] = bytes_of(tensor.sha256.as_deref()?)?.try_into().ok()?;
     Some(tensor_hash(&tensor.name, &tensor.dtype, &tensor.shape, &elements))

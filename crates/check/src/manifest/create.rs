@@ -24,7 +24,7 @@ use crate::progress::Progress;
 pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt: Interrupt<'_>) -> Result<Manifest> {
     let tree = Tree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
-        let cause = format!("'{}' is a link to a file outside of the folder", text::shown(below));
+        let cause = format!("'{}' is a link to a file outside the folder", text::shown(below));
         return Err(Fault::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
     }
     if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {
@@ -83,7 +83,7 @@ pub(super) fn records<'a>(
     })
 }
 
-/// A file of weights; none if it is something else, or if its tensors cannot be known, so that only the file has a hash.
+/// A file of weights; `None` if it is something else, or if its tensors cannot be known, so that only the file has a hash.
 pub(super) fn open(path: &Arc<Path>) -> Result<Option<Checkpoint>> {
     let file = LocalFile::open(path)?;
     let first = (&file as &dyn Bytes).first(SNIFF_BYTES)?;

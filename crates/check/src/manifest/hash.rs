@@ -50,7 +50,7 @@ pub(super) struct Hashed {
     pub(super) digest: Vec<u8>,
 }
 
-/// The hashes of the tensors of one checkpoint, by their numbers; none for one that no array of the file stands for.
+/// The hashes of the tensors of one checkpoint, by their numbers; `None` for one that no array of the file stands for.
 pub(super) type Tensors = Vec<Option<[u8; 32]>>;
 
 enum Job {

@@ -1,6 +1,6 @@
 //! Manifests: what files and tensors were, so that it can be told whether they still are, and which of them changed.
 //!
-//! [`create`] writes down SHA-256 of every file and of every tensor; [`check()`] says what is another. A tensor is the same whatever file it lies in, so
+//! [`create`] writes down SHA-256 of every file and of every tensor; [`check()`] says what is another. A tensor is the same whatever file it is in, so
 //! that a checkpoint that was cut into other shards, put into another order or saved by PyTorch instead of safetensors has the same tensors.
 //! [`check()`] also takes the signatures of OpenSSF's model signing, whose files it hashes; it does not verify who signed. [`bom()`] describes a model
 //! in CycloneDX.
@@ -56,7 +56,7 @@ pub struct FileRecord {
 pub struct TensorRecord {
     /// The name.
     pub name: String,
-    /// The file that it lies in.
+    /// The file that it is in.
     pub file: String,
     /// Of the elements: the dtype, the encoding of packed blocks, or the file's own name for a type that is not known.
     pub dtype: String,

@@ -69,26 +69,26 @@ struct Resource {
 }
 
 impl Statement {
-    /// The statement of a bundle, of an envelope or by itself; none if this is no signature.
+    /// The statement of a bundle, of an envelope or by itself; `None` if this is not a signature.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Option<Self>, String> {
         let Ok(outer) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
         let envelope = outer.get("dsseEnvelope").unwrap_or(&outer);
         let payload = match (envelope.get("payload"), envelope.get("predicateType")) {
             (Some(Value::String(payload)), _) => {
                 let decoded = STANDARD.decode(payload).or_else(|_| URL_SAFE.decode(payload));
-                let decoded = decoded.map_err(|error| format!("its payload is no base64: {error}"))?;
-                serde_json::from_slice(&decoded).map_err(|error| format!("its payload is no JSON: {error}"))?
+                let decoded = decoded.map_err(|error| format!("its payload is not valid base64: {error}"))?;
+                serde_json::from_slice(&decoded).map_err(|error| format!("its payload is not valid JSON: {error}"))?
             }
             (None, Some(_)) => outer,
             _ if outer.get("dsseEnvelope").is_some() => return Err("its envelope has no payload".into()),
             _ => return Ok(None),
         };
         if !payload.get("_type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with(STATEMENT)) {
-            return Err("what it signs is no in-toto statement".into());
+            return Err("what it signs is not an in-toto statement".into());
         }
         serde_json::from_value(payload)
             .map(Some)
-            .map_err(|error| format!("its statement is not one of model signing: {error}"))
+            .map_err(|error| format!("its statement is not a model signing statement: {error}"))
     }
 
     /// What is signed, and what is wrong with the statement itself.
@@ -109,7 +109,7 @@ impl Statement {
         let mut wrong = Vec::new();
         if self.predicate_type != VERSION_1 {
             wrong.push(format!(
-                "its predicate type '{}' is not one of model signing",
+                "its predicate type '{}' does not belong to model signing",
                 text::shown(&self.predicate_type)
             ));
         }
@@ -119,10 +119,10 @@ impl Statement {
         let root = hexadecimal(&root.finalize());
         match &self.subject[..] {
             [subject] if subject.digest.get("sha256").is_some_and(|digest| digest.eq_ignore_ascii_case(&root)) => {}
-            [_] => wrong.push(format!("its subject is another than its resources, whose digests have SHA-256 {root}")),
+            [_] => wrong.push(format!("its subject does not match its resources, whose digests have SHA-256 {root}")),
             subjects => {
                 let count = text::plural(subjects.len() as u64, "subject");
-                wrong.push(format!("it has {count}, and one was expected"));
+                wrong.push(format!("it has {count}, but one was expected"));
             }
         }
         (resources.iter().map(copy).collect(), wrong)
@@ -178,7 +178,7 @@ pub(super) fn check(
     for resource in &resources {
         let Some((path, start, end)) = part(resource, method) else {
             let name = text::shown(&resource.name);
-            checked.report(signature, Finding::new(rules::MANIFEST_BROKEN, format!("'{name}' is no part of a file")));
+            checked.report(signature, Finding::new(rules::MANIFEST_BROKEN, format!("'{name}' is not part of a file")));
             continue;
         };
         let path = if is_one_file { &itself } else { path };
@@ -209,7 +209,7 @@ pub(super) fn check(
             let (count, finding) = if tree.links.contains_key(*path) {
                 (&mut checked.files.changed, linked())
             } else {
-                (&mut checked.files.missing, Finding::new(rules::MANIFEST_MISSING, "it was signed, and is not there"))
+                (&mut checked.files.missing, Finding::new(rules::MANIFEST_MISSING, "it was signed, but is missing"))
             };
             *count += 1;
             checked.report(&at, finding);
@@ -220,7 +220,7 @@ pub(super) fn check(
             checked.files.changed += 1;
             checked.report(&at, Finding::new(rules::MANIFEST_CHANGED, "it is not the file that was signed"));
         } else if let Some(algorithm) = file.unknown {
-            let message = format!("its hash is of the algorithm '{}'", text::shown(algorithm));
+            let message = format!("its hash uses the algorithm '{}'", text::shown(algorithm));
             checked.report(&at, Finding::new(rules::MANIFEST_UNCHECKED, message));
         } else {
             checked.files.same += 1;

@@ -1,4 +1,4 @@
-//! The hash of a tensor, whatever file it lies in, and that of all tensors of a checkpoint.
+//! The hash of a tensor, whatever file it is in, and that of all tensors of a checkpoint.
 
 use sha2::{Digest as _, Sha256};
 
@@ -44,7 +44,7 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The bytes of hexadecimal digits; none if it is something else.
+/// The bytes of hexadecimal digits; `None` if it is something else.
 pub(super) fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let digit = |digit: &u8| char::from(*digit).to_digit(16).map(|digit| digit as u8);
     let pairs = digits.as_bytes().chunks(2).map(|pair| match pair {

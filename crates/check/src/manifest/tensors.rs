@@ -81,7 +81,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
                 let sha256 = tensor.sha256.as_deref().unwrap_or_default();
                 let called = new_by_elements.get(&(&*tensor.dtype, &*tensor.shape, sha256));
                 let called = called.map(|found| format!("; '{}' has its elements", text::shown(&found.name)));
-                let message = format!("it is in no file{}", called.unwrap_or_default());
+                let message = format!("it is not in any file{}", called.unwrap_or_default());
                 missing.add(
                     root,
                     &tensor.file,
@@ -96,7 +96,8 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
         said.is_some_and(|said| !said.iter().any(|said| is_same(said, tensor)))
             && !told.contains(&(&*tensor.file, &*tensor.name))
     };
-    let others = there.iter().filter(is_other).map(|tensor| (tensor, "the manifest has another tensor of this name"));
+    let others =
+        there.iter().filter(is_other).map(|tensor| (tensor, "the manifest has a different tensor with this name"));
     for (tensor, message) in new.into_iter().map(|tensor| (tensor, "it is not in the manifest")).chain(others) {
         counts.new += 1;
         added.add(root, &tensor.file, Finding::new(rules::MANIFEST_NEW_TENSOR, message).tensor(&tensor.name));
@@ -107,7 +108,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
     for ((from, to), count) in moved {
         let (from, tensors) = (text::shown(from), text::plural(count, "tensor"));
         let message =
-            format!("{tensors} that the manifest has in '{from}' {} here", if count == 1 { "is" } else { "are" });
+            format!("{tensors} that the manifest lists in '{from}' {} here", if count == 1 { "is" } else { "are" });
         checked.report(&place(root, to), Finding::new(rules::MANIFEST_MOVED, message));
     }
     checked.tensors = Some(counts);
@@ -124,7 +125,7 @@ fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
 /// What is another, the first of it.
 fn difference(said: &TensorRecord, found: &TensorRecord) -> String {
     if said.dtype != found.dtype {
-        return format!("it is of {}, and the manifest has {}", text::shown(&found.dtype), text::shown(&said.dtype));
+        return format!("it is {}, and the manifest has {}", text::shown(&found.dtype), text::shown(&said.dtype));
     }
     if said.shape != found.shape {
         return format!(

@@ -16,7 +16,7 @@ const MAX_PATH: usize = 4096;
 /// Files by their paths below what was given.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// Those that lie there.
+    /// Those that are there.
     pub(super) files: BTreeMap<String, Arc<Path>>,
     /// Those that are links to somewhere else.
     pub(super) links: BTreeMap<String, Arc<Path>>,
@@ -58,7 +58,7 @@ impl Tree {
     }
 }
 
-/// Whether a file lies below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.
+/// Whether a file is below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.
 fn lies_in(real: &Path, root: &Path) -> bool {
     let mut above = root.ancestors();
     let snapshots = above.find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));

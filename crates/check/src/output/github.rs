@@ -53,7 +53,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     }
     writeln!(out, "{}", data(&summary.counts(report, settings)))?;
     if left_out > 0 {
-        let where_else = if settings.step_summary.is_some() { "in the summary of the step" } else { "not shown" };
+        let where_else = if settings.step_summary.is_some() { "in the step summary" } else { "not shown" };
         let findings = text::plural(left_out, "more finding");
         writeln!(out, "{findings} {where_else}: a step shows {MAX_ANNOTATIONS} annotations of a severity")?;
     }

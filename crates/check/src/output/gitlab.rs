@@ -99,7 +99,7 @@ fn kept(report: &Report, wanted: impl Fn(&Rule) -> bool) -> (Vec<&Finding>, u64)
 fn left_out(all: u64, listed: usize) -> Option<String> {
     let left_out = all.checked_sub(listed as u64).filter(|left_out| *left_out > 0)?;
     let (left_out, listed) = (text::plural(left_out, "finding"), text::grouped(listed as u64));
-    Some(format!("{left_out} left out: the worst {listed} are listed"))
+    Some(format!("{left_out} left out: only the worst {listed} are listed"))
 }
 
 fn described(finding: &Finding) -> String {
@@ -118,7 +118,7 @@ fn severity(rule: &Rule) -> &'static str {
     }
 }
 
-/// The path as GitLab wants it, relative; what lies outside of the repository is named from the root of the system on.
+/// The path as GitLab wants it, relative; what is outside the repository is named from the root of the system on.
 fn relative(name: &str) -> String {
     name.trim_start_matches('/').to_owned()
 }

@@ -41,7 +41,7 @@ pub(super) fn len(value: &impl Serialize) -> usize {
     count.0
 }
 
-/// What is written has to be whole characters, as serde_json writes them. Beyond ASCII they stand in texts only, where each may have an escape.
+/// What is written has to be whole characters, as serde_json writes them. Beyond ASCII they are in texts only, where each may have an escape.
 struct Escaping<'a>(&'a mut dyn Write);
 
 impl Write for Escaping<'_> {

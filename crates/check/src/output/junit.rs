@@ -113,7 +113,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     end.push(summary.counts(report, settings));
     if written < cases.len() {
         let left_out = (cases.len() - written) as u64;
-        end.push(format!("{} left out: readers of this form take no more", text::plural(left_out, "case")));
+        end.push(format!("{} left out: readers of this format take no more", text::plural(left_out, "case")));
     }
     let [errors, failures, skipped] = counts;
     let (seconds, started) = (report.elapsed.as_secs_f64(), time(settings.started));

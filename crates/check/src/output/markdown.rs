@@ -48,7 +48,7 @@ pub(super) fn write(report: &Report, settings: &Settings, most: usize, out: &mut
         page.push_str(&format!("| {} | {files} | {size} | {} |\n", prose(&text::shown(kind.kind)), depths.join(", ")));
     }
     listed("Not looked at", &summary.not_looked_at, &mut places, &mut page);
-    listed("Only recognised: nothing is known of the inside", &summary.recognised, &mut places, &mut page);
+    listed("Only recognised: nothing is known about the contents", &summary.recognised, &mut places, &mut page);
     if !report.findings.is_empty() {
         page.push_str("\n| | rule | file | finding |\n|---|---|---|---|\n");
     }
@@ -95,7 +95,7 @@ fn listed<'a>(title: &str, files: &[&'a FileReport], places: &mut Places<'a>, pa
     }
 }
 
-/// A text of which nothing is taken for Markdown or HTML, nor for a mention, an issue or a link.
+/// A string of which nothing is taken for Markdown or HTML, nor for a mention, an issue or a link.
 fn prose(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text::printable(text).chars() {

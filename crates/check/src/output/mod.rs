@@ -108,7 +108,7 @@ impl FromStr for Format {
     fn from_str(word: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|format| format.name() == word).ok_or_else(|| {
             let all: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
-            format!("'{}' is no form of a report: {}", max_weights::text::shown(word), all.join(", "))
+            format!("'{}' is not a report format: {}", max_weights::text::shown(word), all.join(", "))
         })
     }
 }
@@ -210,7 +210,7 @@ fn shorten(values: &mut Vec<Value>) {
     values.truncate(count);
 }
 
-/// The sentence of a finding, with where in the file it is and what stands there, for readers that have no place of their own for these.
+/// The sentence of a finding, with where in the file it is and what is there, for readers that have no place of their own for these.
 fn sentence(finding: &Finding) -> String {
     let mut sentence = finding.message.clone();
     let place = place::inside(finding);

@@ -107,7 +107,7 @@ fn describe(rule: &Rule) -> Value {
     })
 }
 
-/// What is no finding about a line: what was left out, and what was not looked at.
+/// What is not a finding about a line: what was left out, and what was not looked at.
 fn notifications<'a>(report: &'a Report, left_out: u64, kept: usize, places: &mut Places<'a>) -> Vec<Value> {
     let mut notifications = Vec::new();
     if left_out > 0 {

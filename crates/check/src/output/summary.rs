@@ -43,7 +43,7 @@ pub(super) struct Summary<'a> {
     pub(super) kinds: Vec<KindSummary<'a>>,
     /// The files that were not looked at.
     pub(super) not_looked_at: Vec<&'a FileReport>,
-    /// Those of which nothing is known but what they are.
+    /// Those of which only the kind is known.
     pub(super) recognised: Vec<&'a FileReport>,
 }
 
@@ -109,13 +109,13 @@ impl<'a> Summary<'a> {
         }
         if answers.broken > 0 {
             let sentence =
-                format!("broken: {}, damaged, not as expected, or not looked at in full", files(answers.broken));
+                format!("broken: {}, damaged, not as expected, or not fully examined", files(answers.broken));
             verdicts.push((Answer::Broken, sentence));
         }
         // What is about a folder is about none of its files.
         let (worst, of_files) = (report.answer(), verdicts.first().map_or(Answer::Nothing, |(answer, _)| *answer));
         if worst > of_files {
-            verdicts.insert(0, (worst, format!("{}: what the files of a folder say of each other", worst.name())));
+            verdicts.insert(0, (worst, format!("{}: what the files of a folder say about each other", worst.name())));
         }
         if answers.clean > 0 {
             verdicts.push((

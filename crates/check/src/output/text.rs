@@ -52,7 +52,7 @@ struct Page<'a> {
 impl Page<'_> {
     fn file(&mut self, name: &str, file: Option<&FileReport>) -> io::Result<()> {
         let (name, bold, dim) = (text::printable(name), self.colors.bold, self.colors.dim);
-        let about = format!("({})", file.map_or_else(|| "what its files say of each other".into(), about));
+        let about = format!("({})", file.map_or_else(|| "what its files say about each other".into(), about));
         let name = guarded(&name);
         if name.chars().count() + 1 + about.chars().count() <= self.width {
             return writeln!(self.out, "{bold}{name}{bold:#} {dim}{}{dim:#}", guarded(&about));
@@ -94,7 +94,7 @@ impl Page<'_> {
         writeln!(self.out, "{bold}{looked}{bold:#}")?;
         self.kinds(&summary)?;
         self.listed("not looked at", &summary.not_looked_at, places)?;
-        self.listed("only recognised, nothing is known of the inside", &summary.recognised, places)?;
+        self.listed("only recognised, nothing is known about the contents", &summary.recognised, places)?;
         if !report.folders_left_out.is_empty() {
             self.line(0, "folders left out:")?;
         }
@@ -111,7 +111,7 @@ impl Page<'_> {
         self.wrapped(0, Style::new(), &summary.counts(report, settings))
     }
 
-    /// The table of kinds and depths, of which only those stand there that some file has.
+    /// The table of kinds and depths, of which only those are there that some file has.
     fn kinds(&mut self, summary: &Summary<'_>) -> io::Result<()> {
         let has =
             |depth: usize| summary.kinds.iter().any(|kind| kind.depths.get(depth).is_some_and(|count| *count > 0));
@@ -155,7 +155,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A text in lines of the width.
+    /// A string in lines of the width.
     fn wrapped(&mut self, indent: usize, style: Style, text: &str) -> io::Result<()> {
         for line in wrap(&text::printable(text), self.width.saturating_sub(indent)) {
             writeln!(self.out, "{:indent$}{style}{}{style:#}", "", guarded(&line))?;

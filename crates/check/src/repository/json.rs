@@ -8,7 +8,7 @@ use crate::limited_json;
 /// Bytes in which the line of something is looked for.
 const MAX_SEARCHED: usize = 1 << 20;
 
-/// The value of a text; an error says where it is no JSON.
+/// The value of a string; an error says where it is not JSON.
 pub(crate) fn read(bytes: Vec<u8>) -> Result<Value, String> {
     limited_json::parse(&tolerated(decoded(bytes))).map_err(|error| error.to_string())
 }

@@ -72,7 +72,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         if let Some(program) = Program::read(&bytes, interrupt)? {
             programs.insert(entry.name(), program);
         } else {
-            let sentence = "the parser gives up on this program: it is nested or broken as no program is";
+            let sentence = "the parser gives up on this program: it is nested too deep, or broken";
             context.report(&entry.path, Finding::new(rules::REPOSITORY_PROGRAM_UNREADABLE, sentence));
         }
     }
@@ -94,7 +94,8 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
     for entry in folder.files.iter().filter(|entry| is_compiled(entry)) {
-        let sentence = "compiled code lies beside the model; programs that are imported from here run it in place of what can be read";
+        let sentence =
+            "there is compiled code beside the model; programs imported from here run it instead of the source";
         context.report(&entry.path, Finding::new(rules::REPOSITORY_COMPILED_CODE, sentence));
     }
     preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
@@ -165,7 +166,7 @@ pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(
     Ok(())
 }
 
-/// Looks at one chat template; `source` says where it stands.
+/// Looks at one chat template; `source` says where it is.
 pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Finding)) {
     template::check(template, source, None, report);
 }
@@ -233,7 +234,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
     Ok(Vec::new())
 }
 
-/// The bytes of a file; none if it is too long, or cannot be read, which is said.
+/// The bytes of a file; `None` if it is too long, or cannot be read, which is said.
 fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Option<Vec<u8>>> {
     if entry.bytes > most {
         let sentence = format!("{} bytes are too many to look for code in them; {most} are looked at", entry.bytes);
@@ -259,7 +260,7 @@ fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMu
         Err(_) if !is_config(name) && !WORDS.iter().any(|word| contains(&bytes, word)) => return Vec::new(),
         Err(why) => {
             let sentence = format!(
-                "the configuration is no JSON, so that what it makes loaders run is not known: {}",
+                "the configuration is not valid JSON, so what it makes loaders run is unknown: {}",
                 shown(&why)
             );
             report(Finding::new(rules::REPOSITORY_CONFIG_UNREADABLE, sentence));

@@ -61,8 +61,10 @@ pub(super) fn of_index(index: &Index, report: &mut dyn FnMut(Finding)) {
     let mut left = MAX_FINDINGS;
     for file in &index.weight_map.0 {
         let found = leads_out(file).map(|why| (rules::REPOSITORY_INDEX_PATH, why)).or_else(|| {
-            file.contains('\\')
-                .then_some((rules::REPOSITORY_INDEX_BACKSLASH, "has backslashes, which are folders on Windows only"))
+            file.contains('\\').then_some((
+                rules::REPOSITORY_INDEX_BACKSLASH,
+                "has backslashes, which separate folders on Windows only",
+            ))
         });
         if let (Some((rule, why)), true) = (found, left > 0) {
             left -= 1;
@@ -78,7 +80,7 @@ fn leads_out(file: &str) -> Option<&'static str> {
     let bytes = file.as_bytes();
     let drive = matches!(bytes, [letter, b':', ..] if letter.is_ascii_alphabetic());
     if file.starts_with(['/', '\\', '~']) || drive || file.contains("://") {
-        return Some("is no path below the folder");
+        return Some("is not a path below the folder");
     }
     if file
         .split(['/', '\\'])
@@ -86,7 +88,7 @@ fn leads_out(file: &str) -> Option<&'static str> {
     {
         return Some("leads to a folder above");
     }
-    file.contains('\0').then_some("has a byte of 0, at which some programs end the path")
+    file.contains('\0').then_some("has a NUL byte, where some programs end the path")
 }
 
 /// Looks at links of files to elsewhere.
@@ -107,7 +109,7 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding))
         let names: Vec<String> = twins.iter().take(NAMED).map(|entry| shown(entry.name())).collect();
         let more = if twins.len() > NAMED { format!(" and {} more", twins.len() - NAMED) } else { String::new() };
         let sentence = format!(
-            "the same bytes have another name elsewhere, by which they can be changed: {}{more}",
+            "the same bytes have another name elsewhere, through which they can be changed: {}{more}",
             names.join(", ")
         );
         report(first, Finding::new(rules::REPOSITORY_HARD_LINK, sentence));
@@ -124,7 +126,7 @@ fn has_twin(_: &fs::Metadata) -> bool {
     false
 }
 
-/// Where a link leads, if that is outside of what was given, and not the store of the hub's cache.
+/// Where a link leads, if that is outside what was given, and not the store of the hub's cache.
 fn outside(entry: &Entry) -> Option<PathBuf> {
     let target = fs::canonicalize(&entry.path).ok()?;
     // What was given is as far above the file as its path below that has parts.

@@ -39,7 +39,7 @@ pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding)) {
     // A file by the name of safetensors that is none: loaders refuse it or take another one.
     let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), &["safetensors"]));
     for entry in named.filter(|entry| matches!(entry.kind, Kind::Pickle | Kind::Zip | Kind::TorchLegacy)) {
-        let sentence = format!("{} is named safetensors and is {}", shown(entry.name()), entry.kind);
+        let sentence = format!("{} is named .safetensors, but is {}", shown(entry.name()), entry.kind);
         report(entry, Finding::new(rules::REPOSITORY_PICKLE_NAMED_SAFE, sentence));
     }
 }

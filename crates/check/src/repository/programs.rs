@@ -23,8 +23,8 @@ const BY_NAME: [(&str, &str); 7] = [
     ("conftest.py", "pytest runs it"),
     ("handler.py", "inference servers run it"),
     ("hubconf.py", "torch.hub runs it"),
-    ("sitecustomize.py", "Python runs it as it starts"),
-    ("usercustomize.py", "Python runs it as it starts"),
+    ("sitecustomize.py", "Python runs it at startup"),
+    ("usercustomize.py", "Python runs it at startup"),
     ("pipeline.py", "Diffusers runs it as a custom pipeline"),
 ];
 /// How the names of programs begin that Transformers runs as remote code.
@@ -49,7 +49,10 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
     }
     let by_name = BY_NAME.iter().find(|(program, _)| name == *program).map(|(_, why)| *why);
     by_name.or_else(|| {
-        BY_START.iter().any(|start| name.starts_with(start)).then_some("its name is that of code for Transformers")
+        BY_START
+            .iter()
+            .any(|start| name.starts_with(start))
+            .then_some("its name is that of custom code for Transformers")
     })
 }
 
@@ -57,7 +60,7 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
 pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn FnMut(Finding)) {
     if let Some(encoding) = &program.hidden_by {
         let sentence = format!(
-            "the program is written in the encoding '{}', in which it reads as something else",
+            "the program is written in the encoding '{}', which makes it look like something else",
             shown(encoding)
         );
         report(
@@ -65,8 +68,7 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
         );
     }
     if let Some(line) = program.broken {
-        let sentence =
-            format!("line {line}: what stands here is no Python, so that calls in it may not have been seen");
+        let sentence = format!("line {line}: this is not valid Python, so calls in it may have been missed");
         report(Finding::new(rules::REPOSITORY_PROGRAM_UNREADABLE, sentence));
     }
     let (mut said, mut more) = (0, 0);
@@ -99,7 +101,7 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
     report(Finding::new(rules::REPOSITORY_PROGRAM, sentence));
 }
 
-/// The rule of a call; none where it is worth a note only.
+/// The rule of a call; `None` where it is worth a note only.
 fn rule_of(call: &Call, is_run: bool) -> Option<&'static max_weights::rules::Rule> {
     Some(match (call.danger, call.at_import, is_run) {
         (Danger::Hidden, true, _) | (Danger::Execute | Danger::Network | Danger::Unpickle, true, true) => {
@@ -159,17 +161,17 @@ pub(super) fn notebook(value: &Value, interrupt: Interrupt<'_>, report: &mut dyn
     program.calls.iter_mut().filter(|call| call.danger < Danger::Execute).for_each(|call| call.at_import = false);
     program.broken = None;
     if let Some(command) = shell.iter().find(|command| !is_usual(command)) {
-        let sentence = "the notebook has a command for the shell, which runs with its cell";
+        let sentence = "the notebook has a shell command, which runs with its cell";
         report(Finding::new(rules::REPOSITORY_CALL, sentence).evidence(shown(command)));
     }
     let shell = match shell.first() {
-        Some(first) => format!("; {} commands for the shell, the first is {}", shell.len(), shown(first)),
+        Some(first) => format!("; {} shell commands, the first is {}", shell.len(), shown(first)),
         None => String::new(),
     };
     findings(&program, None, &mut |mut finding| {
         if finding.rule == rules::REPOSITORY_PROGRAM {
             finding.message = format!(
-                "a notebook, which nobody runs but by hand{}{shell}",
+                "a notebook, which only runs by hand{}{shell}",
                 list_of(&program.calls.iter().collect::<Vec<_>>())
             );
         } else {
@@ -200,12 +202,12 @@ pub(super) fn path_file(bytes: &[u8], interrupt: Interrupt<'_>, report: &mut dyn
         .filter(|(_, line)| line.starts_with("import ") || line.starts_with("import\t"));
     for (number, line) in lines.take(MAX_SAID) {
         let sentence =
-            format!("line {}: Python runs this line as it starts, if the file lies where packages do", number + 1);
+            format!("line {}: Python runs this line at startup if the file is in a folder of packages", number + 1);
         report(Finding::new(rules::REPOSITORY_PATH_FILE, sentence).evidence(shown(line)));
         let program = Program::read(line.as_bytes(), interrupt)?;
         for call in program.iter().flat_map(|program| &program.calls).filter(|call| call.danger > Danger::System) {
             let sentence =
-                format!("line {}: {} {} as Python starts", number + 1, shown(&call.name), call.danger.does());
+                format!("line {}: {} {} at Python's startup", number + 1, shown(&call.name), call.danger.does());
             report(Finding::new(rules::REPOSITORY_CALL_AT_IMPORT, sentence).evidence(call.text.clone()));
         }
     }
@@ -227,7 +229,7 @@ pub(super) fn requirements(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
     if let Some((number, first)) = lines.first() {
         let more =
             if lines.len() > 1 { format!(", and {} more lines like it", lines.len() - 1) } else { String::new() };
-        let sentence = format!("line {}: installing this fetches and runs code from an address{more}", number + 1);
+        let sentence = format!("line {}: installing this fetches and runs code from a URL{more}", number + 1);
         report(Finding::new(rules::REPOSITORY_REQUIREMENT, sentence).evidence(shown(first.trim())));
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Reference {
     pub(super) key: String,
 }
 
-/// What stands beside a configuration.
+/// What is beside a configuration.
 pub(super) trait Beside {
     /// Whether there is a program of this module: `modeling_x` or `unet.my_blocks`.
     fn has_module(&self, module: &str) -> bool;
@@ -47,7 +47,7 @@ pub(super) trait Beside {
     fn module_of_class(&self, class: &str) -> Option<String>;
 }
 
-/// Nothing is known of what stands beside it.
+/// Nothing is known of what is beside it.
 impl Beside for () {
     fn has_module(&self, _: &str) -> bool {
         false
@@ -100,7 +100,7 @@ pub(super) fn look(
 pub(super) fn trusts(line: Option<usize>) -> Finding {
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
     let sentence =
-        format!("{place}the configuration sets {TRUST_KEY}, by which loaders run a repository's code without asking");
+        format!("{place}the configuration sets {TRUST_KEY}, with which loaders run a repository's code without asking");
     Finding::new(rules::REPOSITORY_TRUST_KEY, sentence).evidence(format!("{TRUST_KEY}: true"))
 }
 
@@ -179,7 +179,7 @@ fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut 
     }
 }
 
-/// The classes of one entry of `auto_map`: a text, or a list of a slow and a fast one.
+/// The classes of one entry of `auto_map`: a string, or a list of a slow and a fast one.
 fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
     let texts: Vec<&str> = match classes {
         Value::String(text) => vec![text],
@@ -201,7 +201,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
     }
 }
 
-/// Diffusers: `"unet": ["my_blocks", "MyUNet"]`, where `my_blocks.py` lies in the folder or in `unet/`.
+/// Diffusers: `"unet": ["my_blocks", "MyUNet"]`, where `my_blocks.py` is in the folder or in `unet/`.
 fn of_model_index(value: &Value, beside: &dyn Beside, references: &mut Vec<Reference>) {
     let Value::Object(object) = value else { return };
     for (key, entry) in object {
@@ -265,12 +265,12 @@ fn findings(text: &[u8], references: &[Reference], beside: &dyn Beside) -> Vec<F
         let (rule, sentence) = match repository {
             None => (
                 rules::REPOSITORY_REMOTE_CODE,
-                format!("{place}{} makes loaders run code that lies here: {list}{more}", shown(key)),
+                format!("{place}{} makes loaders run code that is here: {list}{more}", shown(key)),
             ),
             Some(other) => (
                 rules::REPOSITORY_REMOTE_CODE_ELSEWHERE,
                 format!(
-                    "{place}{} makes loaders fetch and run code of another repository, {}, which may change at any time: {list}{more}",
+                    "{place}{} makes loaders fetch and run code from another repository, {}, which may change at any time: {list}{more}",
                     shown(key),
                     shown(other)
                 ),

@@ -71,7 +71,7 @@ fn is_plain(name: &str) -> bool {
 
 /// Keys whose value is imported and called wherever they stand.
 const KEYS: [&str; 5] = ["_target_", "_component_", "py/object", "py/reduce", "py/function"];
-/// Keys that name a class only where another one stands beside them.
+/// Keys that name a class only where another one is beside them.
 const PAIRED: [(&str, &str); 3] = [("class_path", "init_args"), ("target", "params"), ("type", "kwargs")];
 
 /// Whether the value of this key may be the name of a class or function.
@@ -84,7 +84,7 @@ pub(super) fn tells(key: &str) -> bool {
     PAIRED.iter().any(|(_, other)| *other == key)
 }
 
-/// Whether the value of this key is a name that is imported, given what other keys stand beside it.
+/// Whether the value of this key is a name that is imported, given what other keys are beside it.
 pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k str>) -> bool {
     KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))
 }

@@ -1,4 +1,4 @@
-//! Where chat templates stand: in configurations, in files of their own, and in the metadata of weights.
+//! Where chat templates stand: in configurations, in separate files, and in the metadata of weights.
 
 use max_weights::Catalog;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::finding::Finding;
 /// The key of templates in metadata: `tokenizer.chat_template`, `tokenizer.chat_template.tool_use`, `chat_template`.
 const KEY: &str = "chat_template";
 
-/// The templates in a configuration: a text, a list of names and texts, or an object of them.
+/// The templates in a configuration: a string, a list of names and texts, or an object of them.
 pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Finding)) {
     remote_code::objects(value, &mut |object| {
         for (key, value) in object.iter().filter(|(key, _)| key.ends_with(KEY) || *key == "chat_templates") {

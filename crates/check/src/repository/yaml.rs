@@ -1,6 +1,6 @@
 //! YAML: the names that Hydra, OmegaConf, NeMo and Lightning call, and the tags of PyYAML that make objects.
 //!
-//! The events of the parser are looked at one by one, and aliases are never expanded: what one stands for was looked at where it stands.
+//! The events of the parser are looked at one by one, and aliases are never expanded: what one stands for was looked at where it is.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ const PLAIN_TAGS: [&str; 11] =
 /// A mapping or a list that is open.
 struct Open {
     is_mapping: bool,
-    /// The key whose value comes next; none where a key comes next.
+    /// The key whose value comes next; `None` where a key comes next.
     key: Option<String>,
     /// The keys by which others are told to name a class.
     keys: Vec<String>,

@@ -1,6 +1,6 @@
 //! Base64 as Python decodes it, in which payloads are written.
 
-/// The bytes that a text spells in either alphabet. Other characters are passed over, as Python does: a strict decoder would see less than a loader.
+/// The bytes that a string spells in either alphabet. Other characters are passed over, as Python does: a strict decoder would see less than a loader.
 pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
     let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() / 4 * 3), 0_u32, 0);
     for digit in text.iter().filter_map(|byte| digit(*byte)) {

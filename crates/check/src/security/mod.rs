@@ -20,12 +20,12 @@ use pickle::Expected;
 /// Of what has no magic, so many bytes show whether it is a pickle.
 pub(crate) const PICKLE_BYTES: usize = 4 << 10;
 
-/// Looks into a file, or into a member of an archive; what it is, is told by its bytes.
+/// Looks into a file, or into a member of an archive; what it is, is recognised by its bytes.
 pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     context.go_on()?;
     // Archives ask before they open their members; this also ends what leads to itself in another way.
     if piece.depth > context.options.nesting {
-        let message = format!("this lies in {} archives, and was not looked at", piece.depth);
+        let message = format!("this is nested in {} archives, and was not looked at", piece.depth);
         context.report(piece, Finding::new(rules::ARCHIVE_DEEP, message));
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
                 }
                 context.looked(Depth::Structure);
             } else if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable) = (piece.member, kind) {
-                context.file.note.get_or_insert_with(|| "nothing is known here of the inside of such files".into());
+                context.file.note.get_or_insert_with(|| "nothing is known about the contents of such files".into());
             }
         }
     }

@@ -48,7 +48,7 @@ pub(crate) fn judge(
     judge_values(info, contents, report);
 }
 
-/// Reports what the contents of a tensor say that is no scale.
+/// Reports what the contents of a tensor say that is not a scale.
 pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &mut dyn FnMut(Finding)) {
     let Some(found) = &contents.statistics else { return };
     let mut say = |finding: Finding| report(finding.tensor(info.name).offset(info.span.start()));
@@ -113,8 +113,8 @@ fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Finding)) {
         let first = rows.first_zero.map_or(String::new(), |row| format!(" (the first is row {row})"));
         format!("{} of its {count} rows are zero{first}", grouped(rows.zero))
     });
-    let constant =
-        (rows.constant > 0).then(|| format!("{} of its {count} rows are one number each", grouped(rows.constant)));
+    let constant = (rows.constant > 0)
+        .then(|| format!("{} of its {count} rows hold a single number each", grouped(rows.constant)));
     let all: Vec<String> = zero.into_iter().chain(constant).collect();
     say(Finding::new(rules::VALUES_DEAD_ROWS, all.join(", and ")));
 }
@@ -128,7 +128,7 @@ fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Finding)
     let wrong = if found.nans + found.infinities > 0 {
         Some(format!("{} of its {count} scales are NaN or infinite", grouped(found.nans + found.infinities)))
     } else if low < 0.0 && !may_be_negative(info.name) {
-        Some(format!("scales are not negative, and the smallest of these is {low:e}"))
+        Some(format!("scales must not be negative, but the smallest of these is {low:e}"))
     } else if found.count > 0 && found.zeros == found.count && !is_exponent {
         Some(format!("all its {count} scales are zero"))
     } else if high.max(-low) > LARGEST_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {

@@ -1,9 +1,9 @@
-//! Scales of quantised weights, which are told by their names and by the weight that they belong to.
+//! Scales of quantised weights, which are recognised by their names and by the weight that they belong to.
 
 use max_weights::Checkpoint;
 use max_weights::tensor::{Element, TensorInfo};
 
-/// The ends of the names of scales, and what stands there in the name of the weight.
+/// The ends of the names of scales, and what is there in the name of the weight.
 const NAMES: [(&str, &[&str]); 13] = [
     ("weight_scale", &["weight", "weight_packed"]),
     ("_scale_inv", &[""]),

@@ -120,7 +120,7 @@ fn the_values_of_an_onnx_model_beside_it_have_to_be_there() {
         ("m.data", "18446744073709551615", "16", Some("from byte 18446744073709551615")),
         ("m.data", "0", "12", Some("are 12 bytes")),
         ("m.data", "-1", "16", Some("'-1'")),
-        ("m.data", "0", "99999999999999999999", Some("no offset and length")),
+        ("m.data", "0", "99999999999999999999", Some("not a valid offset and length")),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let model = outside(location, offset, length);

@@ -47,7 +47,7 @@ fn look(bytes: &[u8]) {
     let options = Options { unpacked_bytes: 1 << 20, timeout: Some(Duration::from_secs(20)), ..Options::default() };
     let report = check_with("a.bin", bytes, &options);
     assert_eq!(report.files.len(), 1);
-    let timed_out = report.findings.iter().any(|finding| finding.message.contains("in the time given"));
+    let timed_out = report.findings.iter().any(|finding| finding.message.contains("in the given time"));
     assert!(!timed_out, "a file of {} bytes took more than 20 s", bytes.len());
 }
 

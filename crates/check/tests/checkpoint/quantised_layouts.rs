@@ -37,7 +37,7 @@ fn three_bits_are_packed_without_gaps_and_by_older_writers_with_them() {
     let eight = json!({"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true});
     let folder = model(&rows, &groups("pack-quantized", &eight));
     assert_eq!(folder.rules(), ["quantised.bits"]);
-    assert_eq!(folder.messages("quantised.bits"), ["the configuration says 8 bits, but it is packed with 4"]);
+    assert_eq!(folder.messages("quantised.bits"), ["the configuration says 8 bits, but it is packed with 4 bits"]);
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Shell {
         Self::from_str(&name, true).map_err(|_| {
             let shells: Vec<_> = Self::value_variants().iter().filter_map(Self::to_possible_value).collect();
             let shells: Vec<&str> = shells.iter().map(clap::builder::PossibleValue::get_name).collect();
-            format!("there are completions for {}, and none for '{}'", shells.join(", "), text::shown(&name))
+            format!("there are completions for {}, but none for '{}'", shells.join(", "), text::shown(&name))
         })
     }
 
@@ -64,7 +64,7 @@ impl Shell {
     }
 }
 
-/// Answers a shell that asks for completions; none where nobody asks.
+/// Answers a shell that asks for completions; `None` where nobody asks.
 pub(crate) fn answer(arguments: &[OsString]) -> Option<u8> {
     let shell = std::env::var_os(ASKED).filter(|shell| !shell.is_empty() && shell != "0")?;
     let words = arguments.iter().skip_while(|argument| *argument != "--").skip(1).cloned().collect::<Vec<_>>();
@@ -149,7 +149,7 @@ fn answers(shell: Shell, mut words: Vec<OsString>) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// What stands before the part of the last word that bash replaces.
+/// What is before the part of the last word that bash replaces.
 fn kept(typed: &OsStr) -> String {
     let kept = || typed.to_str()?.strip_suffix(std::env::var(REPLACED).ok()?.as_str());
     words::unquoted(OsStr::new(kept().unwrap_or_default())).into_string().unwrap_or_default()
@@ -212,7 +212,7 @@ fn dtypes() -> Vec<CompletionCandidate> {
     floats.map(CompletionCandidate::new).collect()
 }
 
-/// Whether a text can stand in a line and on a terminal as it is.
+/// Whether a string can be in a line and on a terminal as it is.
 fn is_plain(value: &str) -> bool {
     !value.is_empty() && text::printable(value) == value
 }

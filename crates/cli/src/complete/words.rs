@@ -37,7 +37,7 @@ fn pushed<'a>(plain: &mut OsString, rest: &'a str) -> &'a str {
     &rest[len..]
 }
 
-/// The value of a variable that `$` stands before, and what follows its name; none where there is no such variable.
+/// The value of a variable that `$` is before, and what follows its name; `None` where there is no such variable.
 fn variable(rest: &str) -> Option<(OsString, &str)> {
     let (name, after) = if let Some(braced) = rest.strip_prefix('{') {
         braced.split_once('}')?

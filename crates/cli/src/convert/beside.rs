@@ -1,4 +1,4 @@
-//! What stands beside the weights in a folder that a model is loaded from: its configuration and its tokenizer.
+//! What is beside the weights in a folder that a model is loaded from: its configuration and its tokenizer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ impl Beside {
     }
 }
 
-/// The configuration with another dtype, where it says one; whatever is no JSON stays as it is.
+/// The configuration with another dtype, where it says one; whatever is not JSON stays as it is.
 fn with_dtype(bytes: Vec<u8>, dtype: DType) -> Vec<u8> {
     let Ok(Value::Object(mut config)) = serde_json::from_slice(&bytes) else { return bytes };
     let mut changed = false;

@@ -24,7 +24,7 @@ pub(super) struct Names {
     pub(super) left_out: HashSet<String>,
 }
 
-/// What stands beside the weights now.
+/// What is beside the weights now.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     pub(super) files: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct Written {
 pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result<Names, Failure> {
     if catalog.gguf().is_none() {
         return Err(Failure::Usage(
-            "--rename hf: the names in other files than GGUF are the model's own already".into(),
+            "--rename hf: only GGUF files have other names; those in this file are already the model's own".into(),
         ));
     }
     let mut arguments = vec![OsStr::new("names"), OsStr::new("--")];

@@ -44,7 +44,7 @@ pub(super) fn items(
         let name = names.of(info.name);
         if let Some(first) = taken.insert(name.clone(), number) {
             let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
-            return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' one name, '{name}'")));
+            return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' the same name, '{name}'")));
         }
         let stored = stored(wanted, &info, &name, target)?;
         let cut = names.cut(&info)?;
@@ -58,7 +58,7 @@ fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Targe
     let Some(found) = Stored::of(info.element) else {
         let (name, element) = (text::shown(info.name), info.element);
         return Err(Failure::Usage(format!(
-            "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out by --select"
+            "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out with --select"
         )));
     };
     let is_float = match info.element {

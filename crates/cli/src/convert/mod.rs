@@ -28,26 +28,26 @@ pub(crate) use target::pairs;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 OUT is FILE.safetensors, FILE.gguf, or a folder of safetensors files with an
-index. It appears whole or not at all, and may be what is read.")]
+index. It is written completely or not at all, and may be the input itself.")]
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
-    /// All floats as this dtype.
+    /// Convert all floats to this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
-    /// Matrices as blocks of q8_0, q4_0, q4_1, q5_0 or q5_1 (GGUF).
+    /// Convert matrices to blocks of q8_0, q4_0, q4_1, q5_0 or q5_1 (GGUF).
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
-    /// Another name, or with a dot at the end another prefix; `hf`: the Hugging Face names of a GGUF file. Repeatable.
+    /// A new name, or with a dot at the end a new prefix; `hf`: the Hugging Face names of a GGUF file. Repeatable.
     #[arg(long, value_name = "FROM=TO")]
     rename: Vec<String>,
     /// Only names that match (*, ?, [ab]); repeatable.
     #[arg(long, value_name = "GLOB")]
     select: Vec<String>,
-    /// Text of the metadata; repeatable.
+    /// A string of the metadata; repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// Several files, each of at most so many bytes, such as 5GB.
+    /// Several files, each of at most this many bytes, such as 5GB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     max_shard_size: Option<u64>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ struct Places {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
-    /// What is written.
+    /// The output.
     #[arg(required = true, value_name = "OUT", value_hint = ValueHint::AnyPath)]
     out: PathBuf,
     #[command(flatten)]
@@ -92,10 +92,10 @@ struct Places {
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
 struct Writing {
-    /// Say what would be written, and write nothing.
+    /// Report what would be written, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Read back what was written, and compare, before it takes its place.
+    /// Read back what was written, and compare it, before it replaces anything.
     #[arg(long)]
     verify: bool,
     /// Do not wait until the bytes are on the disk.
@@ -180,7 +180,7 @@ pub(crate) fn merge(options: &Merge, host: &Host, screen: &mut Screen) -> Result
     let Merge { places, writing } = options;
     if Target::is_folder(&places.out) {
         let out = text::path(&places.out);
-        return Err(Failure::Usage(format!("{out}: all of it becomes one file: give FILE.safetensors or FILE.gguf")));
+        return Err(Failure::Usage(format!("{out}: the result is one file: give FILE.safetensors or FILE.gguf")));
     }
     Wanted { writing: *writing, ..Wanted::of(places) }.run(host, screen)
 }
@@ -195,5 +195,5 @@ fn encoding(text: &str) -> Result<Encoding, String> {
     let made = [Encoding::Q8_0, Encoding::Q4_0, Encoding::Q4_1, Encoding::Q5_0, Encoding::Q5_1];
     made.into_iter()
         .find(|encoding| encoding.name().eq_ignore_ascii_case(text))
-        .ok_or_else(|| "no such encoding that can be made; there are q8_0, q4_0, q4_1, q5_0 and q5_1".to_owned())
+        .ok_or_else(|| "no such encoding to convert to; there are q8_0, q4_0, q4_1, q5_0 and q5_1".to_owned())
 }

@@ -21,7 +21,7 @@ struct Object<'a> {
     written: bool,
     bytes: u64,
     files: Vec<File<'a>>,
-    /// What stands beside the weights.
+    /// What is beside the weights.
     beside: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn print(
     }
     screen.warn(notes.iter())?;
     if !written {
-        screen.line(&format!("nothing was written; it would be {} of tensors", text::size(bytes)))?;
+        screen.line(&format!("nothing was written; it would have been {} of tensors", text::size(bytes)))?;
     }
     Ok(())
 }

@@ -30,11 +30,13 @@ impl Target {
         let refused = |why: &str| Err(Failure::Usage(format!("{}: {why}", text::path(out))));
         match suffix(out) {
             Some("safetensors") if most.is_some() => {
-                refused("several files have a folder: give its name, without .safetensors")
+                refused("several files go into a folder: give its name, without .safetensors")
             }
             Some("safetensors") => Ok(Self::File(out.to_path_buf())),
             Some("gguf") => Ok(Self::Gguf(out.to_path_buf(), most)),
-            Some(_) => refused("files of PyTorch are read, not written: give FILE.safetensors, FILE.gguf or a folder"),
+            Some(_) => {
+                refused("PyTorch files can be read, but not written: give FILE.safetensors, FILE.gguf or a folder")
+            }
             None => Ok(Self::Folder(out.to_path_buf(), most.unwrap_or(SHARD))),
         }
     }
@@ -75,7 +77,7 @@ impl Target {
     }
 }
 
-/// The suffix that says a format; none for what is a folder.
+/// The suffix that says a format; `None` for what is a folder.
 fn suffix(out: &Path) -> Option<&'static str> {
     let suffix = out.extension()?;
     let known = ["safetensors", "gguf", "pt", "pth", "bin", "ckpt"];
@@ -87,7 +89,7 @@ fn suffix(out: &Path) -> Option<&'static str> {
 pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(Failure::Usage(format!("{option} {text}: it is a name, =, and what it becomes"))),
+        _ => Err(Failure::Usage(format!("{option} {text}: it must have the form NAME=VALUE"))),
     };
     said.iter().map(pair).collect()
 }

@@ -20,18 +20,18 @@ use crate::{CLEAN, FINDINGS};
 /// Compare two checkpoints: names, dtypes, shapes, values, metadata.
 #[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status 1 if anything differs. The formats of the two need not be the same.")]
+#[command(after_help = "Exit status 1 if anything differs. The two may have different formats.")]
 pub(crate) struct Diff {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "A", value_hint = ValueHint::AnyPath)]
     a: PathBuf,
-    /// What it is compared with.
+    /// What to compare it with.
     #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
     b: PathBuf,
-    /// Let values differ by so many times that of B.
+    /// Let values differ by this fraction of the value in B.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, hide_default_value = true, value_parser = tolerance, conflicts_with = "exact")]
     rtol: f64,
-    /// Let values differ by so much.
+    /// Let values differ by this much.
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, hide_default_value = true, value_parser = tolerance, conflicts_with = "exact")]
     atol: f64,
     /// Compare bytes instead of numbers: -0.0 is not 0.0.
@@ -46,7 +46,7 @@ pub(crate) struct Diff {
     /// Let metadata differ.
     #[arg(long)]
     no_metadata: bool,
-    /// Another name for weights of A; * is any text, the same in TO; repeatable.
+    /// Another name for weights of A; * is any string, the same in TO; repeatable.
     #[arg(long = "rename", value_name = "FROM=TO")]
     renames: Vec<String>,
     /// Print at most this many lines of each kind of difference.

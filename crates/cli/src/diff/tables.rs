@@ -75,7 +75,7 @@ fn summary(found: &Difference, options: &Diff, screen: &mut Screen) -> Result<()
     let close = match (found.close, options.rtol > 0.0 || options.atol > 0.0) {
         (0, _) => String::new(),
         (close, true) => format!(", {} of them within the tolerances", text::grouped(close)),
-        (close, false) => format!(", {} of them in other bytes for the same numbers", text::grouped(close)),
+        (close, false) => format!(", {} of them with different bytes for the same numbers", text::grouped(close)),
     };
     let headers = if options.no_values { " by their headers" } else { "" };
     let style = if found.is_none() { paint.good } else { paint.warning };

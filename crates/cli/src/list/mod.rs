@@ -19,7 +19,7 @@ use crate::{CLEAN, fit};
 pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
     let format = options.format();
     if options.lines.is_some() && !matches!(format, Format::Tree | Format::Table) {
-        return Err(Failure::Usage("JSON and CSV are complete: they do not go with --lines".into()));
+        return Err(Failure::Usage("JSON and CSV are always complete, and cannot be combined with --lines".into()));
     }
     if options.wants_ranks() && matches!(format, Format::Jsonl | Format::Csv) {
         return Err(Failure::Usage("bytes per rank are printed as a table or with --json".into()));
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
         Format::Tree if patterns.is_empty() => tree::write(catalog, "", options.lines, !options.no_fold, screen)?,
         Format::Tree => {
             return Err(Failure::Usage(
-                "a filter gives a table, JSON or CSV: it does not go with --format tree".into(),
+                "a filter gives a table, JSON or CSV, and cannot be combined with --format tree".into(),
             ));
         }
     }

@@ -20,7 +20,7 @@ const ARRAY_SHOWN: usize = 8;
 struct All<'a> {
     schema: &'static str,
     metadata: Metadata<'a>,
-    /// Of a PyTorch file, the values that are no tensors, and the calls that its pickle would make, as Python source.
+    /// Of a PyTorch file, the values that are not tensors, and the calls that its pickle would make, as Python source.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     values: Vec<values::Value<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,7 +34,7 @@ struct One<'a, V> {
     value: V,
 }
 
-/// Writes the key-value pairs, one a line, and the values of a PyTorch file that are no tensors.
+/// Writes the key-value pairs, one a line, and the values of a PyTorch file that are not tensors.
 pub(super) fn write_all(catalog: &Catalog, json: bool, screen: &mut Screen) -> Result<(), Failure> {
     if json {
         let all = All {
@@ -63,7 +63,7 @@ pub(super) fn write_all(catalog: &Catalog, json: bool, screen: &mut Screen) -> R
     values::write_calls(catalog, screen)
 }
 
-/// Writes the whole value of this key, if there is one: an array with an element a line, a text with its own lines.
+/// Writes the whole value of this key, if there is one: an array with an element a line, a string with its own lines.
 pub(super) fn write_one(catalog: &Catalog, key: &str, json: bool, screen: &mut Screen) -> Result<bool, Failure> {
     if let Some(value) = catalog.gguf().and_then(|gguf| gguf.metadata.get(key)) {
         if json {
@@ -97,7 +97,7 @@ fn lines(value: &Value<'_>, screen: &mut Screen) -> io::Result<()> {
     }
 }
 
-/// A text keeps its lines; what else is in it is made safe.
+/// A string keeps its lines; what else is in it is made safe.
 fn text_lines(value: &str, screen: &mut Screen) -> io::Result<()> {
     value.lines().try_for_each(|line| screen.line(&text::printable(line)))
 }
@@ -128,7 +128,7 @@ fn plain(value: &Value<'_>, most: usize) -> String {
     }
 }
 
-/// An element of an array: a text in quotes, so that its ends are seen.
+/// An element of an array: a string in quotes, so that its ends are seen.
 fn quoted(value: &Value<'_>, most: usize) -> String {
     match value {
         Value::String(_) | Value::Bytes(_) => format!("'{}'", plain(value, most)),

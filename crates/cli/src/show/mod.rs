@@ -1,4 +1,4 @@
-//! `max-weights show`: one weight with where it lies, what its values are like and a histogram of them; or the metadata.
+//! `max-weights show`: one weight with where it is, what its values are like and a histogram of them; or the metadata.
 
 mod histogram;
 mod metadata;
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(CLEAN)
 }
 
-/// What the name is: a weight, a prefix of weights, a key of the metadata, a value that is no tensor; in this order.
+/// What the name is: a weight, a prefix of weights, a key of the metadata, a value that is not a tensor; in this order.
 fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen) -> Result<(), Failure> {
     let catalog = checkpoint.catalog();
     let below = catalog.walk(name);
@@ -64,6 +64,6 @@ fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen
     }
     match catalog.require(name) {
         Err(error) => Err(error.into()),
-        Ok(_) => Err(Error::Argument(format!("nothing is named '{}'", max_weights::text::shown(name))).into()),
+        Ok(_) => Err(Error::Argument(format!("there is nothing named '{}'", max_weights::text::shown(name))).into()),
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn write_calls(catalog: &Catalog, screen: &mut Screen) -> Result<(), 
         return Ok(());
     }
     let paint = screen.paint;
-    let heading = "calls that pickle would make (byte, verdict, what is run); none is made here";
+    let heading = "calls that pickle would make (byte, verdict, what is run); none was made here";
     screen.line("")?;
     screen.line(&format!("{0}{heading}{0:#}", paint.bold))?;
     for object in found.iter().take(SHOWN) {

@@ -169,12 +169,12 @@ fn note(info: &TensorInfo<'_>, found: &Statistics) -> Option<String> {
     let above_one = found.maximum.is_some_and(|maximum| maximum.to_f64() > 1.0);
     if found.count < elements(info) {
         let count = text::grouped(found.count);
-        return Some(format!("{count} of them: the tensor lies over the same elements of the file again and again"));
+        return Some(format!("{count} of them: the tensor uses the same elements of the file repeatedly"));
     }
     match info.element {
         Element::Plain(DType::Complex64) => Some("magnitudes of complex numbers".into()),
         Element::Plain(DType::Bool) if above_one => {
-            Some("there are bytes other than 0 and 1, which readers take differently".into())
+            Some("there are bytes other than 0 and 1, which readers interpret differently".into())
         }
         _ => None,
     }

@@ -19,16 +19,16 @@ const BOUNDS: &str = "Settings and bounds";
 /// Check that files are whole, safe, and what they claim to be.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status, the worst first: 5 malicious, 4 needs trust, 3 broken or not looked at, 1 other findings, 0 none that fails. `max-weights explain CODE` says more."
+    after_help = "Exit status, worst first: 5 malicious, 4 needs trust, 3 broken or not examined, 1 other findings, 0 nothing that fails. `max-weights explain CODE` says more."
 )]
 pub(crate) struct Validate {
     /// header, structure (the default: no values) or content.
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) level: Option<Depth>,
-    /// What it is to be: spec.json, checkpoint, config.json.
+    /// What it should be: spec.json, checkpoint, config.json.
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
     pub(crate) expect: Option<PathBuf>,
-    /// Write what the checkpoint is to a spec.json for that.
+    /// Write what the checkpoint is, for --expect.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) write_spec: Option<PathBuf>,
     /// Only these: codes, beginnings, names, security.
@@ -41,7 +41,7 @@ pub(crate) struct Validate {
 /// Check whether loading files would run code.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not looked at, 0 none of these."
+    after_help = "Exit status: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not examined, 0 none of these."
 )]
 pub(crate) struct Scan {
     #[command(flatten)]
@@ -57,16 +57,16 @@ pub(crate) struct Checking {
     /// Not these.
     #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
     pub(crate) ignore: Vec<String>,
-    /// Leave out what is below: note, warning, error.
+    /// Leave out anything below: note, warning, error.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES)]
     pub(crate) severity: Option<Severity>,
-    /// The least that fails (warning); never: nothing.
+    /// The lowest that fails (warning); never: nothing.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES)]
     pub(crate) fail_on: Option<FailOn>,
     /// Findings in this file are not reported again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = RULES)]
     pub(crate) baseline: Option<PathBuf>,
-    /// Write all findings to a file for that.
+    /// Write all findings to a file for --baseline.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = RULES)]
     pub(crate) write_baseline: Option<PathBuf>,
     /// text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html; repeatable.
@@ -81,16 +81,16 @@ pub(crate) struct Checking {
     /// Instead of max-weights.toml and pyproject.toml.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = BOUNDS)]
     pub(crate) config: Option<PathBuf>,
-    /// Take no settings from files.
+    /// Read no settings from files.
     #[arg(long, conflicts_with = "config", help_heading = BOUNDS)]
     pub(crate) no_config: bool,
-    /// Files that are looked at at the same time.
+    /// Files to check at the same time.
     #[arg(long, value_name = "N", help_heading = BOUNDS)]
     pub(crate) jobs: Option<NonZero<usize>>,
-    /// Memory for what is unpacked, such as 200MB.
+    /// Memory for unpacked data, such as 200MB.
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = BOUNDS)]
     pub(crate) max_memory: Option<u64>,
-    /// What is left after this (90s, 10min) is not looked at.
+    /// Whatever is left after this (90s, 10min) is skipped.
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = BOUNDS)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -168,7 +168,7 @@ pub(crate) enum FailOn {
 }
 
 impl FailOn {
-    /// The severity; none if no finding fails.
+    /// The severity; `None` if no finding fails.
     pub(crate) fn severity(self) -> Option<max_weights::rules::Severity> {
         match self {
             Self::Note => Some(max_weights::rules::Severity::Note),

@@ -31,7 +31,10 @@ fn of_config(path: &Path, host: &Host) -> Result<Expectation, Failure> {
     let python = host.interpreter()?;
     let run = Command::new(&python).args(["-m", "max_weights.expected_config"]).arg(path).output();
     let failed = |why: &str| {
-        Failure::Needs(format!("torch and transformers in Python cannot say what {} asks for: {why}", text::path(path)))
+        Failure::Needs(format!(
+            "torch and transformers in Python cannot tell what {} requires: {why}",
+            text::path(path)
+        ))
     };
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {

@@ -10,7 +10,7 @@ use crate::CLEAN;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Columns that a text is folded to where the terminal says nothing.
+/// Columns that a string is folded to where the terminal says nothing.
 const WIDTH: usize = 100;
 
 #[derive(Serialize)]
@@ -85,7 +85,7 @@ fn print(rule: &Rule, screen: &mut Screen) -> Result<(), Failure> {
     let answer = match rule.answer {
         Answer::Malicious => ": malicious",
         Answer::NeedsTrust => ": loading it needs trust",
-        Answer::Broken => ": broken, or not looked at",
+        Answer::Broken => ": broken, or not examined",
         _ => "",
     };
     let severity = rule.severity.name();

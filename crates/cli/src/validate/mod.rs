@@ -46,7 +46,7 @@ pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Fail
 /// Files of what a checkpoint is to be.
 #[derive(Default)]
 struct Expectations<'a> {
-    /// What it is compared with.
+    /// What to compare it with.
     read: Option<&'a Path>,
     /// What it is, is written here.
     write: Option<&'a Path>,
@@ -133,7 +133,7 @@ fn root() -> PathBuf {
 fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
     let found = match &checking.config {
         Some(path) => SettingsFile::read(path)?.map_or_else(
-            || Err(Failure::Usage(format!("{}: there is no [validate] in it", text::path(path)))),
+            || Err(Failure::Usage(format!("{}: it has no [validate] table", text::path(path)))),
             |settings| Ok(Some(settings)),
         )?,
         None if checking.no_config => None,
@@ -190,7 +190,7 @@ fn status(report: &Report, fail_on: Severity) -> u8 {
 fn check_rules(selection: &Selection) -> Result<(), Failure> {
     match selection.unknown() {
         None => Ok(()),
-        Some(word) => Err(Failure::Usage(format!("no rule is called '{word}'; `max-weights explain` lists them all"))),
+        Some(word) => Err(Failure::Usage(format!("there is no rule '{word}'; `max-weights explain` lists them all"))),
     }
 }
 

@@ -119,7 +119,7 @@ def lowered(
     made += [onnx_value(name) for name in printed if name not in outputs]
     if not made:
         raise GraphError(
-            f"graph {graph.name!r} gives nothing, so there is nothing to run; call `output(...)` with values"
+            f"graph {graph.name!r} has no outputs, so there is nothing to run; call `output(...)` with values"
         )
     nodes = scope.needed([*outputs, *printed])
     used = {name for node in nodes for name in node.input}

@@ -31,7 +31,7 @@ def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, i
     """
     said = []
     for name, encoding, made in lowered.laid_out:
-        how = "decoded to float32" if "elements" in made else "laid out anew for products of blocks"
+        how = "decoded to float32" if "elements" in made else "rearranged for products of blocks"
         size = sum(sizes[part] for part in lowered.laid_out[name, encoding, made].values())
         said.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
     when = "when the model is loaded" if lowered.initializers else "in each run"
@@ -43,7 +43,7 @@ def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, i
             dtype = _DTYPES[kind]
             what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
         else:
-            what, size = f"of {weight.dtype!r} is turned around", weight.nbytes
+            what, size = f"of {weight.dtype!r} is transposed", weight.nbytes
         said.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
     return said
 

@@ -32,8 +32,8 @@ def to_onnx(graph: Graph, weights_registry: Mapping[str, Any] | None) -> onnx.Mo
     size = sum(value.nbytes for value in values.values())
     if size > _MOST:
         raise ArgumentError(
-            f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: "
-            "use save(path), which leaves them in files of their own"
+            f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: use "
+            "save(path), which leaves them in separate files"
         )
     model = _model(graph, values)
     for tensor in model.graph.initializer:
@@ -81,7 +81,7 @@ def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
         place = file_place(value)
         if place is not None and _real_folder(path) in (_real_folder(place[0]), place[0].resolve()):
             raise ArgumentError(
-                f"{printable(str(path))} is the file that weight '{shown(name)}' lies in, and would be written over; "
+                f"{printable(str(path))} is the file that weight '{shown(name)}' is in, and would be overwritten; "
                 "save the graph under another name"
             )
 

@@ -35,7 +35,7 @@ def onnx_type(dtype: DType, where: str) -> int:
     """
     number = ONNX_TYPES.get(dtype)
     if number is None:
-        raise UnsupportedError(f"{where} is of {dtype!r}, which ONNX Runtime does not take; convert it before")
+        raise UnsupportedError(f"{where} is of {dtype!r}, which ONNX Runtime does not support; convert it first")
     return number
 
 
@@ -77,7 +77,7 @@ class Scope:
             self._node = node
             lowering = lowering_of(node.op)
             if lowering is None:
-                raise UnsupportedError(f"{node.op} cannot be run: ONNX has nothing for it (at {node.place})")
+                raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.place})")
             made = lowering(self, node)
             for value, name in zip(node.outputs, [made] if isinstance(made, str) else made, strict=True):
                 self.bind(value, name)
@@ -206,7 +206,7 @@ class Scope:
             if dim.name not in self._symbols:
                 place = self._node.place if self._node else ""
                 raise UnsupportedError(
-                    f"the size of {dim} is not known: no tensor before this has it as a dimension (at {place})"
+                    f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {place})"
                 )
             name, axis = self._symbols[dim.name]
             return self.add("Shape", [name], start=axis, end=axis + 1)

@@ -81,7 +81,7 @@ class Functions:
             scope.bind(value, name)
         scope.lower(graph)
         if len(self.prints) > printed:
-            raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph that is run can do")
+            raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph being run can do")
         results = scope.results(graph, [f"result{index}" for index in range(len(graph.outputs))])
         taken = {function.name for function in self._made.values()} | {""}
         names_left = (f"{graph.name}.{number}" if number else graph.name for number in count())

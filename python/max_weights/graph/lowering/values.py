@@ -40,7 +40,7 @@ def as_buffer(given: Any, what: str) -> Buffer:
         given = Buffer.from_numpy(given)
     if not isinstance(given, Buffer):
         if not hasattr(given, "__dlpack__"):
-            raise TypeError(f"{what} is a {type(given).__name__}, and not a tensor")
+            raise TypeError(f"{what} is a {type(given).__name__}, not a tensor")
         given = Buffer.from_dlpack(given.detach() if hasattr(given, "detach") else given)
     if not given.device.is_host:
         given = given.to("cpu")
@@ -77,7 +77,7 @@ def values_of(graph: Graph, registry: Mapping[str, Any] | WeightsNode | None) ->
 
 def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] | None) -> str:
     if registry is None:
-        cause = "no weights_registry was given, and load_state_dict gave them none"
+        cause = "no weights_registry was given, and load_state_dict did not set them"
     else:
         from difflib import get_close_matches
 
@@ -92,7 +92,7 @@ def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] |
 def _fitting(graph: Graph, name: str, weight: Weight, value: Buffer) -> Buffer:
     if value.dtype is not weight.dtype or not matches(weight.shape, value.shape):
         raise GraphError(
-            f"graph {graph.name!r}: weight '{shown(name)}' is of {weight.dtype!r} {listed(weight.shape)}, "
-            f"and its value of {value.dtype!r} {listed(value.shape)}"
+            f"graph {graph.name!r}: weight '{shown(name)}' is {weight.dtype!r} {listed(weight.shape)}, "
+            f"but its value is {value.dtype!r} {listed(value.shape)}"
         )
     return value

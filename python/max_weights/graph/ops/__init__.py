@@ -265,18 +265,18 @@ __all__ = [
 ]
 
 _ONE_DEVICE = (
-    "it moves tensors between devices of one model, and graphs run here on one device. Shards and their data are there "
-    "without it: Weight.shard"
+    "it moves tensors between devices of one model, but graphs here run on one device. Shards and their data are "
+    "available without it: Weight.shard"
 )
 _IN_PLACE = (
-    "it changes memory in place, and values of a graph here never change: give the new value back as an output, and "
-    "in as an input of the next run"
+    "it changes memory in place, but values of a graph here never change: return the new value as an output, and "
+    "pass it as an input of the next run"
 )
 _COMPILER = (
-    "it calls a kernel that MAX's compiler has compiled, and graphs run here on ONNX Runtime: compose it of other ops"
+    "it calls a kernel that MAX's compiler has compiled, but graphs here run on ONNX Runtime: compose it from other ops"
 )
 _BRANCHES = "a graph here has no branches: compute both sides and choose with ops.where, or decide in Python"
-_ORDER = "the order in which a graph is computed is for ONNX Runtime to choose: record the operations one after another"
+_ORDER = "ONNX Runtime chooses the order in which a graph is computed: record the operations one after another"
 
 __getattr__ = absent(
     __name__,
@@ -300,12 +300,13 @@ __getattr__ = absent(
     **dict.fromkeys(("buffer_create", "buffer_load", "buffer_store", "buffer_store_slice"), _IN_PLACE),
     **dict.fromkeys(("custom", "inplace_custom"), _COMPILER),
     cond=_BRANCHES,
-    while_loop="a graph here has no loops: repeat the operations in Python, as often as is known when it is built",
+    while_loop="a graph here has no loops: repeat the operations in Python, as many times as is known when it is built",
     **dict.fromkeys(("parallel", "side_stream"), _ORDER),
     constant_external="it names data from outside: make a Weight of that name, and use it in the graph",
-    irfft="MAX computes it on GPUs alone: multiply by a matrix of cosines, or transform with NumPy",
+    irfft="MAX computes it only on GPUs: multiply by a matrix of cosines, or transform with NumPy",
     random="the numbers would differ from run to run: draw them with NumPy and give them to the graph as an input",
-    roi_align="ONNX Runtime has no kernel for it on CPUs: cut the regions out by slices, and ops.resize them",
-    conv2d_transpose="only convolutions are here: fold and a matrix product are the same",
-    conv3d="only convolutions of two axes are here: conv2d",
+    roi_align="ONNX Runtime has no kernel for it on CPUs: cut the regions out with slices, and "
+    "resize them with ops.resize",
+    conv2d_transpose="only convolutions are supported: fold and a matrix product do the same",
+    conv3d="only convolutions over two axes are supported: conv2d",
 )

@@ -61,7 +61,9 @@ def conv2d(
         raise problem(_OP, f"takes an input and a filter of 4 axes each, found {listed(image)} and {listed(window)}")
     layouts = ConvInputLayout(input_layout), FilterLayout(filter_layout)
     if layouts[1] not in _FILTER:
-        raise problem(_OP, f"the filter_layout of a convolution of 2 axes is RSCF or FCRS, not {layouts[1].value}")
+        raise problem(
+            _OP, f"the filter_layout of a convolution over 2 axes must be RSCF or FCRS, not {layouts[1].value}"
+        )
     strides, dilations = (_numbers(name, value, 2, 1) for name, value in (("stride", stride), ("dilation", dilation)))
     pads = _numbers("padding", padding, 4, 0)
     (groups,) = _numbers("groups", [groups], 1, 1)
@@ -76,7 +78,7 @@ def conv2d(
     if isinstance(out_channels, StaticDim) and out_channels.dim % groups:
         raise problem(_OP, f"the {out_channels} channels of the output are not split into {groups} groups")
     if len(values) == 3 and values[2].shape != Shape([out_channels]):
-        raise problem(_OP, f"the bias is [{out_channels}], found {listed(values[2].shape)}")
+        raise problem(_OP, f"the bias must be [{out_channels}], found {listed(values[2].shape)}")
     both = [_reach(*row, image, window) for row in zip(spatial, sizes, dilations, (pads[:2], pads[2:]), strict=True)]
     made = [(padded - reach) // step + 1 for (padded, reach), step in zip(both, strides, strict=True)]
     out = dict(zip(_INPUT[layouts[0]], [batch, *made, out_channels], strict=True))
@@ -105,7 +107,7 @@ def _reach(
         raise problem(
             _OP,
             f"the shapes {listed(image)} and {listed(filter)} do not fit: a window of {reach} is larger than {padded}, "
-            "the padding included",
+            "padding included",
         )
     return padded, reach
 

@@ -80,7 +80,7 @@ def range(
     else:
         kind = DType.float32 if any(isinstance(value, float) for value in given) else DType.int64
     if kind is DType.bool:
-        raise problem("range", "bool cannot be counted")
+        raise problem("range", "bool cannot be used for a range")
     size = None if tensors else _count(start, stop, step)
     if out_dim is not None:
         stated = to_dim(out_dim)
@@ -88,7 +88,7 @@ def range(
             raise problem("range", f"from {start} to {stop} by {step} there are {size} numbers, not {stated}")
         size = stated
     if size is None:
-        raise problem("range", "how many numbers there are is not known; state it as out_dim")
+        raise problem("range", "the number of elements is unknown; give it as out_dim")
     ends = []
     for value in given:
         if is_scalar(value):
@@ -96,7 +96,7 @@ def range(
         else:
             end = operand("range", value)
             if end.rank or not end.device.is_cpu():
-                raise problem("range", f"start, stop and step are scalars on the CPU, found {end.type}")
+                raise problem("range", f"start, stop and step must be scalars on the CPU, found {end.type}")
             ends.append(converted(end, kind))
     return record("range", ends, TensorType(kind, [size], place))
 
@@ -119,12 +119,12 @@ def hann_window(
         dtype: A float dtype.
     """
     if isinstance(window_length, bool) or not isinstance(window_length, builtins.int):
-        raise TypeError(f"hann_window: the length is an int, not {window_length!r}")
+        raise TypeError(f"hann_window: the length must be an int, not {window_length!r}")
     if window_length < 0:
-        raise problem("hann_window", f"the length is not negative, found {window_length}")
+        raise problem("hann_window", f"the length must not be negative, found {window_length}")
     kind = DType(dtype)
     if not kind.is_float():
-        raise problem("hann_window", f"a window is of floats, not {kind!r}")
+        raise problem("hann_window", f"a window must be of floats, not {kind!r}")
     period = window_length if periodic else window_length - 1
     numbers = [0.5 - 0.5 * math.cos(2.0 * math.pi * i / period) for i in builtins.range(window_length if period else 0)]
     return constant(numbers if window_length != 1 else [1.0], kind, device)
@@ -144,7 +144,7 @@ def _count(start: Any, stop: Any, step: Any) -> Dim | None:
     numbers = [value.item() if is_scalar(value) and hasattr(value, "item") else value for value in numbers]
     first, last, apart = numbers
     if apart == 0:
-        raise problem("range", "the step is not 0")
+        raise problem("range", "the step must not be 0")
     if all(isinstance(value, builtins.int) for value in numbers):
         return to_dim(len(builtins.range(first, last, apart)))
     if all(isinstance(value, builtins.int | builtins.float) for value in numbers):

@@ -216,7 +216,7 @@ def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
         approximate: `none` for the error function, `tanh` or `quick` (`x * sigmoid(1.702 * x)`) for its approximations.
     """
     if approximate not in ("none", "tanh", "quick"):
-        raise problem("gelu", f"approximate is 'none', 'tanh' or 'quick', not {approximate!r}")
+        raise problem("gelu", f"approximate must be 'none', 'tanh' or 'quick', not {approximate!r}")
     value = operand("gelu", x)
     require_float("gelu", value)
     return record("gelu", [value], value.type, approximate=approximate)

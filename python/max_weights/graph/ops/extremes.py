@@ -37,4 +37,4 @@ def min(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | Non
 
 def _require_no_axis(op: str, axis: int | None) -> None:
     if axis is not None:
-        raise problem(op, "either two tensors or one and an axis, not both")
+        raise problem(op, "give either two tensors, or one and an axis, not both")

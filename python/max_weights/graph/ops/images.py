@@ -175,7 +175,7 @@ def _resize(
     value, shape = operand(op, x), Shape(size)
     require_float(op, value)
     if len(shape) != value.rank:
-        raise problem(op, f"a size has as many axes as the tensor, found {listed(shape)} for {listed(value.shape)}")
+        raise problem(op, f"a size needs as many axes as the tensor, found {listed(shape)} for {listed(value.shape)}")
     return record("resize", [value], like(value, shape), mode=mode, coordinates=coordinates, **attributes)
 
 

@@ -32,7 +32,7 @@ _Entry: TypeAlias = int | _Slice | None
 _Needs: TypeAlias = list[tuple[Dim, Dim]]
 
 _LAST = 2**63 - 1  # the bound of a slice that is open at an end, for code that counts its bounds in int64
-_STATE_IT = "state it: `x[(slice(...), size), ...]`"
+_STATE_IT = "give it: `x[(slice(...), size), ...]`"
 
 
 def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
@@ -90,7 +90,7 @@ def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> Tenso
     """
     value, positions = operand("gather", input), operand("gather", indices)
     if not positions.dtype.is_integral():
-        raise problem("gather", f"the indices are integers, found {positions.type}")
+        raise problem("gather", f"the indices must be integers, found {positions.type}")
     require_one_device("gather", [value, positions])
     shape = value.shape
     axis = infer.axis_of("gather", axis, len(shape), shape)
@@ -104,7 +104,7 @@ def _expanded(indices: Any, shape: Shape) -> list[Any]:
     entries = list(indices) if isinstance(indices, tuple | list) else [indices]
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     if len(ellipses) > 1:
-        raise problem(_OP, "an index has one `...` at most", GraphIndexError)
+        raise problem(_OP, "an index can have at most one `...`", GraphIndexError)
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if used > len(shape):
         raise problem(_OP, f"{used} indices for the {len(shape)} axes of the shape {listed(shape)}", GraphIndexError)
@@ -127,11 +127,11 @@ def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
     positions = {place: operand(_OP, entry) for place, entry in enumerate(entries) if _is_tensor(entry)}
     for index in positions.values():
         if not index.dtype.is_integral():
-            raise problem(_OP, f"a tensor of indices holds integers, found {index.type}; ops.where chooses by bool")
+            raise problem(_OP, f"a tensor of indices must hold integers, found {index.type}; ops.where chooses by bool")
     rows = any(index.rank for index in positions.values())
     one_by_one = [entry is not None and not isinstance(entry, slice | tuple) for entry in entries]
     if rows and sum(one_by_one) > 1:
-        raise problem(_OP, "one tensor of indices at a time, and only slices beside it; index in two steps")
+        raise problem(_OP, "only one tensor of indices at a time, and only slices with it; index in two steps")
     moved = positions.keys() | {place for place, entry in enumerate(entries) if _has_tensor_bounds(entry)}
     others = tuple(slice(None) if place in moved else entry for place, entry in enumerate(entries))
     if any(entry != slice(None) for entry in others):
@@ -163,7 +163,7 @@ def _position(bound: Any) -> TensorValue:
         return scalar(_OP, _bound(bound), DType.int64, CPU)
     value = operand(_OP, bound)
     if value.shape not in ([], [1]) or not value.dtype.is_integral() or not value.device.is_cpu():
-        raise problem(_OP, f"a tensor that bounds a slice is one integer on the CPU, found {value.type}")
+        raise problem(_OP, f"a tensor that bounds a slice must be one integer on the CPU, found {value.type}")
     if value.rank:
         value = record("reshape", [value], like(value, []))
     return converted(value, DType.int64)
@@ -172,14 +172,14 @@ def _position(bound: Any) -> TensorValue:
 def _stated(entry: tuple[Any, ...]) -> tuple[slice, Dim]:
     """Return a slice with the size that is stated for it."""
     if len(entry) != 2 or not isinstance(entry[0], slice):
-        raise TypeError(f"{_OP}: an entry in parentheses is (slice, size), not {entry!r}")
+        raise TypeError(f"{_OP}: an entry in parentheses must be (slice, size), not {entry!r}")
     return entry[0], to_dim(entry[1])
 
 
 def _step(whole: slice) -> int:
     step = 1 if whole.step is None else _int(whole.step)
     if step == 0:
-        raise problem(_OP, "the step of a slice is not 0")
+        raise problem(_OP, "the step of a slice must not be 0")
     return step
 
 
@@ -273,7 +273,7 @@ def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int,
 
 
 def _empty() -> GraphError:
-    return problem(_OP, "the slice ends before it begins; write `x[n:n]` for one without elements")
+    return problem(_OP, "the slice ends before it begins; write `x[n:n]` for an empty one")
 
 
 def _bound(bound: Any) -> int | Dim | None:
@@ -287,8 +287,8 @@ def _bound(bound: Any) -> int | Dim | None:
 def _int(entry: Any) -> int:
     if isinstance(entry, bool) or not hasattr(entry, "__index__"):
         raise TypeError(
-            f"{_OP}: an index is an int, a slice, `...`, None or a tensor of integers, not {entry!r} "
-            f"of type {type(entry).__name__}"
+            f"{_OP}: an index must be an int, a slice, `...`, None or a tensor of integers, not {entry!r} of type "
+            f"{type(entry).__name__}"
         )
     return operator.index(entry)
 

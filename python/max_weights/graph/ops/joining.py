@@ -94,10 +94,12 @@ def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
     shape = value.shape
     axis = infer.axis_of("chunk", axis, len(shape), shape)
     if chunks < 1:
-        raise problem("chunk", f"the number of pieces is positive, not {chunks}")
+        raise problem("chunk", f"the number of pieces must be positive, not {chunks}")
     size = shape[axis] // chunks
     if size * chunks != shape[axis]:
-        raise problem("chunk", f"the shape {listed(shape)} has {shape[axis]} on axis {axis}, no multiple of {chunks}")
+        raise problem(
+            "chunk", f"the shape {listed(shape)} has {shape[axis]} on axis {axis}, not a multiple of {chunks}"
+        )
     return split(value, [size] * chunks, axis)
 
 
@@ -106,5 +108,5 @@ def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
         raise TypeError(f"{op}: takes a list of tensors, not one TensorValue")
     given = list(values)
     if not given:
-        raise problem(op, "takes one tensor at least; the list is empty")
+        raise problem(op, "takes at least one tensor; the list is empty")
     return operands(op, *given, common=alike)

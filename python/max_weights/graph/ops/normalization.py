@@ -126,5 +126,5 @@ def _require_row(op: str, value: TensorValue, row: TensorValue) -> None:
 
 def _positive(op: str, epsilon: float) -> float:
     if not epsilon > 0:
-        raise problem(op, f"epsilon is positive, not {epsilon!r}")
+        raise problem(op, f"epsilon must be positive, not {epsilon!r}")
     return float(epsilon)

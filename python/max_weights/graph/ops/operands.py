@@ -53,7 +53,9 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
         return record("shape", (), kind, dims=tuple(value))
     if is_array(value):
         return array(op, value, None, CPU)
-    raise TypeError(f"{op}: {type(value).__name__} is no tensor; make it one with ops.constant(value, dtype, device)")
+    raise TypeError(
+        f"{op}: {type(value).__name__} is not a tensor; make it one with ops.constant(value, dtype, device)"
+    )
 
 
 def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
@@ -61,7 +63,7 @@ def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
     kind = TensorType(dtype, [], device)
     if isinstance(value, Dim) and not isinstance(value, StaticDim):
         if not (dtype.is_integral() or dtype.is_float()):
-            raise problem(op, f"the dimension {value} meets a tensor of {dtype!r}, which takes no numbers")
+            raise problem(op, f"the dimension {value} is combined with a tensor of {dtype!r}, which accepts no numbers")
         return record("dim", (), kind, dim=value)
     return record("constant", (), kind, value=fit_scalar(op, _number(op, value), dtype))
 
@@ -79,7 +81,7 @@ def _number(op: str, value: Any) -> bool | int | float:
             return float(number)
     except ValueError:
         pass
-    raise TypeError(f"{op}: {number!r} of type {type(value).__name__} is no number that a tensor takes")
+    raise TypeError(f"{op}: {number!r} of type {type(value).__name__} is not a number that a tensor accepts")
 
 
 def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> TensorValue:
@@ -108,7 +110,7 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
                 op, f"an array of {found!r} does not fit {target!r} without changing its values; convert it yourself"
             )
         if infinite and not np.isinf(value.astype(np.float64)).any():
-            raise problem(op, f"an array of {found!r} has values out of the range of {target!r}")
+            raise problem(op, f"an array of {found!r} has values outside the range of {target!r}")
     data.flags.writeable = False
     return record("constant", (), TensorType(target, data.shape, device), value=data)
 

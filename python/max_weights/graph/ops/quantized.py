@@ -46,12 +46,12 @@ def qmatmul(
     kind = _kind("qmatmul", encoding)
     value, matrices = operand("qmatmul", lhs), [operand("qmatmul", matrix) for matrix in rhs]
     if len(matrices) != 1:
-        raise problem("qmatmul", f"a matrix of {kind.value} is one tensor, found {len(matrices)}")
+        raise problem("qmatmul", f"a matrix of {kind.value} must be one tensor, found {len(matrices)}")
     (matrix,) = matrices
     require_float("qmatmul", value)
     require_one_device("qmatmul", [value, matrix])
     if matrix.rank != 2:
-        raise TypeError(f"qmatmul: the matrix is [n, bytes], found {matrix.type}")
+        raise TypeError(f"qmatmul: the matrix must be [n, bytes], found {matrix.type}")
     columns, shape = _elements("qmatmul", kind, matrix), value.shape
     if not shape or shape[-1] != columns:
         inner = infer.differ(shape[-1], columns) if shape else "a scalar has no axis to sum over"
@@ -89,14 +89,14 @@ def _kind(op: str, encoding: QuantizationEncoding | str) -> QuantizationEncoding
     kind = QuantizationEncoding(encoding)
     if kind is QuantizationEncoding.GPTQ:
         raise UnsupportedError(
-            f"{op}: GPTQ has scales and zero points as tensors of their own, which this version does not compute with; "
+            f"{op}: GPTQ has its scales and zero points in separate tensors, which this version cannot compute with; "
             f"convert the weights to one of {', '.join(_NAMES)}"
         )
     if kind.value not in _NAMES:
         raise problem(
             op,
-            f"blocks of {kind.value} cannot be computed with, those of {', '.join(_NAMES)} can; make floats of them "
-            "when they are loaded, by `quantization.dequantize`",
+            f"blocks of {kind.value} cannot be computed with, but those of {', '.join(_NAMES)} can; convert them to "
+            "floats when they are loaded, with `quantization.dequantize`",
         )
     return kind
 
@@ -104,13 +104,14 @@ def _kind(op: str, encoding: QuantizationEncoding | str) -> QuantizationEncoding
 def _elements(op: str, kind: QuantizationEncoding, blocks: TensorValue) -> Dim:
     """Return the number of elements in a row of bytes."""
     if blocks.dtype is not DType.uint8 or not blocks.rank:
-        raise TypeError(f"{op}: packed blocks are bytes of uint8, found {blocks.type}")
+        raise TypeError(f"{op}: packed blocks must be uint8 bytes, found {blocks.type}")
     size = blocks.shape[-1]
     if not isinstance(size, StaticDim):
-        raise TypeError(f"{op}: a row of packed blocks has a known size, found {listed(blocks.shape)}")
+        raise TypeError(f"{op}: a row of packed blocks must have a known size, found {listed(blocks.shape)}")
     if size.dim % kind.block_size:
         raise problem(
             op,
-            f"a block of {kind.value} has {kind.block_size} bytes, and {size} in {listed(blocks.shape)} is no multiple",
+            f"a block of {kind.value} has {kind.block_size} bytes, and {size} in {listed(blocks.shape)} is not a "
+            "multiple",
         )
     return size // kind.block_size * kind.elements_per_block

@@ -138,7 +138,7 @@ def masked_scatter(
     value = operand("masked_scatter", input)
     chooser = operand("masked_scatter", mask)
     if chooser.dtype is not DType.bool:
-        raise problem("masked_scatter", f"the mask is bool, found {chooser.type}; compare it, as in `x != 0`")
+        raise problem("masked_scatter", f"the mask must be bool, found {chooser.type}; compare it, as in `x != 0`")
     places = nonzero(broadcast_to(chooser, value.shape), out_dim)
     written = flatten(operand("masked_scatter", updates))
     if written.shape != [places.shape[0]]:
@@ -202,17 +202,17 @@ def _three(op: str, x: TensorValueLike, updates: TensorValueLike, indices: Tenso
 def _positions(op: str, indices: TensorValueLike) -> TensorValue:
     value = operand(op, indices)
     if not value.dtype.is_integral():
-        raise problem(op, f"the indices are integers, found {value.type}")
+        raise problem(op, f"the indices must be integers, found {value.type}")
     return value if value.dtype is DType.int32 else converted(value, DType.int64)
 
 
 def _depth(op: str, where: Shape, most: int, shape: Shape) -> int:
     """Return the number of axes that one index is for."""
     if not where or not isinstance(where[-1], StaticDim):
-        raise problem(op, f"the last axis of the indices has a known size, found {listed(where)}")
+        raise problem(op, f"the last axis of the indices must have a known size, found {listed(where)}")
     depth = where[-1].dim
     if not depth:
-        raise problem(op, f"an index has one number at least, found {listed(where)}")
+        raise problem(op, f"an index must have at least one number, found {listed(where)}")
     if depth > most:
         raise problem(op, f"an index of {depth} numbers is for more axes than the shape {listed(shape)} has: {most}")
     return depth

@@ -62,7 +62,7 @@ def _extremes(op: str, x: TensorValueLike, k: DimLike, axis: int, largest: bool)
     axis = infer.axis_of(op, axis, len(shape), shape)
     size = shape[axis]
     if isinstance(size, StaticDim) and isinstance(count, StaticDim) and size < count:
-        raise problem(op, f"{count} elements are asked for, and the shape {listed(shape)} has {size} on axis {axis}")
+        raise problem(op, f"{count} elements are asked for, but the shape {listed(shape)} has {size} on axis {axis}")
     needs: tuple[tuple[Dim, Dim], ...] = ()
     if size != count and not (isinstance(size, StaticDim) and isinstance(count, StaticDim)):
         needs = ((size, count),)

@@ -121,7 +121,7 @@ def broadcast_to(
         return record(op, [value], like(value, target))
     sizes = operand(op, shape)
     if out_dims is None:
-        raise problem(op, "the shape is a tensor, so the dimensions are not known; state them as out_dims")
+        raise problem(op, "the shape is a tensor, so the dimensions are unknown; give them as out_dims")
     target = Shape(out_dims)
     if sizes.shape != [len(target)] or not sizes.dtype.is_integral() or not sizes.device.is_cpu():
         raise problem(op, f"a shape of {listed(target)} is {len(target)} integers on the CPU, found {sizes.type}")
@@ -162,13 +162,15 @@ def pad(
         `[a0 + a + a1, b0 + b + b1, ...]`.
     """
     if mode not in ("constant", "reflect", "edge"):
-        raise problem("pad", f"the mode is 'constant', 'reflect' or 'edge', not {mode!r}")
+        raise problem("pad", f"the mode must be 'constant', 'reflect' or 'edge', not {mode!r}")
     tensor, counts = operand("pad", input), [operator.index(count) for count in paddings]
     shape = tensor.shape
     if len(counts) != 2 * len(shape):
         raise problem("pad", f"the shape {listed(shape)} needs {2 * len(shape)} numbers, found {listed(counts)}")
     if any(count < 0 for count in counts):
-        raise problem("pad", f"the numbers are not negative, found {listed(counts)}; a slice takes elements away")
+        raise problem(
+            "pad", f"the numbers must not be negative, found {listed(counts)}; use a slice to remove elements"
+        )
     pairs = list(zip(counts[::2], counts[1::2], strict=True))
     needs = []
     for axis, (dim, pair) in enumerate(zip(shape, pairs, strict=True)):

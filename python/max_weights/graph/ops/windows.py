@@ -97,11 +97,11 @@ def fold(
     steps, apart, pads = _numbers(op, stride, dilation, padding)
     size = Shape(output_size)
     if len(size) != 2:
-        raise problem(op, f"output_size is height and width, found {listed(size)}")
+        raise problem(op, f"output_size must be height and width, found {listed(size)}")
     channels = shape[1] // (window[0] * window[1])
     if isinstance(shape[1], StaticDim) and channels * (window[0] * window[1]) != shape[1]:
         raise problem(
-            op, f"the {shape[1]} rows of {listed(shape)} are no multiple of a window of {window[0]} by {window[1]}"
+            op, f"the {shape[1]} rows of {listed(shape)} are not a multiple of a window of {window[0]} by {window[1]}"
         )
     both = [_reach(op, size, axis, window, apart, pads) for axis in range(2)]
     counts = [(padded - reach + step) // step for (padded, reach), step in zip(both, steps, strict=True)]
@@ -177,9 +177,7 @@ def _reach(
     reach = apart[axis] * (window[axis] - 1) + 1
     padded = size[axis] + 2 * pads[axis]
     if isinstance(padded, StaticDim) and padded < reach:
-        raise problem(
-            op, f"a window of {reach} is larger than {padded}, the padding included, in an image {listed(size)}"
-        )
+        raise problem(op, f"a window of {reach} is larger than {padded}, padding included, in an image {listed(size)}")
     return padded, to_dim(reach)
 
 
@@ -196,5 +194,5 @@ def _pair(op: str, name: str, value: object, least: int) -> tuple[int, int]:
     given = value if isinstance(value, tuple | list) else (value, value)
     numbers = tuple(number for number in map(to_dim, given) if isinstance(number, StaticDim))
     if len(numbers) != 2 or len(given) != 2 or any(number < least for number in numbers):
-        raise problem(op, f"{name} is one number or two, of {least} at least, found {value!r}")
+        raise problem(op, f"{name} must be one number or two, each at least {least}, found {value!r}")
     return numbers[0].dim, numbers[1].dim

@@ -77,7 +77,7 @@ pub(super) struct Said<'c> {
     patterns: Patterns,
     ranks: Vec<Option<u64>>,
     is_dora: bool,
-    /// Parameters that are no layers have a rank for each of their parts.
+    /// Parameters that are not layers have a rank for each of their parts.
     has_parameters: bool,
     /// Matrices are made of blocks along the diagonal, of which only these are stored.
     has_blocks: bool,
@@ -98,7 +98,7 @@ impl<'c> Said<'c> {
         }
     }
 
-    /// The ranks that a layer may have; none if that is not known.
+    /// The ranks that a layer may have; `None` if that is not known.
     pub(super) fn ranks(&self, layer: &str) -> Option<Vec<u64>> {
         let own: Vec<Option<u64>> =
             self.patterns.fitting(layer).map(|number| self.ranks.get(number).copied().flatten()).collect();
@@ -160,7 +160,7 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findin
     let magnitude = get(layer.magnitude);
     match magnitude {
         Some(magnitude) if !said.is_dora => {
-            let cause = "use_dora is not set, so that it is not used".to_owned();
+            let cause = "use_dora is not set, so it is not used".to_owned();
             findings.tensor(set, &magnitude, rules::ADAPTER_DORA, cause);
         }
         Some(magnitude) if checked_elements(magnitude.shape) != Some(*outputs) => {
@@ -238,7 +238,7 @@ pub(super) fn targets(
     // What is excluded by name stays in the list of those that are named; and a list of other layers is reported as such.
     let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
     if !unused.is_empty() && !excludes && are_named {
-        let cause = format!("target_modules names {}, which fits no layer of the adapter", listed(&unused));
+        let cause = format!("target_modules names {}, which matches no layer of the adapter", listed(&unused));
         findings.add(&config.path, Finding::new(rules::ADAPTER_TARGET_UNUSED, cause));
     }
     Ok(())
@@ -260,7 +260,7 @@ fn patterns(layers: &[Layer<'_>], config: &Config, findings: &mut Findings<'_, '
         }
         let unused: Vec<String> = map.keys().zip(used).filter(|(_, used)| !used).map(|(key, _)| shown(key)).collect();
         if !unused.is_empty() {
-            let cause = format!("{key} names {}, which fits no layer of the adapter", listed(&unused));
+            let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
             findings.add(&config.path, Finding::new(rules::ADAPTER_PATTERN_UNUSED, cause));
         }
     }

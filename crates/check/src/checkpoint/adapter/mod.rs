@@ -39,7 +39,7 @@ const KINDS: [(&str, &str); 13] = [
 ];
 const PROMPT: &str = "prompt_embeddings";
 
-/// The configuration of an adapter, and where it stands.
+/// The configuration of an adapter, and where it is.
 struct Config {
     path: Arc<Path>,
     value: Value,
@@ -120,7 +120,7 @@ fn modules_to_save(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '
     // A list of a few; a longer one is nobody's.
     if !modules.iter().take(64).any(is_there) {
         let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
-        let cause = format!("modules_to_save names {}, and no tensor is one of theirs", listed.join(", "));
+        let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));
         findings.add(&config.path, Finding::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
     }
 }

@@ -126,13 +126,13 @@ fn integers(
         // The width of a word's elements, if there is one that makes as many words of a row.
         let found = (1..=8).filter(|bits| words(inputs, *bits).contains(&columns)).collect::<Vec<u64>>();
         if stored_rows != rows || found.is_empty() {
-            let cause = format!("it says {stored_rows} x {inputs}, which {rows} rows of {columns} words cannot be");
+            let cause = format!("it says {stored_rows} x {inputs}, which {rows} rows of {columns} words cannot hold");
             return check.add(&stored, rules::QUANTISED_SHAPE, cause, findings);
         }
         if let (Some(said @ 1..=8), [first, ..]) = (bits, found.as_slice())
             && !found.contains(&said)
         {
-            let cause = format!("the configuration says {said} bits, but it is packed with {first}");
+            let cause = format!("the configuration says {said} bits, but it is packed with {first} bits");
             check.add(weight, rules::QUANTISED_BITS, cause, findings);
             bits = Some(*first);
         }
@@ -157,7 +157,7 @@ fn integers(
     }
 }
 
-/// How many scales a row has; none where the shape of the scale says nothing of it.
+/// How many scales a row has; `None` where the shape of the scale says nothing of it.
 fn groups(
     check: &Check<'_, '_, '_>,
     rows: u64,

@@ -62,7 +62,7 @@ pub(super) struct Declared {
     pub(super) path: Arc<Path>,
     /// Whether it is a file of its own that loaders need not read, and that may have been left.
     pub(super) is_beside: bool,
-    /// The word for the method, as it stands there.
+    /// The word for the method, as it is there.
     pub(super) word: String,
     pub(super) method: Method,
     /// One for each group of layers; several where they differ, and none where nothing is certain.
@@ -80,7 +80,7 @@ struct Excluded {
     names: HashSet<String>,
     /// Whether a name stands for what is below it, too.
     below: bool,
-    /// What stands between the stars of a pattern.
+    /// What is between the stars of a pattern.
     globs: Vec<Vec<String>>,
     /// Those in which digits stand are tried on every layer.
     with_digits: Vec<Regex>,

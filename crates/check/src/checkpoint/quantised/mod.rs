@@ -1,6 +1,6 @@
 //! Quantised weights: whether every packed weight has its scales, in the shapes that its scheme has, and is what the configuration says.
 //!
-//! The schemes are told by the names and dtypes of tensors. Where a layout is not known here, nothing is said.
+//! The schemes are recognised by the names and dtypes of tensors. Where a layout is not known here, nothing is said.
 
 mod bitsandbytes;
 mod compressed;
@@ -56,7 +56,7 @@ impl<'s> Check<'_, 's, '_> {
         findings.tensor(self.set, info, rule, cause);
     }
 
-    /// Reports a tensor that has not the shape that the others and the configuration give it.
+    /// Reports a tensor that does not have the shape that the others and the configuration give it.
     fn shape(
         &self,
         info: &TensorInfo<'_>,
@@ -85,7 +85,7 @@ impl<'s> Check<'_, 's, '_> {
         }
     }
 
-    /// Whether experts have tensors of their own, by what stands before their numbers.
+    /// Whether experts have tensors of their own, by what is before their numbers.
     fn has_expert(&self, experts: &str) -> bool {
         let first = format!("{experts}.0.");
         self.set.table().iter().any(|info| info.name.starts_with(&first))
@@ -217,7 +217,7 @@ fn method(
         let Some(config) = config.filter(|config| config.value.get("quantization").is_none()) else { return };
         let needs = families.iter().any(|family| *family != Family::Scaled);
         if needs {
-            let cause = "the weights are quantised, and the configuration has no quantization_config";
+            let cause = "the weights are quantised, but the configuration has no quantization_config";
             findings.add(&config.path, Finding::new(rules::QUANTISED_CONFIG_MISSING, cause));
         }
         return;

@@ -107,7 +107,7 @@ fn other_method(
     found: &str,
     findings: &mut Findings<'_, '_>,
 ) {
-    let cause = format!("the configuration says {}, but it is packed as {found} does it", declared.word);
+    let cause = format!("the configuration says {}, but it is packed as {found} packs it", declared.word);
     check.add(&packed.weight, rules::QUANTISED_METHOD, cause, findings);
 }
 
@@ -134,7 +134,7 @@ fn gptq(
         _ => None,
     };
     if let (Some(said), Some(found)) = (said_bits, found.filter(|found| Some(*found) != said_bits)) {
-        let cause = format!("the configuration says {said} bits, but it is packed with {found}");
+        let cause = format!("the configuration says {said} bits, but it is packed with {found} bits");
         check.add(&packed.weight, rules::QUANTISED_BITS, cause, findings);
     }
     let Some(bits) = found.or(said_bits).or(by_index).or(by_zeros).filter(|bits| BITS.contains(bits)) else { return };
@@ -164,7 +164,7 @@ fn awq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, findings: &mut Findings<'
     let found = packed.awq_bits();
     // Scales of half the columns look like eight bits: four are what there is of this layout, so that others are said by mistake.
     if let (Some(said), Some(AWQ_BITS)) = (said_bits.filter(|said| *said != AWQ_BITS), found) {
-        let cause = format!("the configuration says {said} bits, but it is packed with {AWQ_BITS}");
+        let cause = format!("the configuration says {said} bits, but it is packed with {AWQ_BITS} bits");
         check.add(&packed.weight, rules::QUANTISED_BITS, cause, findings);
     } else if found.is_none_or(|found| said_bits.is_some_and(|said| said != found)) {
         let bits = said_bits.filter(|bits| BITS.contains(bits)).unwrap_or(4);
@@ -203,7 +203,7 @@ fn check_groups(
         Some(group) if inputs.div_ceil(group) == groups => {}
         Some(group) if fits => {
             let cause = format!(
-                "the configuration says groups of {group}, but there are {groups} for {inputs} inputs: one for every {found}"
+                "the configuration says groups of {group}, but there are {groups} for {inputs} inputs, one for every {found}"
             );
             check.add(&packed.scales, rules::QUANTISED_GROUP_SIZE, cause, findings);
         }

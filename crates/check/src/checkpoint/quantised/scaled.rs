@@ -71,12 +71,12 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, finding
     blocks(check, &weight, &scale, block, findings);
 }
 
-/// What stands before the name of a matrix of experts that are one tensor, or one by one with numbers.
+/// What is before the name of a matrix of experts that are one tensor, or one by one with numbers.
 fn experts(name: &str) -> Option<&str> {
     name.rsplit_once('.').map(|(experts, _)| experts).filter(|experts| experts.ends_with("experts"))
 }
 
-/// What stands before the number of an expert that has its own tensors.
+/// What is before the number of an expert that has its own tensors.
 fn experts_of_one(layer: &str) -> Option<&str> {
     let (expert, _) = layer.rsplit_once('.')?;
     let (experts, number) = expert.rsplit_once('.')?;

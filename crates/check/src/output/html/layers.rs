@@ -105,7 +105,7 @@ fn norm(group: &[&TensorSummary]) -> Option<f64> {
     (!squares.is_empty()).then(|| squares.iter().sum::<f64>().sqrt())
 }
 
-/// The bins of all tensors in bars over the whole width: each bin is divided among the bars that it lies in. What is constant is one bar, and where all
+/// The bins of all tensors in bars over the whole width: each bin is divided among the bars that it is in. What is constant is one bar, and where all
 /// is, that is the one in the middle.
 fn outline(group: &[&TensorSummary], low: f64, high: f64) -> Option<String> {
     let mut bars = [0.0f64; BARS];

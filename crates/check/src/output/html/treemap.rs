@@ -16,7 +16,7 @@ const ASPECT: f64 = 2.2;
 /// Colours that there are for dtypes.
 const COLORS: usize = 8;
 
-/// A rectangle, in percents of what it lies in.
+/// A rectangle, in percents of what it is in.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Tile {
     left: f64,

@@ -3,7 +3,7 @@
 /// What a call can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Danger {
-    /// It changes files, or imports what a text names.
+    /// It changes files, or imports what a string names.
     System,
     /// It loads a pickle, which can call anything.
     Unpickle,
@@ -23,7 +23,7 @@ impl Danger {
             Self::Unpickle => "loads a pickle",
             Self::Network => "reaches the network",
             Self::Execute => "runs programs or code",
-            Self::Hidden => "runs code that is encoded or fetched",
+            Self::Hidden => "runs encoded or fetched code",
         }
     }
 }

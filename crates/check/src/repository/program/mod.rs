@@ -27,7 +27,7 @@ pub(super) const MAX_BYTES: usize = 2 << 20;
 pub(super) struct Program {
     /// Its dangerous calls, in its order.
     pub(super) calls: Vec<Call>,
-    /// The line of the first thing that is no Python.
+    /// The line of the first thing that is not Python.
     pub(super) broken: Option<usize>,
     /// The encoding that it declares, if that hides what it says.
     pub(super) hidden_by: Option<String>,
@@ -46,12 +46,12 @@ pub(super) struct Call {
     pub(super) line: usize,
     /// Whether it happens as soon as the program is imported.
     pub(super) at_import: bool,
-    /// How it stands there.
+    /// How it is there.
     pub(super) text: String,
 }
 
 impl Program {
-    /// The program of this text; none if the parser gives up.
+    /// The program of this text; `None` if the parser gives up.
     pub(super) fn read(bytes: &[u8], interrupt: Interrupt<'_>) -> Result<Option<Self>> {
         if bytes.len() > MAX_BYTES {
             return Ok(None);

@@ -7,7 +7,7 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use super::danger;
 
-/// Attributes of one another that are followed, and parts of a text. Nobody writes longer ones by hand.
+/// Attributes of one another that are followed, and parts of a string. Nobody writes longer ones by hand.
 const MAX_DEPTH: usize = 16;
 const MAX_PARTS: usize = 40;
 /// Names and texts that are put together get no longer than this.
@@ -224,7 +224,7 @@ impl<'t> Names<'t> {
         (text.len() <= MAX_TEXT).then_some(text)
     }
 
-    /// The value of a literal text; none where it is put together as the program runs.
+    /// The value of a literal text; `None` where it is put together as the program runs.
     fn literal(&self, node: Node<'t>) -> Option<String> {
         let mut text = String::new();
         let mut cursor = node.walk();
@@ -239,7 +239,7 @@ impl<'t> Names<'t> {
     }
 }
 
-/// A text with `\x6f`, `\u006f` and `\157` as the characters that they stand for; none where one is called by its name.
+/// A string with `\x6f`, `\u006f` and `\157` as the characters that they stand for; `None` where one is called by its name.
 fn unescaped(text: &str) -> Option<String> {
     if text.contains("\\N{") {
         return None;

@@ -23,11 +23,11 @@ const SHOWN: usize = 120;
 /// A node on the way to the one that is looked at.
 struct Outer<'t> {
     kind: &'t str,
-    /// The place in which what stands in it stands.
+    /// The place in which what is in it stands.
     place: Rc<Place>,
 }
 
-/// Goes through all nodes, each after what it stands in; the function is given the node, its field, and the kind of what it stands in.
+/// Goes through all nodes, each after what it is in; the function is given the node, its field, and the kind of what it is in.
 fn each<'t>(
     tree: &'t Tree,
     interrupt: Interrupt<'_>,
@@ -144,7 +144,7 @@ struct Calls<'n, 't> {
     names: &'n Names<'t>,
     assigned: HashMap<String, &'t str>,
     found: Vec<(Call, Place)>,
-    /// Where a call was found already: what stands in it is no second one.
+    /// Where a call was found already: what is in it is not a second one.
     starts: HashSet<(usize, String)>,
     functions: HashSet<Place>,
     ways: HashMap<Place, Vec<Way>>,
@@ -162,7 +162,7 @@ impl<'n, 't> Calls<'n, 't> {
         }
     }
 
-    /// Looks at a node, and says in which place stands what stands in it.
+    /// Looks at a node, and says in which place stands what is in it.
     fn visit(&mut self, node: Node<'t>, field: &str, outer: &[Outer<'t>]) -> Rc<Place> {
         let (inside, place) = outer.last().map_or(("", Rc::default()), |outer| (outer.kind, outer.place.clone()));
         match node.kind() {

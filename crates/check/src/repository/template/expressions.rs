@@ -24,7 +24,7 @@ pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) -> bool {
 
 struct Look<'s, 'a> {
     seen: &'s mut Vec<Seen>,
-    /// What `{% set %}` gives a text that is known.
+    /// What `{% set %}` gives a string that is known.
     texts: Texts<'a>,
     /// Names that the template gives a value.
     bound: HashSet<&'a str>,
@@ -132,7 +132,7 @@ impl<'a> Look<'_, 'a> {
 
     fn expression(&mut self, expression: &Expr<'a>) {
         if let Some(inside) = self.put_together(expression) {
-            self.escape(expression.span(), format!("'{inside}' is put together of parts"));
+            self.escape(expression.span(), format!("'{inside}' is assembled from parts"));
         }
         if self.exhausts(expression) {
             let sentence = format!("it makes more than {MAX_MADE} of something");
@@ -142,10 +142,10 @@ impl<'a> Look<'_, 'a> {
             Expr::Var(_) => {}
             Expr::Const(constant) => {
                 if let Some(inside) = constant.value.as_str().and_then(names::inside_in) {
-                    self.escape(constant.span(), format!("the text '{inside}' names an inside of Python"));
+                    self.escape(constant.span(), format!("the string '{inside}' names a Python internal"));
                 }
                 if let Some(inside) = constant.value.as_str().and_then(names::inside_of_format) {
-                    self.escape(constant.span(), format!("a text to be filled in reaches for {inside}"));
+                    self.escape(constant.span(), format!("a format string reaches for {inside}"));
                 }
             }
             Expr::Slice(slice) => {
@@ -204,7 +204,7 @@ impl<'a> Look<'_, 'a> {
                 CallArg::Kwarg(name, value) => {
                     // `dict(__class__=x)|first` makes a text of a name.
                     if names::is_inside(name) {
-                        self.escape(span, format!("the argument '{}' names an inside of Python", shown(name)));
+                        self.escape(span, format!("the argument '{}' names a Python internal", shown(name)));
                     }
                     self.expression(value);
                 }
@@ -215,7 +215,7 @@ impl<'a> Look<'_, 'a> {
     /// An attribute or item of this name (empty: not known) is taken of a value.
     fn attribute(&mut self, of: &Expr<'a>, name: &str, span: Span) {
         if names::is_inside(name) {
-            return self.escape(span, format!("it reaches for {}, an inside of Python", shown(name)));
+            return self.escape(span, format!("it reaches for {}, a Python internal", shown(name)));
         }
         let Expr::Var(base) = of else { return };
         if self.bound.contains(base.id) {
@@ -261,7 +261,7 @@ impl<'a> Look<'_, 'a> {
                     match of {
                         Some(of) => self.attribute(of, part, span),
                         None if names::is_inside(part) => {
-                            self.escape(span, format!("it reaches for {}, an inside of Python", shown(part)));
+                            self.escape(span, format!("it reaches for {}, a Python internal", shown(part)));
                         }
                         None => {}
                     }
@@ -270,7 +270,7 @@ impl<'a> Look<'_, 'a> {
         }
     }
 
-    /// Whether this is a range, a text or a number without end: `range(10**9)`, `'a' * 10**9`.
+    /// Whether this is a range, a string or a number without end: `range(10**9)`, `'a' * 10**9`.
     fn exhausts(&self, expression: &Expr<'a>) -> bool {
         let many = |value: &Expr<'a>| self.texts.number(value, 0).is_some_and(|number| number > MAX_MADE);
         match expression {

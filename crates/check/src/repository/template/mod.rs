@@ -24,7 +24,7 @@ const MAX_FINDINGS: usize = 20;
 /// Characters of a tag that a finding shows.
 const EVIDENCE: usize = 160;
 
-/// What stands in a template that should not.
+/// What is in a template that should not.
 pub(super) struct Seen {
     rule: &'static max_weights::rules::Rule,
     sentence: String,
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     end: usize,
 }
 
-/// Looks through a template; `source` says where it stands (`chat_template`), `offset` where it begins in its file if it is the file's own text.
+/// Looks through a template; `source` says where it is (`chat_template`), `offset` where it begins in its file if it is the file's own text.
 pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Finding)) {
     let mut seen = Vec::new();
     let text = tolerated(template);
@@ -42,12 +42,12 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
         Ok(()) => match parse(&text, "template", SyntaxConfig::default()) {
             Ok(parsed) => {
                 let is_whole = expressions::look(&parsed, &mut seen);
-                (!is_whole).then(|| "it has more texts that are put together than are followed".to_owned())
+                (!is_whole).then(|| "it assembles more strings than are followed".to_owned())
             }
             Err(error) => Some(format!(
                 "line {}: {}",
                 error.line().unwrap_or(1),
-                error.detail().unwrap_or("it is no Jinja template")
+                error.detail().unwrap_or("it is not a Jinja template")
             )),
         },
     };
@@ -57,7 +57,7 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
     }
     if let Some(why) = unreadable {
         words::look(template, &mut seen);
-        let sentence = format!("{source} cannot be parsed: {}; its words were looked through", shown(&why));
+        let sentence = format!("{source} cannot be parsed: {}; only its words were looked at", shown(&why));
         report(Finding::new(rules::REPOSITORY_TEMPLATE_UNREADABLE, sentence));
     }
     seen.sort_by_key(|seen| (seen.start, seen.end));
@@ -84,7 +84,7 @@ fn readable(text: &str) -> Result<(), String> {
         match token {
             Ok((Token::VariableStart | Token::BlockStart, _)) => in_tag = 0,
             Ok(_) => in_tag += 1,
-            Err(error) => return Err(error.detail().unwrap_or("it is no Jinja template").to_owned()),
+            Err(error) => return Err(error.detail().unwrap_or("it is not a Jinja template").to_owned()),
         }
         if in_tag > MAX_TAG_TOKENS {
             return Err(format!("one tag has more than {MAX_TAG_TOKENS} parts"));

@@ -73,7 +73,7 @@ pub(super) fn inside_in(text: &str) -> Option<&'static str> {
     INSIDES.into_iter().find(|inside| text == *inside)
 }
 
-/// The name of an inside that a text to be filled in has: `'{0.__class__}'.format(x)`.
+/// The name of an inside that a string to be filled in has: `'{0.__class__}'.format(x)`.
 pub(super) fn inside_of_format(text: &str) -> Option<&'static str> {
     INSIDES.into_iter().find(|inside| {
         text.match_indices(inside).any(|(at, _)| text.get(..at).is_some_and(|before| before.ends_with(['.', '['])))
@@ -85,7 +85,7 @@ pub(super) fn frame_anywhere(text: &str) -> Option<&'static str> {
     FRAMES.into_iter().find(|frame| text.contains(&format!(".{frame}")) || text.contains(&format!("'{frame}'")))
 }
 
-/// The name of an inside anywhere in a text, where nothing is known of its structure.
+/// The name of an inside anywhere in a string, where nothing is known of its structure.
 pub(super) fn inside_anywhere(text: &str) -> Option<&'static str> {
     INSIDES.into_iter().find(|inside| text.contains(inside))
 }

@@ -125,7 +125,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// A text with `%s`, `%c` and `{}` replaced by these, in their order; none where it has other marks.
+/// A string with `%s`, `%c` and `{}` replaced by these, in their order; `None` where it has other marks.
 fn filled(pattern: &str, values: &[String]) -> Option<String> {
     let (mut text, mut rest, mut values) = (String::new(), pattern, values.iter());
     while let Some(at) = rest.find(['%', '{']) {

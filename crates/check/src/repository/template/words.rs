@@ -65,7 +65,7 @@ fn of_tag(tag: &str) -> Option<String> {
     }
     for text in [plain.as_str(), joined.as_str()] {
         if let Some(inside) = names::inside_anywhere(text) {
-            return Some(format!("it has the word {inside}, an inside of Python"));
+            return Some(format!("it has the word {inside}, a Python internal"));
         }
     }
     let word =
@@ -74,7 +74,7 @@ fn of_tag(tag: &str) -> Option<String> {
         return Some(format!("it would {word} another template"));
     }
     if let Some(frame) = names::frame_anywhere(&joined) {
-        return Some(format!("it has the word {frame}, an inside of Python"));
+        return Some(format!("it has the word {frame}, a Python internal"));
     }
     if plain.contains("\\N{") {
         return Some("it has a character by its name, which hides what it says".to_owned());

@@ -61,7 +61,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
                 }
                 End::Damaged(why) => {
                     let message = format!(
-                        "the {kind} stream ends or breaks after {} unpacked bytes: {}",
+                        "the {kind} stream ends or breaks off after {} unpacked bytes: {}",
                         spooled.len(),
                         shown(&why)
                     );
@@ -70,7 +70,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
                 }
                 End::TooMuch => {
                     let message =
-                        format!("{} bytes of {kind} would be unpacked to more than {}", bytes.len(), spooled.len());
+                        format!("{} bytes of {kind} would unpack to more than {}", bytes.len(), spooled.len());
                     context.report(piece, Finding::new(rules::ARCHIVE_BOMB, message).offset(start));
                     break;
                 }
@@ -117,7 +117,7 @@ fn behind(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<()> {
     if is_zero(&rest, context)? {
         return Ok(());
     }
-    let what = "the bytes behind the compressed data";
+    let what = "the bytes after the compressed data";
     if let Some(kind) = super::loadable(&rest, what)? {
         let message = format!("{what} are {}", kind.with_article());
         context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(at));

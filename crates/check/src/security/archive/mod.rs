@@ -27,7 +27,7 @@ const LEAST: u64 = 64;
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name; what is no UTF-8 is replaced.
+    /// Its name; what is not UTF-8 is replaced.
     pub name: String,
     /// Where its bytes begin in the archive.
     pub start: u64,
@@ -35,7 +35,7 @@ pub struct Member {
     pub packed: u64,
     /// How many bytes it has when it is unpacked, as the archive says.
     pub size: u64,
-    /// Whether its bytes stand in the archive as they are.
+    /// Whether its bytes are in the archive as they are.
     pub stored: bool,
 }
 
@@ -44,7 +44,7 @@ pub trait Archive {
     /// The members, in the order of the archive's directory.
     fn members(&self) -> &[Member];
 
-    /// The bytes of a member, unpacked within the limits of `context`; none if it cannot be unpacked, which was reported.
+    /// The bytes of a member, unpacked within the limits of `context`; `None` if it cannot be unpacked, which was reported.
     fn open<'a>(&'a self, number: usize, context: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>>;
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn scan_members(
         context.go_on()?;
         looked = looked.saturating_add(member.packed);
         if looked > most && !context.unpack(member.packed) {
-            let message = "the members lie over one another, and are more together than may be unpacked";
+            let message = "the members overlap, and come to more in total than may be unpacked";
             context.report(piece, Finding::new(rules::ARCHIVE_BOMB, message).offset(member.start));
             break;
         }
@@ -84,7 +84,7 @@ pub(crate) fn scan_members(
 pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut Context<'_>) -> bool {
     let may = piece.depth < context.options.nesting;
     if !may && has_members {
-        let message = format!("this archive lies in {} others: its members were not looked at", piece.depth);
+        let message = format!("this archive is nested in {} others: its members were not looked at", piece.depth);
         context.report(piece, Finding::new(rules::ARCHIVE_DEEP, message));
     }
     may
@@ -95,7 +95,7 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
     let way = piece.way_to(name);
     let inner = piece.inside(bytes, name, &way);
     if !context.look(bytes.len().max(LEAST)) {
-        let message = "what lies in it overlaps, or leads back to itself: it was not looked at once more";
+        let message = "its contents overlap, or lead back to themselves: they were not looked at again";
         context.report(&inner, Finding::new(rules::ARCHIVE_BOMB, message));
         return Ok(());
     }
@@ -146,7 +146,7 @@ pub(crate) fn is_zero(bytes: &dyn Bytes, context: &Context<'_>) -> Result<bool> 
     Ok(true)
 }
 
-/// Whether a member of this name would be written outside of the folder into which an archive is unpacked.
+/// Whether a member of this name would be written outside the folder into which an archive is unpacked.
 pub(crate) fn leads_out(name: &str) -> bool {
     let is_drive = matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
     name.starts_with(['/', '\\']) || is_drive || name.contains('\0') || name.split(['/', '\\']).any(|part| part == "..")
@@ -165,7 +165,7 @@ pub(crate) fn check_link(piece: &Piece<'_>, name: &str, target: &str, context: &
         }
     }
     if out {
-        let message = format!("the member '{}' is a link to '{}', outside of the archive", shown(name), shown(target));
+        let message = format!("the member '{}' is a link to '{}', outside the archive", shown(name), shown(target));
         context.report(piece, Finding::new(rules::ARCHIVE_LINK, message));
     }
 }

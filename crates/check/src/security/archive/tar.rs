@@ -13,7 +13,7 @@ use crate::report::Depth;
 use crate::security::formats;
 
 const BLOCK: u64 = 512;
-/// The longest name or list of attributes that stands in blocks of its own.
+/// The longest name or list of attributes that is in blocks of its own.
 const MAX_LONG: u64 = 1 << 20;
 /// So many members are looked at.
 const MAX_MEMBERS: usize = 1_000_000;
@@ -85,7 +85,8 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
         let start = at + BLOCK;
         let there = bytes.len().saturating_sub(start);
         if size > there {
-            let message = format!("a member of {size} bytes begins at byte {start}, and the archive has {there} more");
+            let message =
+                format!("a member of {size} bytes begins at byte {start}, but the archive has only {there} more");
             context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(start));
         }
         let long = |most: u64| bytes.part(start, size.min(most) as usize);
@@ -97,7 +98,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                 of_all.take(&long(MAX_LONG)?);
                 if of_all.size.take().is_some() {
                     let message =
-                        "the archive says one size for all of its members: readers differ in which they believe";
+                        "the archive gives one size for all of its members: readers differ in which they believe";
                     context.report(piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(at));
                 }
             }
@@ -120,7 +121,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                 let packed = size.min(there);
                 if is_sparse {
                     let message = format!(
-                        "member '{}' is sparse: what is unpacked of it has zeros that are not there",
+                        "member '{}' is sparse: unpacked, it has zeros that are not in the archive",
                         shown(&name)
                     );
                     context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
@@ -152,7 +153,7 @@ fn behind(piece: &Piece<'_>, at: u64, is_whole: bool, context: &mut Context<'_>)
     if rest.is_empty() || start == 0 {
         return Ok(());
     }
-    let what = "the bytes behind the end of the archive";
+    let what = "the bytes after the end of the archive";
     // A tar archive would be the rest of this one, which broke off.
     if let Some(kind) = loadable(&rest, what)?.filter(|kind| *kind != Kind::Tar) {
         let message = format!("{what} are {}", kind.with_article());

@@ -175,7 +175,7 @@ fn decoder<'r>(packing: Packing, reader: &'r mut Reader<'_>) -> io::Result<Box<d
             let dictionary = u32::from_le_bytes(dictionary);
             let needed = lzma_rust2::lzma_get_memory_usage_by_props(dictionary, properties)?;
             if u16::from_le_bytes([low, high]) != LZMA_PROPERTIES || needed > MAX_WINDOW_KIB {
-                return Err(io::Error::other("the window of the decoder is not one that is read"));
+                return Err(io::Error::other("the decoder's window size is not supported"));
             }
             Box::new(lzma_rust2::LzmaReader::new_with_props(reader, size, properties, dictionary, None)?)
         }

@@ -53,21 +53,20 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             if place < WINDOW
                 && let Some(file) = external_storage(bytes, window.get(place..).unwrap_or_default())?
             {
-                let message = format!("the values of a dataset stand in another file, '{}'", shown(&file));
+                let message = format!("the values of a dataset are in another file, '{}'", shown(&file));
                 context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
             }
         }
         for place in memchr::memmem::find_iter(&window, b"\x04\x03").filter(|place| *place < WINDOW) {
             if let Some(file) = virtual_source(bytes, window.get(place + 2..).unwrap_or_default())? {
-                let message = format!("the values of a virtual dataset stand in another file, '{}'", shown(&file));
+                let message = format!("the values of a virtual dataset are in another file, '{}'", shown(&file));
                 context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
             }
         }
         for place in memchr::memmem::find_iter(&window, HEAP).filter(|place| *place < WINDOW) {
             // The length of what says how the heap is compressed.
             if window.get(place + HEAP.len() + 2..).is_some_and(|rest| !rest.starts_with(&[0, 0])) {
-                let message =
-                    "the names in a group are compressed: whether links of it lead to other files is not known";
+                let message = "the names in a group are compressed: whether its links lead to other files is unknown";
                 context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at + place as u64));
             }
         }
@@ -129,11 +128,8 @@ impl Configs {
         let Some((value, len)) = value else {
             self.left = self.left.saturating_sub(read);
             for (is_said, message) in [
-                (is_config, "a configuration of Keras breaks off or is damaged: what it names was not looked at"),
-                (
-                    self.left == 0,
-                    "too much looks like a configuration of Keras: from here on it was not looked for more",
-                ),
+                (is_config, "a Keras configuration breaks off or is damaged: what it names was not looked at"),
+                (self.left == 0, "too much looks like a Keras configuration: from here on, no more were looked for"),
             ] {
                 if is_said {
                     context.report(piece, Finding::new(rules::KERAS_CONFIG, message).offset(at));
@@ -146,14 +142,14 @@ impl Configs {
     }
 }
 
-/// The value with which a text in JSON begins, and its length.
+/// The value with which a string in JSON begins, and its length.
 fn first_value(text: impl std::io::Read) -> Option<(Value, u64)> {
     let mut values = serde_json::Deserializer::from_reader(text).into_iter::<Limited>();
     let Limited(value) = values.next()?.ok()?;
     Some((value, values.byte_offset() as u64))
 }
 
-/// The file of an external link, whose type stands at `at`: a version, flags, the type, and then the name and where it leads.
+/// The file of an external link, whose type is at `at`: a version, flags, the type, and then the name and where it leads.
 fn external_link(window: &[u8], at: usize) -> Option<String> {
     let [1, flags] = *window.get(at.checked_sub(2)?..at)? else { return None };
     if flags & 0x08 == 0 || flags & 0xe0 != 0 {

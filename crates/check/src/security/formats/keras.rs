@@ -116,7 +116,7 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut
 }
 
 fn unsafe_deserialization(piece: &Piece<'_>, context: &mut Context<'_>) {
-    let message = "the configuration switches off the protection of Keras (enable_unsafe_deserialization)";
+    let message = "the configuration switches off Keras's protection (enable_unsafe_deserialization)";
     context.report(piece, Finding::new(rules::KERAS_MALICIOUS, message));
 }
 
@@ -183,22 +183,22 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
         let is_plain =
             (part.is_empty() || PARTS.iter().any(&below)) && !(is_function && WITHOUT_FUNCTIONS.iter().any(below));
         if !is_plain && is_function {
-            report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is no part of a model"), context);
+            report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is not part of a model"), context);
         } else if !is_plain {
-            report(rules::KERAS_CUSTOM, format!("{what} is no layer of Keras"), context);
+            report(rules::KERAS_CUSTOM, format!("{what} is not a Keras layer"), context);
         } else if part == "layers" && !is_function && !LAYERS.split(' ').any(|layer| layer == class) {
-            report(rules::KERAS_CUSTOM, format!("{what} is no layer that is known of Keras"), context);
+            report(rules::KERAS_CUSTOM, format!("{what} is not a known Keras layer"), context);
         }
     } else if !module.is_empty() && module != "builtins" {
-        report(rules::KERAS_CUSTOM, format!("the loader imports {what}, which is not Keras'"), context);
+        report(rules::KERAS_CUSTOM, format!("the loader imports {what}, which is not part of Keras"), context);
     }
     if let Some(custom) = text("registered_name").filter(|name| name.contains('>') && !name.starts_with("keras")) {
-        report(rules::KERAS_CUSTOM, format!("'{}' is a class or function of the author's", shown(custom)), context);
+        report(rules::KERAS_CUSTOM, format!("'{}' is the author's own class or function", shown(custom)), context);
     }
     Ok(())
 }
 
-/// The module within Keras; none if it is another package's.
+/// The module within Keras; `None` if it is another package's.
 fn part_of_keras(module: &str) -> Option<&str> {
     let rest = ["tensorflow.python.keras", "tensorflow.keras", "tf_keras", "keras"]
         .iter()

@@ -75,7 +75,7 @@ impl Parser<'_> {
         self.text().or_else(|| self.int())
     }
 
-    /// Values up to `end`, and whether a comma stands behind the last one.
+    /// Values up to `end`, and whether a comma is behind the last one.
     fn list(&mut self, end: &str, depth: usize) -> Option<(Vec<Literal>, bool)> {
         let mut values = Vec::new();
         while !self.eat(end) {
@@ -87,7 +87,7 @@ impl Parser<'_> {
         Some((values, true))
     }
 
-    /// A text without escapes but those of its own signs.
+    /// A string without escapes but those of its own signs.
     fn text(&mut self) -> Option<Literal> {
         self.space();
         // Python 2 wrote names as bytes or as Unicode.

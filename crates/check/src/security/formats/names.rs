@@ -4,7 +4,7 @@ use crate::dangerous;
 
 /// Modules that have nothing to do with a model that a program saved, though a person may name them in a configuration.
 const OTHER_MODULES: [&str; 5] = ["glob", "joblib", "pathlib", "signal", "threading"];
-/// What stands in compiled code that runs commands or loads more code.
+/// What is in compiled code that runs commands or loads more code.
 const DANGEROUS_BYTES: [&[u8]; 14] = [
     b"system",
     b"popen",

@@ -23,7 +23,7 @@ const MAX_ARRAYS: usize = 100_000;
 /// Types in types.
 const MAX_DEPTH: usize = 32;
 
-/// Looks at all arrays that lie in a file one behind the other.
+/// Looks at all arrays that are in a file one behind the other.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let (mut at, mut is_known) = (0, true);
     for _ in 0..MAX_ARRAYS {
@@ -36,7 +36,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     }
     let rest = Slice::new(piece.bytes, at, u64::MAX);
     if at > 0 && !rest.is_empty() && !is_zero(&rest, context)? {
-        let what = "the bytes behind the array";
+        let what = "the bytes after the array";
         if let Some(kind) = loadable(&rest, what)? {
             let message = format!("{what} are {}", kind.with_article());
             context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(at));
@@ -75,7 +75,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
     let text = bytes.part(at + prefix, len.min(MAX_HEADER) as usize)?;
     let text = String::from_utf8_lossy(&text);
     if len > MAX_HEADER || data > bytes.len() {
-        refuse(&format!("has {len} bytes, which are not there or too many"), context);
+        refuse(&format!("has {len} bytes, which are missing or too many"), context);
         return Ok(None);
     }
     let Some(header) = Literal::parse(&text).and_then(|header| Header::of(&header)) else {
@@ -100,7 +100,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         Some(needed) => {
             let there = bytes.len() - data;
             if there < needed {
-                let message = format!("the shape of the array needs {needed} bytes, and {there} are there");
+                let message = format!("the shape of the array needs {needed} bytes, but {there} are there");
                 context.report(piece, Finding::new(rules::NUMPY_SIZE, message).offset(data));
                 array::unknown("values that are not all there", context);
                 return Ok(None);
@@ -111,13 +111,13 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
             Ok(Some((data + needed, true)))
         }
         None => {
-            refuse("has a type of values that is not known, or a size beyond all numbers", context);
+            refuse("has an unknown type of values, or a size that overflows", context);
             Ok(Some((data, false)))
         }
     }
 }
 
-/// Looks at the values of an array, which stand at `at`.
+/// Looks at the values of an array, which are at `at`.
 fn values(piece: &Piece<'_>, header: &Header, at: u64, len: u64, context: &mut Context<'_>) -> Result<()> {
     let (dtype, is_swapped, parts) = match &header.values {
         Values::Numbers { dtype, is_swapped, parts } => (*dtype, *is_swapped, *parts),
@@ -139,7 +139,7 @@ fn values(piece: &Piece<'_>, header: &Header, at: u64, len: u64, context: &mut C
 
 struct Header {
     has_objects: bool,
-    /// The bytes of the values; none if they are not known.
+    /// The bytes of the values; `None` if they are not known.
     bytes: Option<u64>,
     /// The shape, whose elements are no more than there are numbers if the bytes are known.
     shape: Vec<u64>,
@@ -210,10 +210,10 @@ impl Header {
     }
 }
 
-/// What is no type of NumPy's.
+/// What is not a type of NumPy's.
 struct NoType;
 
-/// The bytes of a value of this type; none if they are not known.
+/// The bytes of a value of this type; `None` if they are not known.
 fn size_of(descr: &Literal, has_objects: &mut bool, depth: usize) -> std::result::Result<Option<u64>, NoType> {
     if depth > MAX_DEPTH {
         return Err(NoType);

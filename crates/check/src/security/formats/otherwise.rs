@@ -20,7 +20,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     let may_begin_as_pickle =
         matches!(kind, Kind::Safetensors | Kind::Gguf | Kind::Onnx | Kind::Tar | Kind::Media | Kind::Bzip2);
     if may_begin_as_pickle && pickle::names_something(piece, context)? {
-        let message = format!("this is {} by its magic, and a pickle for who loads it", kind.with_article());
+        let message = format!("this is {} by its magic number, but a pickle to whoever loads it", kind.with_article());
         context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(0));
         pickle::scan(piece, Expected::Any, context)?;
     }

@@ -26,9 +26,9 @@ const MAX_LOOKED_AT: usize = 10_000;
 const TENSOR_BYTES: usize = 1 << 20;
 /// Tensors of GGUF begin at multiples of this or of less, but for files that say otherwise.
 const GGUF_ALIGNMENT: u64 = 32;
-/// Fewer bytes, decoded from a text, are no pickle that calls anything.
+/// Fewer bytes, decoded from a string, are no pickle that calls anything.
 const MIN_PICKLE: usize = 16;
-/// What stands in metadata only where somebody put code: no key or value of a trainer has it.
+/// What is in metadata only where somebody put code: no key or value of a trainer has it.
 const CODE: [&str; 14] = [
     "__import__(",
     "os.system(",
@@ -71,7 +71,7 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
     // A program that unpacks itself, or one of Python's zip applications: the archive says what stands before it.
     if !has_metadata && !matches!(kind, Kind::Executable | Kind::Unknown | Kind::Text | Kind::Python) {
         let message = format!(
-            "this is {} for who reads it from the front, and a zip archive for who reads it from the end",
+            "this is {} when read from the front, and a zip archive when read from the end",
             kind.with_article()
         );
         context.report(piece, Finding::new(rules::CONTAINER_POLYGLOT, message).offset(0));
@@ -145,7 +145,7 @@ pub(crate) fn beside_tensors(piece: &Piece<'_>, catalog: &Catalog, context: &mut
 #[derive(Default)]
 struct Found {
     spans: Vec<(u64, u64, bool)>,
-    /// Keys and texts of the metadata; what is no text is for others to say.
+    /// Keys and texts of the metadata; what is not text is for others to say.
     metadata: Vec<(String, String)>,
 }
 
@@ -256,7 +256,7 @@ fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mu
     let is_pickle = is_binary_pickle(&first) || may_be && (!is_tensor || imports()?);
     let kind = if is_pickle { Some(Kind::Pickle) } else { loadable(&part, "")?.filter(|kind| is_certain(*kind)) };
     let Some(kind) = kind else { return Ok(()) };
-    let message = format!("{} lies where only numbers should", kind.with_article());
+    let message = format!("{} is where only numbers should be", kind.with_article());
     context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(start));
     scan_inside(piece, &part, &format!("bytes {start} to {end}"), context)
 }
@@ -266,7 +266,7 @@ fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mu
 fn is_binary_pickle(first: &[u8]) -> bool {
     const NAME: usize = 5;
     const NAMES: usize = 8;
-    /// Instructions with which pickles go on: a frame, a text, a container, a number, a name.
+    /// Instructions with which pickles go on: a frame, a string, a container, a number, a name.
     const NEXT: &[u8] = b"\x95\x8cX}](cNKMJV)U\x88\x89G";
     if !matches!(first, [0x80, 2..=5, next, ..] if NEXT.contains(next)) {
         return false;
@@ -300,7 +300,7 @@ fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context
     Ok(())
 }
 
-/// A pickle that is written as a text, in base64.
+/// A pickle that is written as a string, in base64.
 fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Context<'_>) -> Result<()> {
     // Words with other signs between them spell anything.
     let end = text.bytes().position(|byte| !byte.is_ascii_whitespace() && base64::digit(byte).is_none());

@@ -14,7 +14,7 @@ const MAX_NUMBER: usize = 10;
 pub(super) enum Value {
     /// A number, or the bits of one.
     Number(u64),
-    /// Bytes, a text or a message: from where to where they reach.
+    /// Bytes, a string or a message: from where to where they reach.
     Bytes(u64, u64),
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Fields<'a> {
     window_at: u64,
 }
 
-/// What is no message.
+/// What is not a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken {
     /// Where it breaks.
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
         Self { bytes, at: start, end: end.min(bytes.len()), window: Vec::new(), window_at: 0 }
     }
 
-    /// The next field and its number; none at the end.
+    /// The next field and its number; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<std::result::Result<(u64, Value), Broken>>> {
         if self.at >= self.end {
             return Ok(None);
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
         Ok(Some(self.field()?.ok_or(broken)))
     }
 
-    /// The next number of a packed list; none at the end, or where there is none.
+    /// The next number of a packed list; `None` at the end, or where there is none.
     pub(super) fn next_number(&mut self) -> Result<Option<u64>> {
         self.number()
     }

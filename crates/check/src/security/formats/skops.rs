@@ -77,7 +77,7 @@ fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_
     if is_dangerous(module, class) || module.contains("__") || class.contains("__") {
         report(rules::SKOPS_MALICIOUS, format!("loading makes or calls '{}'", shown(&name)), context);
     } else if loader == "OperatorFuncNode" && !is_operator {
-        let message = format!("a node is loaded as a function of operator and names '{}'", shown(&name));
+        let message = format!("a node is loaded as a function of operator, but names '{}'", shown(&name));
         report(rules::SKOPS_MALICIOUS, message, context);
     } else if loader == "MethodNode" || loader == "OperatorFuncNode" || is_operator {
         let function =

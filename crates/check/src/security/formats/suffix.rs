@@ -52,7 +52,7 @@ const PLAIN: [(&[&str], &[Kind]); 8] = [
 ];
 /// Other suffixes of files that are broken if they are empty.
 const NEVER_EMPTY: [&str; 4] = ["json", "yaml", "yml", "jinja"];
-/// Texts longer than this are no Python path files.
+/// Texts longer than this are not Python path files.
 const MAX_PATH_FILE: usize = 1 << 20;
 
 /// Looks at a file by its name.
@@ -68,14 +68,14 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         Kind::LfsPointer => {
             let pointer = piece.bytes.first(1024)?;
             let stands_for = pointer_size(&pointer).map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
-            let message = format!("this is the pointer of git-LFS, not the file{stands_for} that it stands for");
+            let message = format!("this is a git-LFS pointer, not the file{stands_for} that it stands for");
             report(rules::FORMAT_LFS_POINTER, message, context);
         }
         Kind::WebPage if names_weights => {
             report(rules::FORMAT_WEB_PAGE, "this is a web page in place of weights".into(), context);
         }
         Kind::Zeros if names_weights && is_file => {
-            report(rules::FORMAT_ZEROS, "the file begins with zeros only".into(), context);
+            report(rules::FORMAT_ZEROS, "the file begins with nothing but zeros".into(), context);
         }
         Kind::Json
             if has_suffix(
@@ -83,7 +83,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
                 &["safetensors", "gguf", "pt", "pth", "ckpt", "bin", "onnx", "npz", "npy", "h5"],
             ) =>
         {
-            report(rules::FORMAT_JSON, "this is a JSON text in place of weights".into(), context);
+            report(rules::FORMAT_JSON, "this is JSON in place of weights".into(), context);
         }
         Kind::Text | Kind::Python if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
         Kind::Text | Kind::Unknown
@@ -92,12 +92,11 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
                 &["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"],
             ) =>
         {
-            let what = if kind == Kind::Text { "a text" } else { "nothing that is known" };
-            report(rules::FORMAT_UNKNOWN, format!("this is {what} under the name of weights"), context);
+            let what = if kind == Kind::Text { "a text" } else { "nothing known" };
+            report(rules::FORMAT_UNKNOWN, format!("this is {what}, but is named like weights"), context);
         }
         Kind::Executable if names_weights => {
-            let message =
-                format!("'{}' is a program of an operating system, and has the name of weights", shown(piece.name));
+            let message = format!("'{}' is an executable program named like weights", shown(piece.name));
             report(rules::CONTAINER_EXECUTABLE, message, context);
         }
         _ => mismatch(piece, kind, context),
@@ -114,7 +113,7 @@ pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>)
         let suffix = piece.name.rsplit('.').next().unwrap_or_default();
         let expected = kinds.first().map_or("data without code", |kind| kind.name());
         let message =
-            format!("the name ends in .{}, as for {expected}, and this is {}", shown(suffix), kind.with_article());
+            format!("the name ends in .{}, as for {expected}, but this is {}", shown(suffix), kind.with_article());
         context.report(piece, Finding::new(rules::CONTAINER_SUFFIX, message).offset(0));
     }
 }
@@ -125,11 +124,13 @@ fn path_file(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().find(|line| line.starts_with("import ") || line.starts_with("import\t"));
     if let Some(line) = line {
-        let message = "Python runs a line of this file whenever it starts, if the file lies in a folder of packages";
+        let message = "Python runs a line of this file whenever it starts, if the file is in a folder of packages";
         context.report(piece, Finding::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line)));
     } else if !text.lines().all(|line| line.is_empty() || line.starts_with(['/', '.', '#'])) {
-        context
-            .report(piece, Finding::new(rules::FORMAT_UNKNOWN, "this is a text under the name of weights").offset(0));
+        context.report(
+            piece,
+            Finding::new(rules::FORMAT_UNKNOWN, "this is a text file, but is named like weights").offset(0),
+        );
     }
     Ok(())
 }

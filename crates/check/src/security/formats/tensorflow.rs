@@ -67,7 +67,7 @@ pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>)
     Ok(())
 }
 
-/// Whether what stands before the name of an operation makes it one: the tag of a node's second field and the length, each in as many bytes as
+/// Whether what is before the name of an operation makes it one: the tag of a node's second field and the length, each in as many bytes as
 /// one likes; or a length in four bytes and `Flex`.
 fn is_named(before: &[u8], name: &str) -> bool {
     let without = |bytes: &[u8], number: u8| -> Option<usize> {

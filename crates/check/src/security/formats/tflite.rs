@@ -41,7 +41,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     for (name, at) in names {
         let list = match name.strip_prefix(FLEX) {
             Some(operation) if OPERATIONS.contains(&operation) => {
-                let message = format!("the model has the operation {operation} of TensorFlow");
+                let message = format!("the model has the TensorFlow operation {operation}");
                 context.report(piece, Finding::new(rules::TENSORFLOW_OPERATION, message).offset(at));
                 continue;
             }
@@ -66,13 +66,13 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         context.report(piece, Finding::new(rule, format!("the model needs {whose}: {}{more}", listed.join(", "))));
     }
     if piece.member.is_none() {
-        context.file.note.get_or_insert_with(|| "only the operators of such files are looked at".into());
+        context.file.note.get_or_insert_with(|| "only the operators of such files are examined".into());
     }
     context.looked(Depth::Header);
     Ok(())
 }
 
-/// The names of the operators that have one, and where those stand; none if the way to them is broken.
+/// The names of the operators that have one, and where those stand; `None` if the way to them is broken.
 fn operators(buffer: &Buffer<'_>, context: &Context<'_>) -> Result<Option<Vec<(String, u64)>>> {
     let Some(root) = buffer.follow(0)? else { return Ok(None) };
     let Some(field) = buffer.field(root, OPERATORS)? else { return Ok(None) };
@@ -102,7 +102,7 @@ fn operators(buffer: &Buffer<'_>, context: &Context<'_>) -> Result<Option<Vec<(S
 enum Field {
     /// It has the value that it has where nothing is said.
     Default,
-    /// Where it stands.
+    /// Where it is.
     At(u64),
 }
 
@@ -153,7 +153,7 @@ impl Buffer<'_> {
         Ok(number.zip(old).map(|(number, old)| number.max(old) == CUSTOM))
     }
 
-    /// The name of an operator that has one, and where it stands.
+    /// The name of an operator that has one, and where it is.
     fn name(&self, operator: u64) -> Result<Option<(String, u64)>> {
         let at = match self.field(operator, NAME)? {
             None => return Ok(None),

@@ -144,9 +144,9 @@ pub(super) enum Fills {
     Dict,
     List,
     Set,
-    /// None of them: it is no container.
+    /// None of them: it is not a container.
     Nothing,
-    /// Any of them: a class of which nothing is known.
+    /// Any of them: a class that is not known.
     Any,
 }
 

@@ -50,12 +50,12 @@ impl Machine<'_, '_> {
                 let source = self.source_of_call(callee, arguments, keywords)?;
                 self.found.report(
                     rules::CODE_UNRESOLVABLE,
-                    "something is called that shows only when the file is loaded".to_owned(),
+                    "what is called shows only when the file is loaded".to_owned(),
                     self.at,
                     Some(source),
                 );
             }
-            _ => return broken("something is called that is no class or function"),
+            _ => return broken("what is called is not a class or function"),
         }
         if let Some((module, name, Verdict::Allowed)) = self.global_of(callee)
             && (module.as_str(), name.as_str()) == ("torch.jit._pickle", "restore_type_tag")
@@ -120,13 +120,13 @@ impl Machine<'_, '_> {
             ("builtins", "int" | "float" | "complex" | "bool")
                 if items.first().is_some_and(|item| matches!(item.kind(), Kind::Text | Kind::Bytes)) =>
             {
-                self.misuse("a number is made of a text, which hides what it is", arguments)?;
+                self.misuse("a number is made from a string, which hides what it is", arguments)?;
             }
             ("copyreg", "_reconstructor") if items.first().is_none_or(|class| class.kind() != Kind::Global) => {
-                self.misuse("an object is made of what is no class", arguments)?;
+                self.misuse("an object is made from something that is not a class", arguments)?;
             }
             ("torch.storage", "_load_from_bytes") if items.first().is_none_or(|bytes| bytes.kind() == Kind::Text) => {
-                let message = "torch.storage._load_from_bytes is given what are no bytes";
+                let message = "torch.storage._load_from_bytes is given something other than bytes";
                 self.misuse(message, arguments)?;
             }
             ("_codecs", "encode") => {
@@ -151,12 +151,15 @@ impl Machine<'_, '_> {
             | ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => {
                 let function = items.first().copied().unwrap_or(Value::NONE);
                 if name == "_rebuild_from_type_v2" && !matches!(self.global_of(function), Some((_, _, _))) {
-                    self.misuse("a tensor is rebuilt by something that shows only when the file is loaded", arguments)?;
+                    self.misuse("what rebuilds a tensor shows only when the file is loaded", arguments)?;
                 }
                 if name == "_rebuild_from_type_v2" && function.kind() == Kind::Global {
                     self.indirect += 1;
                     if self.indirect > MAX_INDIRECT {
-                        self.misuse("tensors are rebuilt by what rebuilds tensors, deeper than is looked", arguments)?;
+                        self.misuse(
+                            "functions that rebuild tensors are nested deeper than they are examined",
+                            arguments,
+                        )?;
                     } else {
                         self.call_global(function, items.get(2).copied().unwrap_or(Value::NONE), None)?;
                     }
@@ -179,7 +182,7 @@ impl Machine<'_, '_> {
             _ => false,
         };
         if !fine {
-            self.misuse("a dict is told to call this for each value that is missing", factory)?;
+            self.misuse("a dict is set to call this for each missing value", factory)?;
         }
         Ok(())
     }
@@ -203,7 +206,7 @@ impl Machine<'_, '_> {
         let source = self.source_of_call(callee, arguments, None)?;
         self.found.report(
             rules::CODE_UNRESOLVABLE,
-            "an attribute is taken by which everything can be reached".to_owned(),
+            "an attribute is taken through which everything can be reached".to_owned(),
             self.at,
             Some(source),
         );
@@ -221,7 +224,7 @@ impl Machine<'_, '_> {
         let (rule, message) = if is_partial {
             (rules::CODE_COMPUTED_CALL, "loading it calls what an earlier call returned")
         } else {
-            (rules::CODE_UNRESOLVABLE, "loading it calls what an earlier call returned: what that is shows only then")
+            (rules::CODE_UNRESOLVABLE, "loading it calls what an earlier call returned, which shows only then")
         };
         self.found.report(rule, message.to_owned(), self.at, Some(source));
         Ok(())
@@ -248,14 +251,14 @@ impl Machine<'_, '_> {
         let of_weights = self.maker_of(target).is_none_or(|(_, _, verdict)| verdict == Verdict::Allowed);
         if of_weights && special == 0 && parts.iter().any(|part| self.is_computed(*part)) {
             let source = self.source_of(state)?;
-            let message = "a state is put together by calls, so that what it sets shows only when the file is loaded";
+            let message = "a state is assembled by calls, so what it sets shows only when the file is loaded";
             self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
         }
         if special > 0 {
             let key = self.reader.text(special)?.unwrap_or_default();
             let source = self.source_of(state)?;
             let message =
-                format!("a state sets {}, by which the object becomes another one", max_weights::text::shown(&key));
+                format!("a state sets {}, which turns the object into another one", max_weights::text::shown(&key));
             self.found.report(rules::CODE_PATCHED, message, self.at, Some(source));
         }
         Ok(())
@@ -284,7 +287,7 @@ impl Machine<'_, '_> {
             Kind::Object => {
                 if let Some((module, name, Verdict::Allowed)) = self.maker_of(target) {
                     if !allowed::has_state(&module, &name) {
-                        self.wrong_target("a state is set on what has none", target)?;
+                        self.wrong_target("a state is set on something that has none", target)?;
                     }
                     if (module.as_str(), name.as_str()) == ("numpy", "dtype") {
                         self.check_dtype(target, state)?;
@@ -294,7 +297,7 @@ impl Machine<'_, '_> {
                 self.skip_array(target, state)?;
             }
             Kind::Unknown => {}
-            _ => self.wrong_target("a state is set on what has none", target)?,
+            _ => self.wrong_target("a state is set on something that has none", target)?,
         }
         Ok(())
     }
@@ -307,10 +310,7 @@ impl Machine<'_, '_> {
             None => None,
         };
         if flags.is_some_and(|flags| flags & 1 == 0) && self.is_object_dtype(dtype)? {
-            self.misuse(
-                "a dtype of objects is told that it has none: bytes are taken for the addresses of objects",
-                state,
-            )?;
+            self.misuse("a dtype of objects is set to have none: bytes are taken for the addresses of objects", state)?;
         }
         Ok(())
     }
@@ -354,7 +354,10 @@ impl Machine<'_, '_> {
         let fills = self.fills(target);
         if fills != wanted && fills != Fills::Any {
             // The text of the target would need a read, and an error of it has no way out here.
-            self.report(rules::CODE_WRONG_TARGET, format!("values are added to what is no {}", name_of(wanted)));
+            self.report(
+                rules::CODE_WRONG_TARGET,
+                format!("values are added to something that is not a {}", name_of(wanted)),
+            );
         }
         if target.kind() != Kind::Object {
             self.arena.extend(target, items, self.kept);
@@ -371,7 +374,7 @@ impl Machine<'_, '_> {
         if fills != Fills::Dict && fills != Fills::Any {
             self.report(
                 rules::CODE_WRONG_TARGET,
-                "keys are set in what is no dict: torch before 2.10 goes wrong by that even with weights_only (CVE-2026-24747)",
+                "keys are set in something that is not a dict: this breaks torch before 2.10 even with weights_only (CVE-2026-24747)",
             );
         }
         if target.kind() == Kind::Dict {
@@ -458,7 +461,7 @@ impl Machine<'_, '_> {
         let source = self.source_of(id)?;
         self.found.report(
             rules::CODE_PERSISTENT_ID,
-            "a reference to something outside is none to a storage".to_owned(),
+            "a reference to something outside is not one to a storage".to_owned(),
             self.at,
             Some(source),
         );
@@ -476,7 +479,7 @@ impl Machine<'_, '_> {
             let shown = max_weights::text::shown(&line);
             self.found.report(
                 rules::CODE_PERSISTENT_ID,
-                "a reference to something outside is none to a storage".to_owned(),
+                "a reference to something outside is not one to a storage".to_owned(),
                 self.at,
                 Some(shown),
             );

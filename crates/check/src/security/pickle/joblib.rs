@@ -13,7 +13,7 @@ const MAX_RANK: usize = 64;
 /// How many bytes an element of an array has.
 enum Element {
     Bytes(u64),
-    /// They are objects, and stand there as another pickle.
+    /// They are objects, and are there as another pickle.
     Objects,
 }
 
@@ -32,23 +32,23 @@ impl Machine<'_, '_> {
         // What follows stands outside of the frames.
         self.check_frame();
         let (Some(shape), Some(dtype)) = (self.entry(state, "shape")?, self.entry(state, "dtype")?) else {
-            return broken("an array of joblib's has no shape or no dtype");
+            return broken("a joblib array has no shape or no dtype");
         };
         let element = self.element(dtype)?;
         let mut bytes = match element {
             Some(Element::Bytes(bytes)) => bytes,
             Some(Element::Objects) => return self.inner_pickle(),
-            None => return broken("an array of joblib's has a dtype that is not known"),
+            None => return broken("a joblib array has an unknown dtype"),
         };
         let sizes =
             self.arena.get(shape).filter(|node| node.is_whole() && node.items.len() <= MAX_RANK).map(Node::first);
         let Some(sizes) = sizes else {
-            return broken("an array of joblib's has a shape that is not known");
+            return broken("a joblib array has an unknown shape");
         };
         for size in sizes {
             let size = if size.kind() == Kind::Int { self.reader.integer(size.payload())? } else { None };
             let product = size.and_then(|size| u64::try_from(size).ok()).and_then(|size| bytes.checked_mul(size));
-            let Some(product) = product else { return broken("an array of joblib's has a shape that none has") };
+            let Some(product) = product else { return broken("a joblib array has an impossible shape") };
             bytes = product;
         }
         if self.entry(state, "numpy_array_alignment_bytes")?.is_some_and(|value| value.kind() == Kind::Int) {

@@ -59,7 +59,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// The bytes of the value that the instruction at `at` makes, and its opcode; none if there are more than `most`.
+    /// The bytes of the value that the instruction at `at` makes, and its opcode; `None` if there are more than `most`.
     pub(super) fn literal(&mut self, at: u64, most: usize) -> Result<Option<(u8, Vec<u8>)>> {
         let Some(opcode) = self.byte(at)? else { return Ok(None) };
         let Ok(extent) = self.extent(opcode, at)? else { return Ok(None) };
@@ -69,7 +69,7 @@ impl Reader<'_, '_> {
         Ok(Some((opcode, self.some(extent.start, extent.len as usize)?.to_vec())))
     }
 
-    /// The text that the instruction at `at` makes, unless it is too long to be a name or is no text.
+    /// The text that the instruction at `at` makes, unless it is too long to be a name or is not text.
     pub(super) fn text(&mut self, at: u64) -> Result<Option<String>> {
         Ok(self.literal(at, MAX_TEXT)?.and_then(|(opcode, bytes)| text_of(opcode, &bytes)))
     }

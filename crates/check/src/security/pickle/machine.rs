@@ -1,4 +1,4 @@
-//! The machine: one instruction after the other, as every reader takes it, and nothing is called. What calls and changes do stands in `effects`.
+//! The machine: one instruction after the other, as every reader takes it, and nothing is called. What calls and changes do is in `effects`.
 //!
 //! Python has three readers, and they differ: what one of them takes is taken here, and that the others do not is a finding.
 
@@ -200,7 +200,7 @@ impl<'a, 'c> Machine<'a, 'c> {
                 self.push(Value::UNKNOWN)?;
             }
             0x98 => drop(self.top()?),
-            _ => return broken(format!("the byte 0x{opcode:02x} is no instruction")),
+            _ => return broken(format!("the byte 0x{opcode:02x} is not an instruction")),
         }
         self.check_frame();
         Ok(None)
@@ -234,7 +234,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         let Some(protocol) = self.reader.byte(self.next)? else { return cut() };
         self.next += 1;
         if protocol > HIGHEST_PROTOCOL {
-            self.diverges(format!("it says that it is of protocol {protocol}, and the highest is {HIGHEST_PROTOCOL}"));
+            self.diverges(format!("it says that it uses protocol {protocol}, but the highest is {HIGHEST_PROTOCOL}"));
         }
         self.protocol = protocol;
         Ok(())
@@ -262,7 +262,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         if self.next > end && self.at < end {
             self.report(
                 rules::CODE_FRAME,
-                format!("a frame ends at byte {end}, within an instruction: what follows is read differently from a file and from memory"),
+                format!("a frame ends at byte {end}, within an instruction: what follows reads differently from a file than from memory"),
             );
             self.found.alternative(end);
         }
@@ -276,7 +276,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         Ok(())
     }
 
-    /// `POP`: the topmost value, or a mark that stands there.
+    /// `POP`: the topmost value, or a mark that is there.
     fn discard(&mut self) -> Step<()> {
         if self.marks.last() == Some(&(self.stack.len() as u32)) {
             self.marks.pop();
@@ -313,7 +313,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.push(value)
     }
 
-    /// A container of what stands above the last mark.
+    /// A container of what is above the last mark.
     fn marked(&mut self, most: usize) -> Step<Node> {
         let (items, count) = self.pop_mark(most)?;
         Ok(Node { count, ..Node::of(items) })
@@ -420,7 +420,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         let (Some(module), Some(name)) = (module, name) else {
             self.report(
                 rules::CODE_UNRESOLVABLE,
-                "the name of a class or function is no plain text: what it is shows only when the file is loaded",
+                "the name of a class or function is not a plain string: what it is shows only when the file is loaded",
             );
             return Value::UNKNOWN;
         };
@@ -467,7 +467,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.next += [1, 2, 4].get(usize::from(opcode - 0x82)).copied().unwrap_or(4);
         self.report(
             rules::CODE_EXTENSION,
-            format!("it takes number {code} of the registry of extensions, whatever class or function that is"),
+            format!("it takes number {code} from the registry of extensions, whatever class or function that is"),
         );
         self.push(Value::UNKNOWN)
     }
@@ -477,7 +477,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         match self.memo.get(index) {
             Some(value) => self.push(value),
             None if self.loose => self.push(Value::UNKNOWN),
-            None => broken(format!("the value {index} of the memo is used before it is made")),
+            None => broken(format!("the value {index} of the memo is used before it exists")),
         }
     }
 
@@ -506,7 +506,10 @@ impl<'a, 'c> Machine<'a, 'c> {
                 let Some(len) = self.reader.line(self.next)? else { return cut() };
                 // Zeros before it make it as long as one likes.
                 if len > MOST as u64 {
-                    self.report(rules::CODE_UNRESOLVABLE, "an index of the memo is longer than any that is written");
+                    self.report(
+                        rules::CODE_UNRESOLVABLE,
+                        "an index of the memo is longer than any that writers produce",
+                    );
                 }
                 let line = self.reader.some(self.next, len.min(MOST as u64) as usize)?;
                 let value = match line_integer(line) {
@@ -515,7 +518,7 @@ impl<'a, 'c> Machine<'a, 'c> {
                         self.diverges("an index of the memo is not written in decimal digits alone");
                         value
                     }
-                    Err(_) => return broken("an index of the memo is no number"),
+                    Err(_) => return broken("an index of the memo is not a number"),
                 };
                 self.next += len + 1;
                 return u64::try_from(value).or_else(|_| broken("an index of the memo is negative"));
@@ -545,7 +548,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         if self.loose {
             Ok(Value::UNKNOWN)
         } else {
-            broken("an instruction takes a value from the stack, and there is none")
+            broken("an instruction takes a value from the stack, but there is none")
         }
     }
 
@@ -558,7 +561,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         if self.loose {
             Ok(Value::UNKNOWN)
         } else {
-            broken("an instruction takes a value from the stack, and there is none")
+            broken("an instruction takes a value from the stack, but there is none")
         }
     }
 
@@ -567,7 +570,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         let height = match self.marks.pop() {
             Some(height) => (height as usize).min(self.stack.len()),
             None if self.loose => 0,
-            None => return broken("an instruction takes values down to a mark, and there is none"),
+            None => return broken("an instruction takes values down to a mark, but there is none"),
         };
         let count = self.stack.len() - height;
         let items = self.stack.get(height..height + count.min(most)).unwrap_or_default().to_vec();

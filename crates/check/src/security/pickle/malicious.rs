@@ -95,7 +95,7 @@ const ATTRIBUTES: &str = "system popen execv execve spawnl spawnv fork eval exec
     tb_frame load_library getattr setattr globals locals vars breakpoint check_output check_call Popen
     import_string import_object import_item import_class import_attr import_from_string _import_class locate resolve_name load_object symbol_by_name";
 
-/// Keys of a state by which an object becomes another one, or calls what stands there.
+/// Keys of a state by which an object becomes another one, or calls what is there.
 const SPECIAL_KEYS: &str = "__setstate__ __class__ __builtins__ __code__ __globals__ __getattribute__ __getattr__ __reduce__ __reduce_ex__ __import__
     __call__ __new__ __del__ __defaults__ __kwdefaults__ __closure__ __bases__ __mro__ __subclasses__ __loader__ __spec__ __path__
     __torch_function__ __torch_dispatch__ __array__ __array_ufunc__ __array_function__ __set_name__ __init_subclass__ __instancecheck__

@@ -52,9 +52,9 @@ pub struct Seen {
 pub struct StorageSeen {
     /// The key: the name of the member in `data/`.
     pub key: String,
-    /// Its elements; none where they are not known.
+    /// Its elements; `None` where they are not known.
     pub elements: Option<u64>,
-    /// Its bytes, as its type and its number of elements say; none where they are not known.
+    /// Its bytes, as its type and its number of elements say; `None` where they are not known.
     pub bytes: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn rest(
     stream::rest(piece, from, is_next, expected, context).map(drop)
 }
 
-/// Looks through all pickles that lie in `piece` one after the other, and reports what is wrong with them.
+/// Looks through all pickles that are in `piece` one after the other, and reports what is wrong with them.
 pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
     context.go_on()?;
     if expected == Expected::TorchLegacy {

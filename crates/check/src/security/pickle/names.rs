@@ -160,7 +160,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a name that stands at `at`.
+    /// The number of a name that is at `at`.
     pub(super) fn number(&mut self, module: String, name: String, protocol: u8, at: u64) -> u32 {
         let key = (module, name, protocol <= LAST_PROTOCOL);
         if let Some(number) = self.numbers.get(&key) {

@@ -104,7 +104,7 @@ impl Machine<'_, '_> {
             }
         }
         if !is_known {
-            self.report(rules::CODE_UNRESOLVABLE, "something is unpickled that shows only when the file is loaded");
+            self.report(rules::CODE_UNRESOLVABLE, "what is unpickled shows only when the file is loaded");
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// A text as the bytes that an encoding makes of it; none where that is not known.
+    /// A string as the bytes that an encoding makes of it; `None` where that is not known.
     fn encoded(&mut self, text: Value, encoding: Option<Value>) -> Step<Option<Data>> {
         let encoding = match encoding {
             Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?.unwrap_or_default(),
@@ -174,7 +174,7 @@ impl Machine<'_, '_> {
         Ok(text.and_then(|text| encode(&text, &encoding)).map(Data::Decoded))
     }
 
-    /// A text of which each character is a byte.
+    /// A string of which each character is a byte.
     fn text_as_bytes(&mut self, extent: &Extent) -> Step<Option<Data>> {
         if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
             return Ok(None);
@@ -202,7 +202,7 @@ fn decoded(loader: Loader, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The bytes of a text in one of the encodings that pickles are written with.
+/// The bytes of a string in one of the encodings that pickles are written with.
 fn encode(text: &str, encoding: &str) -> Option<Vec<u8>> {
     let latin1 = || text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     match encoding.to_ascii_lowercase().replace(['_', '-'], "").as_str() {

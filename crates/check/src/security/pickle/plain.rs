@@ -7,8 +7,7 @@ use super::machine::{Machine, Step, broken, cut};
 use super::reader::MOST;
 use super::value::{Kind, Value};
 
-const OLD_TEXT: &str =
-    "a string of Python 2 is not ASCII: what it is depends on the encoding that is given to the reader";
+const OLD_TEXT: &str = "a Python 2 string is not ASCII: what it is depends on the encoding that the reader is given";
 
 impl Machine<'_, '_> {
     fn extent(&mut self, opcode: u8) -> Step<Extent> {
@@ -22,7 +21,7 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// A number, a text or bytes: kept by its place.
+    /// A number, a string or bytes: kept by its place.
     pub(super) fn literal(&mut self, opcode: u8) -> Step<()> {
         let extent = self.extent(opcode)?;
         let kind = match opcode {
@@ -62,7 +61,7 @@ impl Machine<'_, '_> {
                     short(value)
                 ));
             }
-            Err(NoNumber::None) => return broken("a number in text is none"),
+            Err(NoNumber::None) => return broken("a number written as text is not a number"),
         }
         Ok(Kind::Int)
     }
@@ -74,13 +73,13 @@ impl Machine<'_, '_> {
             return Ok(());
         }
         if text.trim().replace('_', "").parse::<f64>().is_err() {
-            return broken("a number in text is none");
+            return broken("a number written as text is not a number");
         }
-        self.diverges("a float is written as not every reader takes it");
+        self.diverges("a float is written in a way that not every reader accepts");
         Ok(())
     }
 
-    /// Whether a text is what its instruction says it is.
+    /// Whether a string is what its instruction says it is.
     fn check_text(&mut self, extent: &Extent) -> Step<()> {
         let opcode = extent.opcode;
         if extent.len > MOST as u64 && opcode != b'S' {
@@ -106,9 +105,9 @@ impl Machine<'_, '_> {
             b'T' | b'U' if !part.is_ascii() => {
                 self.report(rules::CODE_OLD_TEXT, OLD_TEXT);
             }
-            b'V' if text_of(opcode, part).is_none() => self.diverges("a text has an escape that is none"),
+            b'V' if text_of(opcode, part).is_none() => self.diverges("a string has an invalid escape"),
             b'X' | 0x8c | 0x8d if !part.is_ascii() && !is_lenient_utf8(part) => {
-                self.diverges("a text is not UTF-8");
+                self.diverges("a string is not UTF-8");
             }
             _ => {}
         }

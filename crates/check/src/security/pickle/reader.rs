@@ -85,7 +85,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         Ok(self.some(at, N)?.try_into().ok())
     }
 
-    /// How long the line is that begins there, without its end; none if it has no end.
+    /// How long the line is that begins there, without its end; `None` if it has no end.
     pub(super) fn line(&mut self, at: u64) -> Result<Option<u64>> {
         let mut place = at;
         loop {

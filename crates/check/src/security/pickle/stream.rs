@@ -165,7 +165,7 @@ pub(super) fn rest(
             at = start + u64::from(!is_next);
             is_next = false;
             if left == 0 {
-                let message = format!("from byte {at} on it was not looked for more pickles: too much looks like one");
+                let message = format!("from byte {at} on, no more pickles were looked for: too much looks like one");
                 context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
                 break;
             }
@@ -175,7 +175,7 @@ pub(super) fn rest(
         if loose {
             junk.get_or_insert(at);
         } else if expected != Expected::Any {
-            let message = "another pickle follows, which torch does not read and another program may";
+            let message = "another pickle follows, which torch does not read but another program may";
             context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
         }
         end = tried.next.min(len);
@@ -184,10 +184,10 @@ pub(super) fn rest(
         commit(piece, tried, context)?;
     }
     if let Some(start) = junk.filter(|_| from > 0) {
-        let message = format!("{} bytes stand behind the end of the pickle, and are no pickle", len - start);
+        let message = format!("{} bytes follow the end of the pickle, and are not a pickle", len - start);
         context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
     } else if more > 0 && expected == Expected::Any {
-        let message = format!("{} pickles stand one after the other", more + 1);
+        let message = format!("there are {} pickles, one after the other", more + 1);
         context.report(piece, Finding::new(rules::CODE_STREAM, message).offset(from));
     }
     Ok(end)
@@ -219,12 +219,12 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
             context.report(piece, Finding::new(rules::CODE_BROKEN, message).offset(at));
         }
         End::Limit(what) => {
-            let message = format!("it has more {what} than are looked at");
+            let message = format!("it has more {what} than are examined");
             context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
         }
     }
     if found.is_incomplete || !has_all_names {
-        let message = "it has more classes, functions, storages or pickles in it than are told apart";
+        let message = "it has more classes, functions, storages or pickles in it than are tracked";
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
     }
     let place = |nested: &Nested| (nested.at, nested.is_loaded);
@@ -257,7 +257,7 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
 
 /// Reports that no more of what can be read in several ways is looked at.
 fn too_often(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) {
-    let message = "its bytes can be read in so many ways that not all of them were looked at";
+    let message = "its bytes can be read in too many ways to examine all of them";
     context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
 }
 
@@ -273,11 +273,11 @@ fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Con
     let (rule, what) = match named.verdict {
         Verdict::Allowed => return,
         _ if is_said => return,
-        Verdict::Library => (rules::CODE_LIBRARY_GLOBAL, "of a library, whose code runs"),
-        Verdict::Unknown => (rules::CODE_UNKNOWN_GLOBAL, "of which nothing is known"),
+        Verdict::Library => (rules::CODE_LIBRARY_GLOBAL, "from a library, whose code runs"),
+        Verdict::Unknown => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
         // Its calls are reported, each by itself.
         Verdict::Malicious if named.calls > 0 => return,
-        Verdict::Malicious => (rules::CODE_MALICIOUS_GLOBAL, "which does harm"),
+        Verdict::Malicious => (rules::CODE_MALICIOUS_GLOBAL, "which is harmful"),
     };
     let (message, at, evidence) = match named.call {
         Some((at, call)) if named.calls > 1 => {
@@ -303,7 +303,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
         let tried = run(bytes, 0, Expected::Any, false, context)?;
         if matches!(tried.end, End::Stop) && tried.next == bytes.len() {
             let names: Vec<String> = tried.named.iter().take(5).map(Named::full).collect();
-            let message = "bytes in the pickle are a pickle, and nothing in it loads them";
+            let message = "bytes in the pickle are a pickle, but nothing in it loads them";
             let mut finding = Finding::new(rules::CODE_NESTED_PICKLE, message).offset(nested.at);
             if !names.is_empty() {
                 finding = finding.evidence(max_weights::text::shown(&names.join(", ")));
@@ -317,7 +317,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
         Data::Decoded(_) => context.unpack(bytes.len()),
     };
     if piece.depth >= context.options.nesting || !is_small {
-        let message = "pickles lie in one another deeper than is looked, or are more together than may be looked at";
+        let message = "pickles are nested deeper than they are examined, or come to more in total than may be examined";
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(nested.at));
         return Ok(());
     }
@@ -328,7 +328,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
     match Kind::of(&first, bytes.len(), &name) {
         Kind::Pickle | Kind::Unknown | Kind::Text => {
             if scan(&inner, Expected::Any, context)?.consumed == 0 {
-                let message = "bytes that are loaded as a pickle are none";
+                let message = "bytes that are loaded as a pickle are not a pickle";
                 context.report(piece, Finding::new(rules::CODE_BROKEN, message).offset(nested.at));
             }
             Ok(())

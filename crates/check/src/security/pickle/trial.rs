@@ -10,7 +10,7 @@ use super::names::Verdict;
 const TRIED: usize = 4 << 10;
 /// What is shorter is all that there is.
 const WHOLE: usize = SNIFF_BYTES;
-/// So many instructions to their end are no text by chance.
+/// So many instructions to their end are not text by chance.
 const SEVERAL: u64 = 12;
 
 /// Whether these bytes, the first of something, may be a pickle although they do not begin as one: protocols 0 and 1 have no magic. They are if

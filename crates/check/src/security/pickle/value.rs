@@ -187,7 +187,7 @@ impl Arena {
     }
 }
 
-/// The values that were remembered, by their index: what stands at one that was used twice is the last one.
+/// The values that were remembered, by their index: what is at one that was used twice is the last one.
 #[derive(Default)]
 pub(super) struct Memo {
     /// Most indices run from 0 on.

@@ -51,7 +51,7 @@ pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Con
     roots.dedup();
     if roots.len() > MAX_ROOTS {
         let message = format!(
-            "it has {} pickles by the name of data.pkl: only the storages of {MAX_ROOTS} are held against members",
+            "it has {} pickles named data.pkl: only the storages of {MAX_ROOTS} are compared with members",
             roots.len()
         );
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
@@ -65,7 +65,7 @@ pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Con
     Ok(check.accounted)
 }
 
-/// What stands before `data.pkl` or `constants.pkl` in the name of a member.
+/// What is before `data.pkl` or `constants.pkl` in the name of a member.
 fn root_of(name: &str) -> Option<&str> {
     let root = name.strip_suffix("data.pkl").or_else(|| name.strip_suffix("constants.pkl"))?;
     (root.is_empty() || root.ends_with('/')).then_some(root)
@@ -136,21 +136,24 @@ impl Check<'_> {
         let numbers = self.by_name.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let key = text::shown(&storage.key);
         let message = match (numbers, storage.bytes) {
-            ([], _) => format!("the pickle refers to storage '{key}', and the archive has no member for it"),
+            ([], _) => format!("the pickle refers to storage '{key}', but the archive has no member for it"),
             ([number], Some(bytes)) => match self.members.get(*number) {
                 // The bytes of the inputs with which a program was traced are left out.
                 Some(member) if member.size == 0 && folder.ends_with("traced_inputs/") => {
                     return account(&mut self.accounted, *number);
                 }
                 Some(member) if member.size != bytes => {
-                    format!("storage '{key}' has {bytes} bytes by the pickle, and its member has {}", member.size)
+                    format!(
+                        "storage '{key}' has {bytes} bytes according to the pickle, but its member has {}",
+                        member.size
+                    )
                 }
                 _ => return account(&mut self.accounted, *number),
             },
             ([number], None) => {
                 account(&mut self.accounted, *number);
                 format!(
-                    "the size of storage '{key}' is not known: its class or its number of elements is none of PyTorch's"
+                    "the size of storage '{key}' is unknown: its class or its number of elements is not one of PyTorch's"
                 )
             }
             // What is there several times is reported as that, and each of them is looked at.
@@ -220,9 +223,9 @@ impl Check<'_> {
             });
             let name = text::shown(&member.name);
             let message = if is_storage {
-                format!("'{name}' has the name of a storage, and no tensor refers to it with its size")
+                format!("'{name}' is named like a storage, but no tensor refers to it with its size")
             } else {
-                format!("'{name}' belongs to no tensor, and is none that PyTorch writes")
+                format!("'{name}' belongs to no tensor, and is not something that PyTorch writes")
             };
             context.report(piece, Finding::new(rules::CODE_UNREFERENCED_MEMBER, message).offset(member.start));
         }

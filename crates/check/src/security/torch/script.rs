@@ -29,7 +29,7 @@ const OWN: [&str; 12] = [
 /// Looks for operators in a source text.
 pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     if piece.bytes.len() > MAX_BYTES {
-        let message = "the source text is longer than is looked at";
+        let message = "the source is longer than the limit";
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The dotted names that are called, outside of texts and comments, and where each begins.
+/// The dotted names that are called, outside texts and comments, and where each begins.
 fn paths(source: &[u8]) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -26,7 +26,7 @@ const MAX_NAME: usize = 4_096;
 /// An end record, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct End {
-    /// Where it stands.
+    /// Where it is.
     pub(super) at: u64,
     /// The bytes of the comment that follow it, as it says.
     pub(super) comment: u64,
@@ -34,7 +34,7 @@ pub(super) struct End {
     pub(super) entries: u64,
     /// Where its directory begins.
     pub(super) directory: u64,
-    /// How many bytes stand before the archive: by so much are the offsets in it too small.
+    /// How many bytes are before the archive: by so much are the offsets in it too small.
     pub(super) shift: u64,
     /// What contradicts itself in it.
     pub(super) contradiction: Option<String>,
@@ -51,14 +51,14 @@ impl End {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) name: String,
-    /// The name as it stands there, where it is no UTF-8.
+    /// The name as it is there, where it is not UTF-8.
     pub(super) raw: Option<Vec<u8>>,
     pub(super) flags: u16,
     pub(super) method: u16,
     pub(super) crc: u32,
     pub(super) packed: u64,
     pub(super) size: u64,
-    /// Where its own header stands in the file.
+    /// Where its own header is in the file.
     pub(super) header: u64,
     pub(super) is_link: bool,
     /// Another name, which some readers prefer.
@@ -134,11 +134,11 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> 
             for (what, plain, wide, all_ones) in [
                 ("members", entries, entries64, u64::from(u16::MAX)),
                 ("bytes of the directory", size, size64, u64::from(u32::MAX)),
-                ("as the place of the directory", offset, offset64, u64::from(u32::MAX)),
+                ("as the offset of the directory", offset, offset64, u64::from(u32::MAX)),
             ] {
                 if plain != wide && plain != all_ones {
                     contradiction.get_or_insert_with(|| {
-                        format!("the plain end record says {plain} {what}, and that for large archives {wide}")
+                        format!("the plain end record says {plain} {what}, but that for large archives {wide}")
                     });
                 }
             }
@@ -156,7 +156,7 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> 
                 return Ok(found);
             }
         } else {
-            contradiction = Some("there is a locator of an end record for large archives, and no such record".into());
+            contradiction = Some("there is a locator of an end record for large archives, but no such record".into());
             directory_end = here - LOCATOR as u64;
         }
     }
@@ -245,7 +245,7 @@ pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<
     Ok(found)
 }
 
-/// A name, and its bytes where it is no text.
+/// A name, and its bytes where it is not text.
 pub(super) fn text(name: &[u8]) -> (String, Option<Vec<u8>>) {
     match std::str::from_utf8(name) {
         Ok(text) if text.len() <= MAX_NAME => (text.to_owned(), None),

@@ -36,7 +36,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
                 parts += usize::from(look(piece, (at, start), place, context)?);
             } else if parts == MAX_PARTS {
                 parts += 1;
-                let message = format!("only the first {MAX_PARTS} parts that belong to no member were looked at");
+                let message = format!("only the first {MAX_PARTS} pieces that belong to no member were looked at");
                 context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(at));
             }
         } else if start < at
@@ -46,7 +46,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
             overlaps += 1;
             if overlaps == 1 {
                 let message =
-                    format!("a member begins at byte {start}, {} bytes before the end of the one before", at - start);
+                    format!("a member begins at byte {start}, {} bytes before the end of the previous one", at - start);
                 context.report(piece, Finding::new(rules::ARCHIVE_OVERLAP, message).offset(start));
             }
         }
@@ -87,7 +87,7 @@ enum Place {
     Behind,
 }
 
-/// Looks at a part of the archive that is no member; tells whether there is anything in it.
+/// Looks at a part of the archive that is not a member; tells whether there is anything in it.
 fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: &mut Context<'_>) -> Result<bool> {
     context.go_on()?;
     if place == Place::Between {
@@ -100,7 +100,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
     let what = match place {
         Place::Before => "the bytes before the first member",
         Place::Between => "the bytes between two members",
-        Place::Behind => "the bytes behind the end of the archive",
+        Place::Behind => "the bytes after the end of the archive",
     };
     if hidden(piece, &stray, start, what, context)? {
         return Ok(true);
@@ -112,7 +112,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
         if is_model()? {
             return Ok(false);
         }
-        let message = format!("{count} bytes stand before the first member of the archive");
+        let message = format!("there are {count} bytes before the first member of the archive");
         context.report(piece, Finding::new(rules::ARCHIVE_PREFIX, message).offset(start));
     } else {
         let message = format!("{count} bytes from byte {start} on belong to no member of the archive");
@@ -143,7 +143,7 @@ fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context:
     if context.look(stray.len()) {
         crate::security::scan(&inner, kind, context)?;
     } else {
-        let message = "what lies in it overlaps, or leads back to itself: it was not looked at once more";
+        let message = "its contents overlap, or lead back to themselves: they were not looked at again";
         context.report(&inner, Finding::new(rules::ARCHIVE_BOMB, message));
     }
     Ok(!unpacks_itself)

@@ -1,4 +1,4 @@
-//! The header that stands before each member of a zip archive, held against the directory's.
+//! The header that is before each member of a zip archive, held against the directory's.
 
 use max_weights::Result;
 use max_weights::text::shown;
@@ -23,7 +23,7 @@ pub(super) struct Local {
     pub(super) data: u64,
 }
 
-/// The header there; none if there is none.
+/// The header there; `None` if there is none.
 pub(super) fn read(bytes: &dyn Bytes, at: u64, name: usize) -> Result<Option<Local>> {
     let mut header = bytes.part(at, HEADER + name + EXTRA)?;
     if header.len() < HEADER || !header.starts_with(SIGNATURE) {

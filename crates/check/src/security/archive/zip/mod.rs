@@ -52,7 +52,7 @@ fn sequence(piece: &Piece<'_>, context: &Context<'_>) -> Result<Vec<u64>> {
     Ok(if end == 0 { starts } else { Vec::new() })
 }
 
-/// Looks into a zip archive, and at what stands before, between and behind its members.
+/// Looks into a zip archive, and at what is before, between and behind its members.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     if crate::kind::has_suffix(piece.name, &["distcp"]) {
         let starts = sequence(piece, context)?;
@@ -130,7 +130,7 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
                 continue;
             }
             let message = format!(
-                "a second directory at byte {} has {} members that the one at byte {} has not",
+                "a second directory at byte {} has {} members that the one at byte {} does not have",
                 end.directory,
                 more.len(),
                 main.directory
@@ -167,8 +167,10 @@ fn check_end(piece: &Piece<'_>, end: &End, count: u64, too_many: bool, context: 
         let message = format!("there are {} members: only the first {count} are looked at", end.entries);
         context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(end.directory));
     } else if count != end.entries {
-        let message =
-            format!("its end says that the archive has {} members, and the directory lists {count}", end.entries);
+        let message = format!(
+            "its end record says that the archive has {} members, but the directory lists {count}",
+            end.entries
+        );
         context.report(piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(end.at));
     }
 }
@@ -178,7 +180,7 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
     let piece = zip.piece;
     let Some(local) = local::read(piece.bytes, record.header, record.name.len())? else {
         let message = format!(
-            "member '{}' should begin at byte {}, where there is no header of a member: it was not looked at",
+            "member '{}' should begin at byte {}, but there is no member header there: it was not looked at",
             shown(&record.name),
             record.header
         );
@@ -196,7 +198,7 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
     }
     if piece.bytes.len().saturating_sub(local.data) < record.packed {
         let message = format!(
-            "member '{}' has {} bytes from byte {} on, and the file ends at byte {}",
+            "member '{}' has {} bytes from byte {} on, but the file ends at byte {}",
             shown(&record.name),
             record.packed,
             local.data,
@@ -206,7 +208,7 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
     }
     if record.method == 0 && record.flags & local::LOCKED == 0 && record.packed != record.size {
         let (name, packed, size) = (shown(&record.name), record.packed, record.size);
-        let message = format!("member '{name}' is stored in {packed} bytes, and has {size} by the directory");
+        let message = format!("member '{name}' is stored in {packed} bytes, but has {size} according to the directory");
         context.report(&piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
     }
     zip.regions.push((record.header, local.data.saturating_add(record.packed)));
@@ -262,17 +264,17 @@ fn name_members(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) {
         }
         if let Some(first) = seen.insert(name, number) {
             if !zip.same(first, number) {
-                let message = format!("the member '{}' is there twice, with different contents", shown(name));
+                let message = format!("the member '{}' appears twice, with different contents", shown(name));
                 context.report(piece, Finding::new(rules::ARCHIVE_DUPLICATE, message).offset(member.start));
             }
         } else if let Some(other) = folded.insert(name.to_lowercase(), name) {
-            let message = format!("the names '{}' and '{}' differ in case only", shown(other), shown(name));
+            let message = format!("the names '{}' and '{}' differ only in case", shown(other), shown(name));
             context.report(piece, Finding::new(rules::ARCHIVE_CASE, message).offset(member.start));
         }
     }
 }
 
-/// A part of the archive that is no member, as bytes of their own.
+/// A part of the archive that is not a member, as bytes of their own.
 fn part<'b>(piece: &Piece<'b>, start: u64, end: u64) -> Slice<'b> {
     Slice::new(piece.bytes, start, end.saturating_sub(start))
 }

@@ -56,7 +56,7 @@ impl<'p> Zip<'p> {
         Slice::new(self.piece.bytes, member.start, member.packed)
     }
 
-    /// How a method packs; none if it is one that is not read.
+    /// How a method packs; `None` if it is one that is not read.
     fn packing(method: u16, size: u64) -> Option<Packing> {
         Some(match method {
             8 => Packing::Deflate,
@@ -91,7 +91,7 @@ impl<'p> Zip<'p> {
         if detail.crc != actual && detail.crc != 0 {
             let (name, said) = (shown(&member.name), detail.crc);
             let message =
-                format!("the bytes of '{name}' have the checksum {actual:08x}, and the archive says {said:08x}");
+                format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {said:08x}");
             context.report(&self.piece, Finding::new(rules::ARCHIVE_CRC, message).offset(member.start));
         }
     }
@@ -100,7 +100,7 @@ impl<'p> Zip<'p> {
     fn unpacked(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<Option<(Spooled, u32)>> {
         let Some(packing) = Self::packing(detail.method, member.size) else {
             let message = format!(
-                "member '{}' is compressed by method {}, which is not read: it was not looked at",
+                "member '{}' is compressed by method {}, which is not supported: it was not looked at",
                 shown(&member.name),
                 detail.method
             );
@@ -118,8 +118,7 @@ impl<'p> Zip<'p> {
         let made = spooled.len();
         let finding = match end {
             End::TooMuch => {
-                let message =
-                    format!("member '{name}' of {} bytes would be unpacked to more than {made}", member.packed);
+                let message = format!("member '{name}' of {} bytes would unpack to more than {made}", member.packed);
                 Some(Finding::new(rules::ARCHIVE_BOMB, message))
             }
             End::Damaged(why) => {
@@ -127,8 +126,7 @@ impl<'p> Zip<'p> {
                 Some(Finding::new(rules::ARCHIVE_DAMAGED, message))
             }
             End::Whole if made != member.size && member.size > 1 => {
-                let message =
-                    format!("member '{name}' is unpacked to {made} bytes, and the archive says {}", member.size);
+                let message = format!("member '{name}' unpacks to {made} bytes, but the archive says {}", member.size);
                 Some(Finding::new(rules::ARCHIVE_LOCAL, message))
             }
             End::Whole => None,
@@ -137,7 +135,7 @@ impl<'p> Zip<'p> {
         let rest = Slice::new(&packed, reader.position(), u64::MAX);
         if was_whole && !rest.is_empty() {
             // Readers end where the compressed data end, or go on.
-            let what = "the bytes behind the compressed data";
+            let what = "the bytes after the compressed data";
             let kind = loadable(&rest, what)?;
             let rule = if kind.is_some() { rules::ARCHIVE_HIDDEN } else { rules::ARCHIVE_LOCAL };
             let message = format!("{} bytes follow the compressed data of member '{name}'", rest.len());
@@ -171,7 +169,7 @@ impl Archive for Zip<'_> {
         }
         if is_locked {
             let (name, flags) = (shown(&member.name), detail.flags);
-            let message = format!("member '{name}' is marked as encrypted or patched (flags {flags:#06x}), and is not");
+            let message = format!("member '{name}' is marked as encrypted or patched (flags {flags:#06x}), but is not");
             context.report(&self.piece, Finding::new(rules::ARCHIVE_FLAGS, message).offset(member.start));
         }
         if detail.method == 0 {

@@ -1,4 +1,4 @@
-//! ONNX models: where their tensors lie outside of the file, whether they are all there, and which operators they need that are not ONNX's own.
+//! ONNX models: where their tensors are outside the file, whether they are all there, and which operators they need that are not ONNX's own.
 
 mod location;
 mod tensor;
@@ -84,7 +84,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let mut found = Found::default();
     walk(piece, Message::Model, (0, piece.bytes.len()), 0, &mut found, context)?;
     if let Some(at) = found.broken {
-        let message = format!("the ONNX model breaks at byte {at}: what follows there was not looked at");
+        let message = format!("the ONNX model breaks off at byte {at}: what follows was not looked at");
         context.report(piece, Finding::new(rules::ONNX_DAMAGED, message).offset(at));
     }
     let custom: Vec<String> =
@@ -101,7 +101,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// PyTorch's exporter makes a domain of each of its modules, whose functions stand in the model.
+/// PyTorch's exporter makes a domain of each of its modules, whose functions are in the model.
 fn is_custom(domain: &str) -> bool {
     !KNOWN_DOMAINS.contains(&domain) && !domain.starts_with("pkg.")
 }

@@ -74,14 +74,14 @@ struct Tensor {
 /// A file beside the model.
 struct Beside {
     path: PathBuf,
-    /// Its length; none if it is not there, or is no file.
+    /// Its length; `None` if it is not there, or is not a file.
     len: Option<u64>,
 }
 
 /// What is known of the files beside the model.
 #[derive(Default)]
 pub(super) struct Tensors {
-    /// By their names; none for those that are not to be opened.
+    /// By their names; `None` for those that are not to be opened.
     files: HashMap<String, Option<Beside>>,
     /// The last one that was read.
     open: Option<(PathBuf, LocalFile)>,
@@ -129,7 +129,7 @@ impl Tensors {
         self.files.insert(location.to_owned(), beside);
     }
 
-    /// Whether the values that should lie in a file beside the model are there.
+    /// Whether the values that should be in a file beside the model are there.
     fn external(&mut self, piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
         let missing = |why: String, context: &mut Context<'_>| {
             let finding = Finding::new(rules::ONNX_EXTERNAL_DATA, why).offset(at).tensor(&tensor.name);
@@ -137,7 +137,7 @@ impl Tensors {
             array::unknown("values that are not all there", context);
         };
         let Some((location, _)) = &tensor.location else {
-            missing("its values should lie in another file, and none is named".into(), context);
+            missing("its values should be in another file, but none is named".into(), context);
             return Ok(());
         };
         let Some(Some(beside)) = self.files.get(location) else {
@@ -146,14 +146,17 @@ impl Tensors {
         };
         let file = shown(location);
         let Some(len) = beside.len else {
-            missing(format!("its values should lie in '{file}', and there is no such file"), context);
+            missing(format!("its values should be in '{file}', but there is no such file"), context);
             return Ok(());
         };
         let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>());
         let said = (number(&tensor.offset).transpose(), number(&tensor.length).transpose());
         let (Ok(offset), Ok(length)) = said else {
             let words = [&tensor.offset, &tensor.length].map(|text| shown(text.as_deref().unwrap_or("none")));
-            missing(format!("'{}' and '{}' are no offset and length in '{file}'", words[0], words[1]), context);
+            missing(
+                format!("'{}' and '{}' are not a valid offset and length in '{file}'", words[0], words[1]),
+                context,
+            );
             return Ok(());
         };
         let offset = offset.unwrap_or(0);
@@ -169,7 +172,7 @@ impl Tensors {
             && length != expected
         {
             let why = format!(
-                "its values in '{file}' are {length} bytes, and {} of its type need {expected}",
+                "its values in '{file}' are {length} bytes, but {} of its type need {expected}",
                 shape(&tensor.dims)
             );
             missing(why, context);
@@ -188,7 +191,7 @@ impl Tensors {
     }
 }
 
-/// Whether the values that lie in the model are as many as the shape needs.
+/// Whether the values that are in the model are as many as the shape needs.
 fn inline(piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
     let there = match (tensor.raw, tensor.floats, tensor.kind) {
         (Some(raw), ..) => Some(raw),
@@ -204,9 +207,9 @@ fn inline(piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>
     };
     let (len, needed) = (to - from, tensor.bytes());
     let wrong = match needed {
-        _ if tensor.no_shape => Some("a tensor has a shape with negative or too many dimensions".to_owned()),
+        _ if tensor.no_shape => Some("a tensor has a shape with negative dimensions, or too many".to_owned()),
         Some(needed) if needed != len => {
-            Some(format!("a tensor has {len} bytes of values, and its type and shape need {needed}"))
+            Some(format!("a tensor has {len} bytes of values, but its type and shape need {needed}"))
         }
         _ => None,
     };
@@ -280,7 +283,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// The bytes of all values; none if they are not known, or too many.
+    /// The bytes of all values; `None` if they are not known, or too many.
     fn bytes(&self) -> Option<u64> {
         let (_, bits, _) = TYPES.iter().find(|(kind, ..)| *kind == self.kind)?;
         let bits = checked_elements(&self.dims).filter(|_| !self.no_shape)?.checked_mul(*bits)?;
