@@ -124,7 +124,7 @@ def test_nothing_is_fetched_or_executed(tmp_path: Path, monkeypatch: pytest.Monk
         ('{"model_type": "bert", "architectures": ["os"]}', UnsupportedError, "no class 'os'$"),
         ('{"model_type": "bert", "architectures": ["BertConfig"]}', UnsupportedError, "no class 'BertConfig'"),
         ('{"model_type": "bert", "num_hidden_layers": 1000000000}', ArgumentError, "more than 10000 layers"),
-        ('{"model_type": "bert", "hidden_size": 7}', UnsupportedError, "cannot build BertModel of it: ValueError"),
+        ('{"model_type": "bert", "hidden_size": 7}', UnsupportedError, "cannot build BertModel from it: ValueError"),
         ('{"model_type": "llama", "quantization_config": {"bits": 4}}', UnsupportedError, "the weights are packed"),
     ],
 )

@@ -81,7 +81,7 @@ def test_frameworks_get_their_own_arrays(models: Path) -> None:
         assert [type(value) for value in loaded.values()] == [kind] * 2 or all(
             isinstance(value, kind) for value in loaded.values()
         )
-    with pytest.raises(ValueError, match="framework is 'numpy', 'torch', 'jax' or None, not 'tf'"):
+    with pytest.raises(ValueError, match="framework must be 'numpy', 'torch', 'jax' or None, not 'tf'"):
         weights.load(framework="tf")
 
 

@@ -441,7 +441,7 @@ def test_a_configuration_that_does_not_say_enough_is_an_error_by_path(saved: Any
         config.write_text(text)
         with pytest.raises(ArgumentError, match=message):
             weights.load(shard=(0, 2, "auto"))
-    with pytest.raises(ArgumentError, match="8 heads do not share 3 heads"):
+    with pytest.raises(ArgumentError, match="8 heads do not share 3 key and value heads"):
         tables.llama(2, num_heads=8, num_kv_heads=3)
 
 

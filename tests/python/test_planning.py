@@ -112,7 +112,7 @@ def test_what_is_made_by_itself_stands_in_the_plan(models: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"framework": "tf"}, ValueError, "framework is 'numpy'"),
+        ({"framework": "tf"}, ValueError, "framework must be 'numpy'"),
         ({"select": "poolr"}, KeyError, "poolr"),
         ({"out": {"nothing": 1}}, KeyError, "out names 'nothing'"),
         ({"rename": lambda _: "x"}, ValueError, "the same name, 'x'"),

@@ -119,7 +119,7 @@ def test_names_are_selected_renamed_and_made_tensors_of_a_framework(models: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"framework": "tf"}, "framework is 'numpy'"),
+        ({"framework": "tf"}, "framework must be 'numpy'"),
         ({"max_host_bytes": 0}, "max_host_bytes must be a number of bytes above 0, not 0"),
         ({"max_host_bytes": "1 GB"}, "max_host_bytes must be a number of bytes above 0, not '1 GB'"),
         ({"rename": lambda _: "x"}, "the same name, 'x'"),

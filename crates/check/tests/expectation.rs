@@ -147,7 +147,7 @@ fn very_many_findings_of_a_rule_are_counted() {
 
 #[test]
 fn parameters_and_metadata_that_are_not_as_expected() {
-    let says = "there are 96 parameters, and at least 1,000 are expected";
+    let says = "there are 96 parameters, but at least 1,000 are expected";
     assert_eq!(found("\"allow_extra\": true, \"parameters\": {\"min\": 1000}"), one("expectation.parameters", says));
     let says = "the metadata has 'pt' for 'format', but 'np' is expected";
     assert_eq!(found("\"allow_extra\": true, \"metadata\": {\"format\": \"np\"}"), one("expectation.metadata", says));

@@ -106,8 +106,7 @@ impl WeightsNode {
         }
         if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
             let name = text::shown(&self.name);
-            let message =
-                format!("'{name}' is a weight, and has no child '{key}'; its tensor has {key}: .data().{key}");
+            let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
             return Err(PyAttributeError::new_err(message).into());
         }
         Ok(self.child(py, key)?.into_any())
@@ -261,8 +260,7 @@ impl WeightsNode {
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read; every tensor has its own memory then.
     ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
-    ///     device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
-    ///     be going on when this returns; who takes a
+    ///     device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may be going on when this returns; who takes a
     ///         tensor by DLPack waits for them. Not with `copy=False` and NumPy. A list, for several ranks: a list of dicts is the result.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on one device.
     ///
@@ -353,9 +351,8 @@ impl WeightsNode {
         handed::DIFF.get(slf.py())?.call((slf, other), options)
     }
 
-    /// What `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise: what
-    /// `from_pretrained(None, config=…, state_dict=…)` of transformers accepts. `get_shape()` and `get_dtype()` read
-    /// nothing.
+    /// What `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise: what `from_pretrained(None,
+    /// config=…, state_dict=…)` of transformers accepts. `get_shape()` and `get_dtype()` read nothing.
     ///
     /// Args:
     ///     select: As for `load`, and so are the others. A dtype that the model is to have belongs here, too, so that nothing is there twice.
