@@ -133,7 +133,7 @@ fn buffer_keeps_its_promises() {
 
 #[test]
 fn groups_keep_their_promises() {
-    replay("groups", 6_000);
+    replay("groups", 2_500);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::quant::{Groups, Layout, dequantize_group_rows};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Rows of a part are a multiple of this: the columns of packed matrices are read by whole lines of the cache, and more.
-const ROWS: usize = 128;
+const ROWS: usize = 256;
 
 /// The tensors that a matrix was quantised to; what they are is said at [`Groups`].
 #[derive(Debug, Clone, Copy)]

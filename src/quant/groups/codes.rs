@@ -3,6 +3,7 @@
 use super::plan::Form;
 
 /// One code of a string whose words are every `stride`th from the word `first` on.
+#[inline]
 pub(super) fn code(words: &[[u8; 4]], (first, stride): (usize, usize), form: Form, bits: usize, index: usize) -> u8 {
     let (word, shift) = match form {
         Form::Dense => (index * bits / 32, index * bits % 32),

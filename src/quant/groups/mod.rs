@@ -90,16 +90,29 @@ pub fn dequantize_group_rows_at(
     if out.is_empty() {
         return Ok(());
     }
-    let row_bytes = groups.cols * dtype.bits() / 8;
+    let width = dtype.bits() / 8;
+    let row_bytes = groups.cols * width;
     let mut tile = Tile::default();
+    let mut values = Values([[0; 4]; COLUMNS]);
     let mut out = out;
     let mut start = rows.start;
     while start < rows.end {
-        let end = rows.end.min((start / tile::ROWS + 1) * tile::ROWS);
+        let end = rows.end.min((start / tile::rows(groups.layout) + 1) * tile::rows(groups.layout));
         let (share, rest) = out.split_at_mut((end - start) * row_bytes);
-        tile.fill(&plan, start..end);
-        for (row, out) in share.chunks_exact_mut(row_bytes).enumerate() {
-            decode_row(level, &tile.row(&plan, row), out, dtype, stream);
+        tile.begin(&plan, start..end);
+        for first in (0..groups.cols).step_by(COLUMNS) {
+            let columns = first..groups.cols.min(first + COLUMNS);
+            tile.fill(&plan, columns.clone());
+            for (row, out) in share.chunks_exact_mut(row_bytes).enumerate() {
+                let (row, out) = (tile.row(&plan, row), &mut out[columns.start * width..columns.end * width]);
+                if dtype == DType::Float32 && !stream {
+                    decode(level, &row, first, out.as_chunks_mut().0);
+                } else {
+                    let values = &mut values.0[..columns.len()];
+                    decode(level, &row, first, values);
+                    cast::from_f32(level, values.as_flattened(), dtype, out, stream);
+                }
+            }
         }
         out = rest;
         start = end;
@@ -110,27 +123,13 @@ pub fn dequantize_group_rows_at(
     Ok(())
 }
 
-/// Columns that are decoded before they are rounded or streamed; as f32 they stay in the nearest cache.
+/// Columns that are decoded at a time; as f32 they stay in the nearest cache.
 pub(super) const COLUMNS: usize = 2048;
 
 #[repr(align(64))]
 struct Values([[u8; 4]; COLUMNS]);
 
-fn decode_row(level: Level, row: &Row<'_>, out: &mut [u8], dtype: DType, stream: bool) {
-    if dtype == DType::Float32 && !stream {
-        decode(level, row, 0, out.as_chunks_mut().0);
-        return;
-    }
-    let mut values = Values([[0; 4]; COLUMNS]);
-    let width = dtype.bits() / 8;
-    for (start, out) in (0..).step_by(COLUMNS).zip(out.chunks_mut(COLUMNS * width)) {
-        let values = &mut values.0[..out.len() / width];
-        decode(level, row, start, values);
-        cast::from_f32(level, values.as_flattened(), dtype, out, stream);
-    }
-}
-
-/// Decodes the columns of a row from `start` on, a multiple of sixteen.
+/// Decodes the columns of a row from `start` on, a multiple of [`COLUMNS`].
 fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
     #[cfg(target_arch = "x86_64")]
     if super::x86::groups::decode(level, row, start, values) {

@@ -12,7 +12,7 @@ pub(super) fn decode(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
     let mut codes = [0; SEGMENT];
     for (start, values) in (start..).step_by(SEGMENT).zip(values.chunks_mut(SEGMENT)) {
         let codes = &mut codes[..values.len()];
-        unpack(row.codes, row.form, row.bits, start, codes);
+        unpack(row.codes, row.form, row.bits, start - row.first, codes);
         match row.columns {
             Columns::Consecutive(size) => {
                 for (group, run) in runs(*size, start, codes.len()) {
@@ -33,17 +33,19 @@ pub(super) fn decode(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
 }
 
 /// The groups of some columns from `start` on, each with the columns that it has among them.
+#[inline]
 pub(in crate::quant) fn runs(
     size: usize,
     start: usize,
     columns: usize,
 ) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
-    let mut done = 0;
+    let mut group = start / size;
+    let mut run = 0..columns.min(size - start % size);
     std::iter::from_fn(move || {
-        let group = (start + done) / size;
-        let run = done..columns.min((group + 1).saturating_mul(size) - start);
-        done = run.end;
-        (!run.is_empty()).then_some((group, run))
+        let this = (!run.is_empty()).then(|| (group, run.clone()))?;
+        group += 1;
+        run = run.end..columns.min(run.end.saturating_add(size));
+        Some(this)
     })
 }
 

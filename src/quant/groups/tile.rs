@@ -1,4 +1,4 @@
-//! Some rows at a time: their codes as strings of bits, their scales as f32, their zero points as bytes.
+//! Some rows at a time: their scales as f32, their zero points as bytes, and the codes of some of their columns as strings of bits.
 
 use std::ops::Range;
 
@@ -8,14 +8,24 @@ use super::{Groups, Layout};
 use crate::dtype::DType;
 use crate::quant::block::f16_to_f32;
 
-/// Rows of a tile: where they are columns of the packed matrix, as many words of a line of it are read at a time.
-pub(super) const ROWS: usize = 32;
+/// Rows of a tile. Where they are columns of the packed matrix, so many words of a line of it are read at a time, which should be some lines of the
+/// cache: the next words are far away.
+pub(super) fn rows(layout: Layout) -> usize {
+    match layout {
+        Layout::Rows => 1,
+        Layout::Gptq => 128,
+        Layout::Awq => 256,
+    }
+}
+
 /// Words between the strings of two rows, lest all of them meet in the same lines of the cache.
 const GAP: usize = 16;
 
 /// A row to decode.
 pub(in crate::quant) struct Row<'a> {
     pub(in crate::quant) codes: &'a [u8],
+    /// The column that the codes begin with.
+    pub(in crate::quant) first: usize,
     pub(in crate::quant) form: Form,
     pub(in crate::quant) bits: usize,
     /// Of each group. A NaN is quiet.
@@ -35,36 +45,49 @@ impl Row<'_> {
 /// The memory of a tile, used again for the next one.
 #[derive(Default)]
 pub(super) struct Tile {
-    first: usize,
+    rows: Range<usize>,
+    first_column: usize,
+    /// The codes of the rows, if they are not in the matrix so, and how far apart they are.
     words: Vec<[u8; 4]>,
+    stride: usize,
     scales: Vec<f32>,
     zeros: Vec<u8>,
 }
 
 impl Tile {
     /// Makes the tile that of these rows.
-    pub(super) fn fill(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
-        self.first = rows.start;
+    pub(super) fn begin(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
         self.fill_scales(plan, rows.clone());
         self.fill_zeros(plan, rows.clone());
+        self.rows = rows;
+    }
+
+    /// Takes the codes of these columns, which begin at a multiple of 32.
+    pub(super) fn fill(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
+        self.stride = (columns.len() * plan.bits).div_ceil(32) + GAP;
+        self.first_column = columns.start;
         match plan.groups.layout {
             Layout::Rows => {}
-            Layout::Gptq => self.transpose_words(plan, rows),
-            Layout::Awq => self.transpose_nibbles(plan, rows),
+            Layout::Gptq => self.transpose_words(plan, columns),
+            Layout::Awq => self.transpose_nibbles(plan, columns),
         }
     }
 
     /// The `index`th row of the tile.
     pub(super) fn row<'a>(&'a self, plan: &'a Plan<'_>, index: usize) -> Row<'a> {
         let groups = plan.groups.groups;
-        let codes = if plan.groups.layout == Layout::Rows {
-            &plan.groups.packed[(self.first + index) * plan.row_words * 4..][..plan.row_words * 4]
-        } else {
-            let skipped = if plan.groups.layout == Layout::Awq { self.first % 8 } else { 0 };
-            self.words[(skipped + index) * (plan.row_words + GAP)..][..plan.row_words].as_flattened()
+        let of_tile = |index: usize| self.words[index * self.stride..][..self.stride - GAP].as_flattened();
+        let (codes, first) = match plan.groups.layout {
+            Layout::Rows => {
+                let row = (self.rows.start + index) * plan.row_words * 4;
+                (&plan.groups.packed[row..][..plan.row_words * 4], 0)
+            }
+            Layout::Gptq => (of_tile(index), self.first_column),
+            Layout::Awq => (of_tile(self.rows.start % 8 + index), self.first_column),
         };
         Row {
             codes,
+            first,
             form: plan.form,
             bits: plan.bits,
             scales: &self.scales[index * groups..][..groups],
@@ -114,11 +137,12 @@ impl Tile {
     }
 
     /// Columns of words become rows.
-    fn transpose_words(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
-        let stride = plan.row_words + GAP;
+    fn transpose_words(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
+        let (all, rows, stride) = (plan.groups.rows, self.rows.clone(), self.stride);
         self.words.resize(rows.len() * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
-        for (word, line) in packed.chunks_exact(plan.groups.rows.max(1)).enumerate() {
+        let lines = packed[columns.start * plan.bits / 32 * all..].chunks_exact(all);
+        for (word, line) in lines.take(stride - GAP).enumerate() {
             for (from, to) in line[rows.clone()].iter().zip(self.words[word..].iter_mut().step_by(stride)) {
                 *to = *from;
             }
@@ -126,19 +150,27 @@ impl Tile {
     }
 
     /// Eight words that lie below each other, each with eight rows of a column, become a word of eight columns for each row.
-    fn transpose_nibbles(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
-        let stride = plan.row_words + GAP;
-        let words = rows.start / 8..rows.end.div_ceil(8);
+    fn transpose_nibbles(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
+        let (across, stride) = (plan.groups.rows / 8, self.stride);
+        let words = self.rows.start / 8..self.rows.end.div_ceil(8);
         self.words.resize(words.len() * 8 * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
-        let lines: Vec<&[[u8; 4]]> = packed.chunks_exact((plan.groups.rows / 8).max(1)).collect();
-        for (word, lines) in lines.chunks(8).enumerate() {
-            for (index, at) in words.clone().enumerate() {
-                let mut block: [u32; 8] =
-                    std::array::from_fn(|col| lines.get(col).map_or(0, |line| u32::from_le_bytes(line[at])));
+        let lines = &packed[columns.start * across..columns.end * across];
+        for (word, lines) in lines.chunks(8 * across).enumerate() {
+            for (index, some) in (0..).step_by(LANES).zip(words.clone().step_by(LANES)) {
+                let lanes = LANES.min(words.end - some);
+                let mut block = [[0; LANES]; 8];
+                for (block, line) in block.iter_mut().zip(lines.chunks_exact(across)) {
+                    for (lane, word) in block.iter_mut().zip(&line[some..some + lanes]) {
+                        *lane = u32::from_le_bytes(*word);
+                    }
+                }
                 transpose_8(&mut block);
                 for (row, place) in AWQ_PLACE.into_iter().enumerate() {
-                    self.words[(index * 8 + row) * stride + word] = block[place].to_le_bytes();
+                    let to = self.words[(index * 8 + row) * stride + word..].iter_mut().step_by(8 * stride);
+                    for (to, lane) in to.zip(&block[place][..lanes]) {
+                        *to = lane.to_le_bytes();
+                    }
                 }
             }
         }
@@ -148,14 +180,17 @@ impl Tile {
 /// The nibble of a word in which AWQ keeps each of eight outputs.
 const AWQ_PLACE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// Nibble `i` of word `j` becomes nibble `j` of word `i`: blocks of 4 x 4 nibbles change places, then of 2 x 2, then single ones.
-fn transpose_8(block: &mut [u32; 8]) {
+/// Words of a line that are transposed at the same time.
+const LANES: usize = 8;
+
+/// In each lane, nibble `i` of word `j` becomes nibble `j` of word `i`: blocks of 4 x 4 nibbles change places, then of 2 x 2, then single ones.
+fn transpose_8(block: &mut [[u32; LANES]; 8]) {
     for (distance, mask) in [(4, 0x0000_ffff), (2, 0x00ff_00ff), (1, 0x0f0f_0f0f_u32)] {
+        let shift = 4 * distance;
         for i in (0..8).filter(|i| i & distance == 0) {
             let (low, high) = (block[i], block[i + distance]);
-            let shift = 4 * distance;
-            block[i] = (low & mask) | (high & mask) << shift;
-            block[i + distance] = (low >> shift & mask) | (high & !mask);
+            block[i] = std::array::from_fn(|lane| (low[lane] & mask) | (high[lane] & mask) << shift);
+            block[i + distance] = std::array::from_fn(|lane| (low[lane] >> shift & mask) | (high[lane] & !mask));
         }
     }
 }

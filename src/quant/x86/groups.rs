@@ -13,7 +13,7 @@ type Step = [[u8; 4]; 16];
 
 const ORDINALS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// Decodes the columns of a row from `start` on, a multiple of sixteen, if the level, which is available, has vectors.
+/// Decodes at most [`COLUMNS`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
 pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) -> bool {
     // SAFETY: the level is available, as the caller checked.
     with_default_rounding(|| unsafe {
@@ -47,31 +47,29 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
         && size.is_multiple_of(2)
     {
         for (group, run) in runs(*size, start, values.len()) {
-            let packed = &row.codes[start / 2 + run.start / 2..];
+            let packed = &row.codes[(start - row.first) / 2 + run.start / 2..];
             // SAFETY: the caller's promise.
             unsafe { nibbles::<V>(packed, row.zeros[group], row.scales[group], &mut values[run]) };
         }
         return;
     }
     let mut unpacked = [0; COLUMNS];
-    for (start, values) in (start..).step_by(COLUMNS).zip(values.chunks_mut(COLUMNS)) {
-        let codes = if row.is_dense(8) {
-            &row.codes[start..][..values.len()]
-        } else {
-            let codes = &mut unpacked[..values.len()];
-            unpack(row.codes, row.form, row.bits, start, codes);
-            codes
-        };
-        match row.columns {
-            Columns::Consecutive(size) => {
-                for (group, run) in runs(*size, start, values.len()) {
-                    // SAFETY: as above.
-                    unsafe { bytes::<V>(&codes[run.clone()], row.zeros[group], row.scales[group], &mut values[run]) };
-                }
+    let codes = if row.is_dense(8) {
+        &row.codes[start - row.first..][..values.len()]
+    } else {
+        let codes = &mut unpacked[..values.len()];
+        unpack(row.codes, row.form, row.bits, start - row.first, codes);
+        codes
+    };
+    match row.columns {
+        Columns::Consecutive(size) => {
+            for (group, run) in runs(*size, start, values.len()) {
+                // SAFETY: as above.
+                unsafe { bytes::<V>(&codes[run.clone()], row.zeros[group], row.scales[group], &mut values[run]) };
             }
-            // SAFETY: as above.
-            Columns::Indexed(groups) => unsafe { indexed::<V>(row, codes, &groups[start..], values) },
         }
+        // SAFETY: as above.
+        Columns::Indexed(groups) => unsafe { indexed::<V>(row, codes, &groups[start..], values) },
     }
 }
 

@@ -1,0 +1,115 @@
+//! Dequantisation of packed integers with a scale for each group, in GB/s of output, beside a memset of as many bytes by as many threads.
+//!
+//! `cargo bench --bench quant_groups [LAYOUT]…`: a matrix of 4096 columns, bf16 scales, the memory of outputs kept and used again, medians of several rounds in which the
+//! decoder and the memset alternate; on one thread and on all.
+
+#![allow(clippy::expect_used)] // a bench that cannot run stops
+
+use std::hint::black_box;
+use std::num::NonZero;
+use std::time::Instant;
+
+use max_weights::buffer::{Buffer, PackedGroups, dequantize_groups};
+use max_weights::dtype::DType;
+use max_weights::memory::Storage;
+use max_weights::quant::Layout;
+use max_weights::workers::{self, uninterrupted};
+
+const ROUNDS: usize = 7;
+const COLS: usize = 4096;
+const OUTPUT: usize = 256 << 20;
+
+fn time(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64()
+}
+
+/// Gigabytes of output per second.
+fn speed(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    OUTPUT as f64 / seconds[ROUNDS / 2] / 1e9
+}
+
+fn fill(room: &mut [u8], threads: usize, byte: u8) {
+    std::thread::scope(|scope| {
+        for part in room.chunks_mut(room.len().div_ceil(threads)) {
+            scope.spawn(move || black_box(part).fill(byte));
+        }
+    });
+}
+
+fn tensor(dtype: DType, shape: [usize; 2], byte: impl Fn(usize) -> u8) -> Buffer {
+    let bytes: Vec<u8> = (0..shape[0] * shape[1] * dtype.bits() / 8).map(byte).collect();
+    of_bytes(&bytes, dtype, &shape.map(|dim| dim as i64))
+}
+
+fn of_bytes(bytes: &[u8], dtype: DType, shape: &[i64]) -> Buffer {
+    Buffer::contiguous_at(Storage::of_bytes(bytes).expect("memory"), 0, dtype, shape).expect("bytes of the shape")
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    println!("output in GB/s, {OUTPUT} bytes | bits group |  f32 memset |  bf16 memset | threads");
+    let mut room = vec![1u8; OUTPUT];
+    let noise = |i: usize| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    for (name, layout, bits, group, zeros, index) in [
+        ("rows", Layout::Rows, 4, 128, false, false),
+        ("rows", Layout::Rows, 4, 32, false, false),
+        ("rows", Layout::Rows, 4, 32, true, false),
+        ("rows", Layout::Rows, 8, 128, false, false),
+        ("rows", Layout::Rows, 3, 128, true, false),
+        ("gptq", Layout::Gptq, 4, 128, true, false),
+        ("gptq", Layout::Gptq, 8, 128, true, false),
+        ("gptq order", Layout::Gptq, 4, 128, true, true),
+        ("awq", Layout::Awq, 4, 128, true, false),
+    ] {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.starts_with(wanted.as_str())) {
+            continue;
+        }
+        for threads in [1, std::thread::available_parallelism().map_or(1, usize::from)] {
+            workers::set_threads(NonZero::new(threads));
+            print!("{name:<30} | {bits:>4} {group:>5}");
+            for dtype in [DType::Float32, DType::BFloat16] {
+                let rows = OUTPUT * 8 / dtype.bits() / COLS;
+                let (groups, words) = (COLS / group, COLS * bits / 32);
+                let (packed, points, scales) = match layout {
+                    Layout::Rows => ([rows, words], [rows * bits / 32, groups], [rows, groups]),
+                    Layout::Gptq => ([words, rows], [groups, rows * bits / 32], [groups, rows]),
+                    Layout::Awq => ([COLS, rows / 8], [groups, rows / 8], [groups, rows]),
+                };
+                let packed = tensor(DType::Int32, packed, noise);
+                let points = tensor(DType::Int32, points, noise);
+                let scales = tensor(DType::BFloat16, scales, |i| if i % 2 == 0 { noise(i) } else { 0x3c });
+                let of_column: Vec<u8> =
+                    (0..COLS).flat_map(|col| ((col * 61 % COLS / group) as i32).to_le_bytes()).collect();
+                let of_column = of_bytes(&of_column, DType::Int32, &[COLS as i64]);
+                let parts = PackedGroups {
+                    layout,
+                    bits: bits as u32,
+                    shape: [rows as i64, COLS as i64],
+                    packed: &packed,
+                    scales: &scales,
+                    zero_points: zeros.then_some(&points),
+                    zero_point_offset: 0,
+                    group_index: index.then_some(&of_column),
+                    group_size: None,
+                };
+                let (mut decoding, mut filling) = (Vec::new(), Vec::new());
+                for round in 0..=ROUNDS {
+                    let seconds = time(|| {
+                        let made = dequantize_groups(&parts, dtype, None, &uninterrupted).expect("parts that fit");
+                        black_box(made);
+                    });
+                    let of_memset = time(|| fill(&mut room, threads, round as u8));
+                    if round > 0 {
+                        decoding.push(seconds);
+                        filling.push(of_memset);
+                    }
+                }
+                print!(" | {:>5.2} {:>6.2}", speed(decoding), speed(filling));
+            }
+            println!(" | {threads}");
+        }
+    }
+}
