@@ -1,7 +1,6 @@
 //! Packed integers whose scales are apart: a row of them as f32.
 //!
-//! Four bits have sixteen values in a group, which are computed once and looked up. Other widths are unpacked to bytes, which become floats sixteen at a
-//! time.
+//! Nibbles are unpacked in registers; codes of other widths in memory, to bytes. They become floats sixteen at a time.
 
 use super::{Bytes16, Lanes};
 use crate::quant::groups::{COLUMNS, Columns, Row, runs, unpack};
@@ -10,8 +9,6 @@ use crate::simd::x86::{Avx2, Avx512, with_default_rounding};
 
 /// Sixteen f32 as they lie in memory.
 type Step = [[u8; 4]; 16];
-
-const ORDINALS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// Decodes at most [`COLUMNS`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
 pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) -> bool {
@@ -76,22 +73,35 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
 /// A run of packed nibbles with one scale.
 #[inline(always)]
 unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[u8; 4]]) {
-    let (steps, rest) = values.as_chunks_mut::<16>();
-    let (words, _) = packed.as_chunks::<8>();
-    let mut table = [0f32; 16];
-    // SAFETY: the instructions are enabled; a step has room for sixteen lanes, the table as well, and eight bytes are sixteen nibbles.
+    let (pairs, rest) = values.as_chunks_mut::<32>();
+    let (sixteens, _) = packed.as_chunks::<16>();
+    // SAFETY: as above.
     unsafe {
-        let ordinals = V::from_bytes(Bytes16::load(&ORDINALS));
-        let values = scaled(ordinals, V::splat(u32::from(zero)), V::splat(scale.to_bits()));
-        values.store_32::<false>(table.as_mut_ptr().cast());
-        for (step, word) in steps.iter_mut().zip(words) {
-            store(V::lookup_4(word.as_ptr(), &table), step);
+        let (zero, scale) = (Bytes16::splat(zero), V::splat(scale.to_bits()));
+        for (pair, packed) in pairs.iter_mut().zip(sixteens) {
+            thirty_two(packed, zero, scale, pair);
+        }
+        if !rest.is_empty() {
+            let (mut last, mut pair) = ([0; 16], [[0; 4]; 32]);
+            let left = &packed[pairs.len() * 16..][..rest.len().div_ceil(2)];
+            last[..left.len()].copy_from_slice(left);
+            thirty_two(&last, zero, scale, &mut pair);
+            rest.copy_from_slice(&pair[..rest.len()]);
         }
     }
-    let left = &packed[steps.len() * 8..];
-    for (index, value) in rest.iter_mut().enumerate() {
-        let nibble = left[index / 2] >> (index % 2 * 4) & 15;
-        *value = table[usize::from(nibble)].to_le_bytes();
+}
+
+/// Two steps of packed nibbles, whose difference from the zero point is one of signed bytes.
+#[inline(always)]
+unsafe fn thirty_two<V: Lanes>(packed: &[u8; 16], zero: Bytes16, scale: V, pair: &mut [[u8; 4]; 32]) {
+    let (steps, _) = pair.as_chunks_mut();
+    // SAFETY: as above.
+    unsafe {
+        let packed = Bytes16::load(packed);
+        let (low, high) = (packed.bits(0, 4), packed.bits(4, 4));
+        for (step, codes) in steps.iter_mut().zip([low.interleave_low(high), low.interleave_high(high)]) {
+            store(V::from_signed_bytes(codes.sub(zero)).to_f32().mul_f32(scale), step);
+        }
     }
 }
 
