@@ -18,6 +18,7 @@ from max_weights.graph.weight import Weight
 from max_weights.lazy import LazyTensor
 from max_weights.loading import LazyArguments, LoadArguments, PlanArguments, RanksArguments, StreamArguments
 from max_weights.planning import LoadPlan
+from max_weights.quantised import QuantisedWeight, QuantisedWeights
 from max_weights.quantization import QuantizationEncoding
 from max_weights.saving import SaveOptions
 from max_weights.selection import Select
@@ -327,6 +328,11 @@ class WeightsNode:
         """What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all
         cores.
         """
+    @overload
+    def quantised(self, name: None = None) -> QuantisedWeights:
+        """The quantised weight of this name below the node; without a name, all of them, by full name."""
+    @overload
+    def quantised(self, name: str) -> QuantisedWeight: ...
     def diff(
         self,
         other: WeightsNode | str | PathLike[str],

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from max_weights.graph.weight import Weight
     from max_weights.lazy import LazyTensor
     from max_weights.planning import LoadPlan
+    from max_weights.quantised import QuantisedWeight, QuantisedWeights
     from max_weights.quantization import QuantizationEncoding
     from max_weights.streaming import WeightStream
     from max_weights.weight_data import WeightData
@@ -315,6 +316,12 @@ def _plan(node: WeightsNode, *arguments: Any, **options: Any) -> LoadPlan:
     return plan(node, *arguments, **options)
 
 
+def _quantised(node: WeightsNode, name: str | None) -> QuantisedWeight | QuantisedWeights:
+    from max_weights.quantised import quantised
+
+    return quantised(node, name)
+
+
 def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     from max_weights.renaming import renamed
 
@@ -341,6 +348,7 @@ hand_over(
     lazy_state_dict=_lazy_state_dict,
     load=_load,
     plan=_plan,
+    quantised=_quantised,
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,
     reopen_weights=_reopened,

@@ -1,6 +1,7 @@
 //! What a node of the tree knows of the names below it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use max_weights::error::Error;
 use max_weights::names::join;
@@ -8,6 +9,7 @@ use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::weights::WeightsNode;
 
@@ -66,5 +68,16 @@ impl WeightsNode {
             return None; // a checkpoint without weights is one
         }
         self.catalog().require(self.name()).err()
+    }
+
+    /// What `dir` lists: what the class has, and the children.
+    pub(crate) fn names_in(&self, class: &Bound<'_, PyType>) -> PyResult<Vec<String>> {
+        let mut names: BTreeSet<String> = self.catalog().children(self.name()).map(str::to_owned).collect();
+        for class in class.call_method0("mro")?.try_iter()? {
+            for name in class?.getattr("__dict__")?.try_iter()? {
+                names.insert(name?.extract()?);
+            }
+        }
+        Ok(names.into_iter().collect())
     }
 }

@@ -64,6 +64,7 @@ handed! {
     PICKLED_ARRAY = "pickled_array",
     PLACE = "place",
     PLAN = "plan",
+    QUANTISED = "quantised",
     REMAP_BUFFER = "remap_buffer",
     RENAMED = "renamed",
     REOPEN_RENAMED = "reopen_renamed",

@@ -1,7 +1,7 @@
 //! Names of children that a node does not give by attribute, and what it says of them.
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
-pub(crate) const RESERVED: [&str; 26] = [
+pub(crate) const RESERVED: [&str; 27] = [
     "name",
     "exists",
     "items",
@@ -28,6 +28,7 @@ pub(crate) const RESERVED: [&str; 26] = [
     "stats",
     "diff",
     "save",
+    "quantised",
 ];
 /// What a node answers where it is a weight and has no child of such a name; elsewhere it is an error.
 pub(crate) const OF_WEIGHTS: [&str; 4] = ["dtype", "nbytes", "ndim", "shape"];

@@ -325,6 +325,14 @@ impl WeightsNode {
         handed::STATS.get(slf.py())?.call((slf, select), options)
     }
 
+    /// The quantised weight of this name below the node; without a name, all of them, by full name.
+    ///
+    /// The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which tensor is missing or does not fit.
+    #[pyo3(signature = (name=None))]
+    fn quantised<'py>(slf: &Bound<'py, Self>, name: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        handed::QUANTISED.get(slf.py())?.call1((slf, name))
+    }
+
     /// Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an index.
     ///
     /// The options are those of `max_weights.saving.save_weights`: dtype, rename, select, shard, metadata, max_shard_size, name, alignment, sync,
@@ -564,16 +572,7 @@ impl WeightsNode {
     }
 
     fn __dir__(slf: &Bound<'_, Self>) -> PyResult<Vec<String>> {
-        let own = slf.get_type().call_method0("mro")?;
-        let mut names = std::collections::BTreeSet::new();
-        for class in own.try_iter()? {
-            for name in class?.getattr("__dict__")?.try_iter()? {
-                names.insert(name?.extract::<String>()?);
-            }
-        }
-        let node = slf.get();
-        names.extend(node.catalog().children(&node.name).map(str::to_owned));
-        Ok(names.into_iter().collect())
+        slf.get().names_in(&slf.get_type())
     }
 
     fn _ipython_key_completions_(&self) -> Vec<&str> {
@@ -582,10 +581,8 @@ impl WeightsNode {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let node = slf.get();
-        let text = match node.missing() {
-            Some(missing) => missing.to_string(),
-            _ => node.tree(Some(TREE_LINES), true).text(),
-        };
+        let text =
+            node.missing().map_or_else(|| node.tree(Some(TREE_LINES), true).text(), |missing| missing.to_string());
         Ok(format!("{} of {}\n{text}", slf.get_type().name()?, node.title()))
     }
 

@@ -1,0 +1,129 @@
+"""`weights.quantised()` on tensors that compressed-tensors makes, against its own decompression, bit for bit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
+from compressed_tensors.compressors.mxfp8.base import MXFP8QuantizationCompressor
+from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor
+from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
+from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from safetensors.torch import save_file
+
+from max_weights import load_weights
+from max_weights.quantised import QuantisedWeight
+
+Make = Callable[..., tuple[QuantisedWeight, torch.Tensor]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """What a compressor makes of a weight with these scales, opened, and what it makes of that again."""
+
+    def made(compressor: Any, state: dict[str, torch.Tensor], **arguments: Any) -> tuple[QuantisedWeight, torch.Tensor]:
+        scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**arguments))
+        packed = compressor.compress(state, scheme)
+        back = compressor.decompress(packed, scheme)["weight"]
+        tensors = {f"a.{name}": tensor.detach().contiguous().clone() for name, tensor in packed.items()}
+        save_file(tensors, tmp_path / "model.safetensors")
+        said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
+        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+        return load_weights(tmp_path).quantised("a"), back.detach()
+
+    return made
+
+
+def same(found: QuantisedWeight, expected: torch.Tensor) -> None:
+    """Equal to the bit in the dtype that the library decodes to."""
+    name = str(expected.dtype).removeprefix("torch.")
+    assert torch.equal(torch.from_dlpack(found.astype(name)), expected)
+    assert found.shape == list(expected.shape)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 7, 8])
+def test_packed_integers(make: Make, bits: int, symmetric: bool, dtype: torch.dtype) -> None:
+    weight, scale = random(70, 192, dtype=dtype), (random(70, 3).abs() / 2**bits + 0.01).to(dtype)
+    low = -(2 ** (bits - 1))
+    zeros = torch.randint(low, -low, (70, 3), dtype=torch.int8)
+    state = {"weight": weight, "weight_scale": scale, **({} if symmetric else {"weight_zero_point": zeros})}
+    found, expected = make(
+        PackedQuantizationCompressor,
+        state,
+        num_bits=bits,
+        type="int",
+        strategy="group",
+        group_size=64,
+        symmetric=symmetric,
+    )
+    assert (found.scheme, found.bits, found.block) == ("pack-quantized", bits, (1, 64))
+    assert (found.symmetric, found.method) == (symmetric, "compressed-tensors")
+    same(found, expected)
+
+
+@pytest.mark.parametrize("strategy", ["channel", "tensor"])
+def test_packed_integers_with_scales_of_rows_or_one(make: Make, strategy: str) -> None:
+    scale = random(64, 1).abs() if strategy == "channel" else torch.tensor([0.1])
+    state = {"weight": random(64, 100), "weight_scale": scale}
+    found, expected = make(PackedQuantizationCompressor, state, num_bits=4, type="int", strategy=strategy)
+    assert found.block == (1, 100)
+    same(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["int", "float"])
+@pytest.mark.parametrize(
+    ("strategy", "shape", "block"), [("tensor", (1,), None), ("channel", (96, 1), None), ("block", (2, 3), [48, 64])]
+)
+def test_eight_bits_with_scales(make: Make, kind: str, strategy: str, shape: tuple[int, ...], block: Any) -> None:
+    scale = (random(*shape).abs() / 50 + 0.01).to(torch.bfloat16)
+    state = {"weight": random(96, 192, dtype=torch.bfloat16), "weight_scale": scale}
+    found, expected = make(
+        NaiveQuantizationCompressor, state, num_bits=8, type=kind, strategy=strategy, block_structure=block
+    )
+    assert found.scheme == {"int": "int8", "float": "fp8"}[kind]
+    same(found, expected)
+
+
+def test_int8_with_zero_points(make: Make) -> None:
+    zeros = torch.randint(-128, 128, (96, 1), dtype=torch.int8)
+    scale = (random(96, 1).abs() / 50 + 0.01).to(torch.bfloat16)
+    state = {"weight": random(96, 192, dtype=torch.bfloat16), "weight_scale": scale, "weight_zero_point": zeros}
+    found, expected = make(
+        NaiveQuantizationCompressor, state, num_bits=8, type="int", strategy="channel", symmetric=False
+    )
+    assert found.symmetric is False
+    same(found, expected)
+
+
+def test_nvfp4(make: Make) -> None:
+    scale = (random(64, 8).abs() * 100).to(torch.float8_e4m3fn)
+    state = {
+        "weight": random(64, 128),
+        "weight_scale": scale.to(torch.float32),
+        "weight_global_scale": torch.tensor([313.7]),
+    }
+    found, expected = make(
+        NVFP4PackedCompressor, state, num_bits=4, type="float", strategy="tensor_group", group_size=16
+    )
+    assert (found.scheme, found.block) == ("nvfp4", (1, 16))
+    same(found, expected)
+
+
+@pytest.mark.parametrize(("bits", "scheme"), [(4, "mxfp4"), (8, "mxfp8")])
+def test_microscaling(make: Make, bits: int, scheme: str) -> None:
+    scale = torch.exp2(torch.randint(-6, 4, (64, 4)).float())
+    state = {"weight": random(64, 128, dtype=torch.bfloat16), "weight_scale": scale.to(torch.bfloat16)}
+    compressor = MXFP4PackedCompressor if bits == 4 else MXFP8QuantizationCompressor
+    found, expected = make(compressor, state, num_bits=bits, type="float", strategy="group", group_size=32)
+    assert (found.scheme, found.bits, found.block) == (scheme, bits, (1, 32))
+    same(found, expected)

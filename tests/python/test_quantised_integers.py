@@ -1,0 +1,279 @@
+"""`weights.quantised()` of packed integers: GPTQ, AWQ, AutoRound, compressed-tensors, against their formulas."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from max_weights import FormatError, UnsupportedError, load_weights
+from max_weights.quantised import QuantisedWeight
+
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+Array = np.ndarray[Any, Any]
+Make = Callable[..., QuantisedWeight]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """The group `a` of a checkpoint of these parts, with this `quantization_config`."""
+
+    def made(parts: dict[str, Any], said: dict[str, Any] | None = None) -> QuantisedWeight:
+        tensors = {f"a.{name}": torch.as_tensor(part).contiguous().clone() for name, part in parts.items()}
+        save_file(tensors, tmp_path / "model.safetensors")
+        if said is not None:
+            (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+        return load_weights(tmp_path).quantised("a")
+
+    return made
+
+
+def packed(codes: Array, bits: int) -> Array:
+    """Rows of codes as dense bits in words, the first in the lowest bits."""
+    every = (codes[..., None] >> np.arange(bits)) & 1
+    flat = every.reshape(len(codes), -1).astype(np.uint8)
+    flat = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 32)))
+    return np.packbits(flat, axis=1, bitorder="little").view(np.int32)
+
+
+def awq_packed(codes: Array) -> Array:
+    """Rows of nibbles, eight in a word, in the order of AWQ's kernel."""
+    words = np.zeros((codes.shape[0], codes.shape[1] // 8), np.uint32)
+    for place, number in enumerate(AWQ_ORDER):
+        words |= (codes[:, number::8].astype(np.uint32)) << np.uint32(4 * place)
+    return words.view(np.int32)
+
+
+def check(found: QuantisedWeight, expected: Array) -> None:
+    """The weight is this, [out, in], bit for bit in float32, and rounded once in float16."""
+    assert found.shape == list(expected.shape)
+    assert np.array_equal(found.astype("float32").to_numpy(), expected)
+    assert np.array_equal(found.astype("float16").to_numpy(), expected.astype(np.float16))
+    out = torch.empty(expected.shape, dtype=torch.bfloat16)
+    found.astype(out=out)
+    assert torch.equal(out, torch.from_numpy(expected).to(torch.bfloat16))
+
+
+def gptq(bits: int, inputs: int, outputs: int, index: Array, offset: int) -> tuple[dict[str, Any], Array]:
+    """The parts of a random weight, and what it is: PackableQuantLinear.dequantize_weight of GPTQModel."""
+    rng = np.random.default_rng(bits)
+    groups = int(index.max()) + 1
+    codes, zeros = rng.integers(0, 1 << bits, (inputs, outputs)), rng.integers(0, 1 << bits, (groups, outputs))
+    scales = rng.uniform(-0.1, 0.1, (groups, outputs)).astype(np.float16)
+    parts = {"qweight": packed(codes.T, bits).T, "qzeros": packed(zeros, bits), "scales": scales}
+    zeros = (zeros + offset) & ((1 << bits) - 1)
+    expected = scales.astype(np.float32)[index] * (codes - zeros[index]).astype(np.float32)
+    return {**parts, "g_idx": index.astype(np.int32)}, expected.T.astype(np.float32)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize(("layout", "offset"), [("gptq", 1), ("gptq_v2", 0), (None, 1)])
+def test_gptq_of_both_versions(make: Make, bits: int, layout: str | None, offset: int) -> None:
+    parts, expected = gptq(bits, 128, 64, np.arange(128) // 32, offset)
+    said = {"quant_method": "gptq", "bits": bits, "group_size": 32, "sym": True, "checkpoint_format": layout}
+    found = make(parts, said if layout else None)
+    assert (found.scheme, found.bits, found.group_size) == (layout or "gptq", bits, 32)
+    assert (found.symmetric, found.reordered) == (True if layout else None, False)
+    assert found.weight_name == "a.weight"
+    assert list(found.parts) == ["packed", "zero_points", "scales", "group_index"]
+    check(found, expected)
+
+
+def test_gptq_with_reordered_inputs_and_a_short_last_group(make: Make) -> None:
+    index = np.random.default_rng(3).permutation(np.arange(160) // 64)
+    parts, expected = gptq(4, 160, 64, index, 1)
+    said = {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": True}
+    found = make(parts, said)
+    assert (found.reordered, found.block) == (True, (1, 64))
+    check(found, expected)
+    del parts["g_idx"]
+    with pytest.raises(FormatError, match=r"there is no a\.g_idx for it"):
+        make(parts, said)
+    parts, expected = gptq(4, 160, 64, np.arange(160) // 64, 1)
+    del parts["g_idx"]
+    found = make(parts, {**said, "desc_act": False})
+    assert not found.reordered
+    check(found, expected)
+
+
+def test_one_group_for_all_inputs(make: Make) -> None:
+    parts, expected = gptq(4, 96, 32, np.zeros(96, np.int64), 1)
+    found = make(parts, {"quant_method": "gptq", "bits": 4, "group_size": -1})
+    assert found.block == (1, 96)
+    check(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("packing", "scheme", "offset"),
+    [("auto_round:auto_gptq", "gptq", 1), ("auto_round:gptqmodel", "gptq_v2", 0), ("auto_round", "gptq_v2", 0)],
+)
+def test_autoround_packs_as_gptq_and_says_which(make: Make, packing: str, scheme: str, offset: int) -> None:
+    parts, expected = gptq(4, 128, 64, np.arange(128) // 32, offset)
+    said = {"quant_method": "auto-round", "packing_format": packing, "bits": 4, "group_size": 32, "sym": True}
+    found = make(parts, said)
+    assert (found.scheme, found.method) == (scheme, "auto-round")
+    check(found, expected)
+
+
+@pytest.mark.parametrize("method", ["awq", "auto-round", None])
+def test_awq(make: Make, method: str | None) -> None:
+    rng = np.random.default_rng(9)
+    codes, zeros = rng.integers(0, 16, (128, 64)), rng.integers(0, 16, (4, 64))
+    scales = rng.uniform(0, 0.1, (4, 64)).astype(np.float16)
+    parts = {"qweight": awq_packed(codes), "qzeros": awq_packed(zeros), "scales": scales}
+    said = {"quant_method": method, "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+    found = make(parts, {**said, "packing_format": "auto_round:auto_awq"} if method else None)
+    assert (found.scheme, found.bits, found.block) == ("awq", 4, (1, 32))
+    assert found.symmetric is (False if method == "awq" else None)
+    spread = np.arange(128) // 32
+    check(found, ((codes - zeros[spread]).astype(np.float32) * scales.astype(np.float32)[spread]).T)
+
+
+@pytest.mark.parametrize("inputs", [64, 70])
+@pytest.mark.parametrize("shape", [(1,), (33, 1), (33,), (33, 2)])
+def test_int8_with_zero_points(make: Make, shape: tuple[int, ...], inputs: int) -> None:
+    rng = np.random.default_rng(4)
+    weight = rng.integers(-128, 128, (33, inputs)).astype(np.int8)
+    scale, zeros = rng.uniform(0, 1, shape).astype(np.float32), rng.integers(-128, 128, shape).astype(np.int8)
+    found = make({"weight": weight, "weight_scale": scale, "weight_zero_point": zeros})
+    assert (found.scheme, found.symmetric) == ("int8", False)
+    of_groups = (33 if len(scale) > 1 else 1, scale.size // 33 or 1)
+    spread = np.arange(inputs) // -(-inputs // of_groups[1])
+    zeros, scale = zeros.reshape(of_groups)[:, spread], scale.reshape(of_groups)[:, spread]
+    check(found, (weight.astype(np.int32) - zeros).astype(np.float32) * scale)
+
+
+@pytest.mark.parametrize("inputs", [64, 36])
+def test_int4_in_bytes_has_signs(make: Make, inputs: int) -> None:
+    rng = np.random.default_rng(5)
+    values = rng.integers(-8, 8, (6, inputs)).astype(np.int8)
+    halves = (values & 15).astype(np.uint8)
+    weight = (halves[:, 0::2] | halves[:, 1::2] << 4).view(np.int8)
+    scale = rng.uniform(0, 1, (6, 2)).astype(np.float32)
+    found = make({"weight_packed": weight, "weight_scale": scale})
+    assert (found.scheme, found.bits) == ("int4", 4)
+    check(found, values.astype(np.float32) * np.repeat(scale, inputs // 2, 1))
+
+
+@pytest.mark.parametrize("is_reordered", [True, False])
+def test_rows_whose_inputs_have_an_index_of_their_groups(make: Make, is_reordered: bool) -> None:
+    rng = np.random.default_rng(6)
+    values, scale = rng.integers(-8, 8, (10, 96)), rng.uniform(0, 1, (10, 3)).astype(np.float32)
+    order = rng.permutation(np.arange(96) // 32)
+    index = (order if is_reordered else np.full(96, -1)).astype(np.int32)  # -1: not used
+    parts = {"weight_packed": packed(values + 8, 4), "weight_scale": scale, "weight_shape": np.array([10, 96])}
+    found = make({**parts, "weight_g_idx": index})
+    assert (found.scheme, found.reordered) == ("pack-quantized", is_reordered)
+    check(found, values.astype(np.float32) * scale[:, order if is_reordered else np.arange(96) // 32])
+
+
+def rows_of(words: int, inputs: int) -> dict[str, Any]:
+    """The parts of four rows of packed integers, of which their sizes alone count."""
+    parts = {"weight_packed": np.zeros((4, words), np.int32), "weight_scale": np.ones((4, 1), np.float32)}
+    return {**parts, "weight_shape": np.array([4, inputs])}
+
+
+@pytest.mark.parametrize(("words", "inputs", "bits"), [(32, 320, 3), (32, 320, None), (32, 128, 7)])
+def test_words_with_unused_bits_are_refused(make: Make, words: int, inputs: int, bits: int | None) -> None:
+    # A word has as many whole numbers as fit, as versions of compressed-tensors before 0.13 packed them.
+    said = {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": {"num_bits": bits}}}}
+    found = make(rows_of(words, inputs), said)
+    assert found.scheme == "pack-quantized"
+    with pytest.raises(UnsupportedError, match="words with unused bits"):
+        found.astype()
+
+
+def test_bits_are_those_that_sizes_or_the_configuration_tell(make: Make) -> None:
+    assert make(rows_of(32, 128)).bits == 8
+    with pytest.raises(FormatError, match="rows of 8 integers in 1 words have 2 to 4 bits"):
+        make(rows_of(1, 8))
+    said = {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": {"num_bits": 3}}}}
+    assert make(rows_of(1, 8), said).bits == 3
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The parts of GPTQ with some of them exchanged; those that are `None` left out."""
+    parts = {**gptq(4, 128, 64, np.arange(128) // 32, 1)[0], **changes}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+@pytest.mark.parametrize(
+    ("parts", "rule", "message"),
+    [
+        (changed(scales=None), "quantised.scale-missing", "there is no a.scales for it"),
+        (changed(qzeros=None), "quantised.zero-point-missing", "there is no a.qzeros for it"),
+        (changed(scales=np.ones((4, 32), np.float16)), "quantised.scale-shape", r"\[4, 32\]; expected \[4, 64\]"),
+        (changed(scales=np.ones((0, 64), np.float16)), "quantised.scale-shape", "it has 0 groups"),
+        (changed(scales=np.ones((129, 64), np.float16)), "quantised.scale-shape", "it has 129 groups"),
+        (changed(scales=np.ones((4, 64), np.int16)), "quantised.dtype", "it is int16"),
+        (changed(scales=np.ones(64, np.float16)), "quantised.shape", "expected 2 dimensions"),
+        (changed(qzeros=np.ones((3, 8), np.int32)), "quantised.zero-point-shape", r"\[3, 8\]; expected \[4, 8\]"),
+        (changed(qweight=np.ones((16, 64), np.float32)), "quantised.dtype", "it is float32"),
+        (changed(qweight=np.ones((17, 64), np.int32)), "quantised.shape", r"\[128\]; expected \[136\]"),
+        (changed(g_idx=np.ones(100, np.int32)), "quantised.shape", r"\[100\]; expected \[128\]"),
+        (
+            {"weight_packed": np.ones((8, 4), np.int32), "weight_scale": np.ones((8, 1), np.float32)},
+            "quantised.shape",
+            "a.weight_shape",
+        ),
+        (
+            {
+                "weight_packed": np.ones((8, 4), np.int32),
+                "weight_scale": np.ones((8, 1), np.float32),
+                "weight_shape": np.array([8, 1 << 40]),
+            },
+            "quantised.shape",
+            "it says 8 x 1099511627776, which 8 rows of 4 words cannot be",
+        ),
+        (
+            {
+                "weight_packed": np.ones((8, 4), np.int32),
+                "weight_scale": np.ones((8, 1), np.float32),
+                "weight_shape": np.array([-8, -32]),
+            },
+            "quantised.shape",
+            "it says -8 x -32",
+        ),
+        (
+            {
+                "weight": np.ones((8, 8), np.int8),
+                "weight_scale": np.ones((8, 1), np.float32),
+                "weight_zero_point": np.ones((4, 1), np.int8),
+            },
+            "quantised.zero-point-shape",
+            r"\[4, 1\]; expected \[8, 1\]",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_errors(make: Make, parts: dict[str, Any], rule: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message) as caught:
+        make(parts)
+    assert caught.value.rule == rule
+
+
+def test_an_index_of_groups_that_are_not_there_is_an_error(make: Make) -> None:
+    for wrong in (4, -1, 1 << 30):
+        index = (np.arange(128) // 32).astype(np.int32)
+        index[77] = wrong
+        found = make(changed(g_idx=index))
+        with pytest.raises(ValueError, match="group"):
+            found.astype("float32")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"quant_method": "gptq", "checkpoint_format": "marlin"},
+        {"quant_method": "awq", "version": "gemv"},
+        {"quant_method": "vptq"},
+    ],
+)
+def test_layouts_of_other_kernels_are_refused(make: Make, said: dict[str, Any]) -> None:
+    found = make(changed(), said)
+    assert found.scheme == said["quant_method"]
+    with pytest.raises(UnsupportedError, match=r"cannot be decoded|are not known"):
+        found.astype()
