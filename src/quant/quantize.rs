@@ -18,7 +18,7 @@ pub fn quantize(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Result<()
         Encoding::Q5_1 => |values: &[f32], out: &mut [u8]| each_block(q5_1, values, out),
         Encoding::Q8_0 => |values: &[f32], out: &mut [u8]| each_block(q8_0, values, out),
         _ => {
-            let cause = format!("{encoding} blocks can be decoded, but not made");
+            let cause = format!("{encoding} blocks can be decoded, but not encoded");
             return Err(Fault::new(rules::QUANTIZATION_ENCODE, cause).unsupported());
         }
     };

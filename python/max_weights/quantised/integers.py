@@ -158,7 +158,7 @@ def _as_words(
         return np.pad(unsigned, ((0, 0), (0, spare))).view("<i4") if spare else unsigned.view("<i4")
 
     def decode(dtype: DType, out: Any) -> Buffer:
-        values = scale.buffer().astype(DType.float32).to_numpy().reshape(-1)
+        values: np.ndarray[Any, Any] = scale.buffer().astype(DType.float32).to_numpy().reshape(-1)
         values = values.reshape(-1, max(values.size // max(rows, 1), 1))
         scales, packed_zeros = np.ascontiguousarray(np.broadcast_to(values, (rows, values.shape[1]))), None
         if zeros is not None:
