@@ -263,7 +263,7 @@ def test_the_command_prints_one_json_object_and_refuses_in_one_line(tmp_path: Pa
         "No such file": run("names", tmp_path / "none.gguf"),
         "'gemma2'": run("files", write("gemma2", shapes_of_blocks()), tmp_path / "other"),
         "--dtype": run("files", path, tmp_path / "other", "--dtype"),
-        "not in int8": run("files", path, tmp_path / "other", "--dtype", "int8"),
+        "not int8": run("files", path, tmp_path / "other", "--dtype", "int8"),
     }
     for text, result in refused.items():
         assert result.returncode != 0
@@ -305,7 +305,7 @@ def test_what_new_names_do_not_make_a_checkpoint_of_is_refused_by_name(tmp_path:
     path = write("qwen2", shapes_of_blocks(bias=True) | {"blk.0.attn_q.weight": (32, 64)})
     with pytest.raises(UnsupportedError, match=r"q_proj\.weight' has the shape \[32, 64\]"):
         write_hub_files(path, tmp_path / "out")
-    with pytest.raises(ArgumentError, match="not in int8"):
+    with pytest.raises(ArgumentError, match="not int8"):
         write_hub_files(write("llama", shapes_of_blocks()), tmp_path / "out", "int8")
     assert not (tmp_path / "out").exists()
 

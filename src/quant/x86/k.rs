@@ -1,6 +1,6 @@
 //! The K encodings: super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own.
 
-use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_from};
+use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_less};
 use crate::quant::block::field;
 
 /// The low bits of four bytes, in each of which `bits` are kept after a shift to the right.
@@ -16,9 +16,9 @@ fn word(bytes: &[u8; 12], index: usize) -> u32 {
     u32::from_le_bytes(words[index])
 }
 
-/// The eight scales of Q4_K and Q5_K, and the eight minima with their signs flipped.
+/// The eight scales of Q4_K and Q5_K, and the eight minima.
 #[inline(always)]
-unsafe fn scales_and_offsets<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
+unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
     let [scales, minima, rest] = [0, 1, 2].map(|index| word(packed, index));
     let last_scales = each(rest, 0, 4) | each(scales, 6, 2) << 4;
     let last_minima = each(rest, 4, 4) | each(minima, 6, 2) << 4;
@@ -26,7 +26,7 @@ unsafe fn scales_and_offsets<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f
     unsafe {
         let quants =
             Bytes16::from_halves(each(scales, 0, 6) | last_scales << 32, each(minima, 0, 6) | last_minima << 32);
-        products(V::from_bytes(quants), V::halves(scale.to_bits(), (-minimum).to_bits()))
+        products(V::from_bytes(quants), V::halves(scale.to_bits(), minimum.to_bits()))
     }
 }
 
@@ -46,12 +46,12 @@ decoders! {
         let [groups] = registers::<0, 1, _>(block);
         let (scale, minimum) = (f16_field::<80, _>(block), f16_field::<82, _>(block));
         let scales = products(V::from_bytes(groups.bits(0, 4)), V::splat(scale.to_bits()));
-        let offsets = products(V::from_bytes(groups.bits(4, 4)), V::splat((-minimum).to_bits()));
+        let minima = products(V::from_bytes(groups.bits(4, 4)), V::splat(minimum.to_bits()));
         let packed: [_; 4] = registers::<16, 4, _>(block);
-        for (step, (scale, offset)) in scales.into_iter().zip(offsets).enumerate() {
+        for (step, (scale, minimum)) in scales.into_iter().zip(minima).enumerate() {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
-            scaled_from::<V>(out, step, quants, scale, offset);
+            scaled_less::<V>(out, step, quants, scale, minimum);
         }
     };
     Q3_K: 110 bytes, 16 steps, |block, out| {
@@ -67,22 +67,22 @@ decoders! {
     };
     Q4_K: 144 bytes, 16 steps, |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
-        let groups = scales_and_offsets::<V>(field::<4, 12, _>(block), scale, minimum);
+        let groups = scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let packed: [_; 8] = registers::<16, 8, _>(block);
         for step in 0..16 {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4);
-            scaled_from::<V>(out, step, quants, groups[i], groups[8 + i]);
+            scaled_less::<V>(out, step, quants, groups[i], groups[8 + i]);
         }
     };
     Q5_K: 176 bytes, 16 steps, |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
-        let groups = scales_and_offsets::<V>(field::<4, 12, _>(block), scale, minimum);
+        let groups = scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let (high, low): ([_; 2], [_; 8]) = (registers::<16, 2, _>(block), registers::<48, 8, _>(block));
         for step in 0..16 {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4).or(high[half].bits(i as u32, 1).shl(4));
-            scaled_from::<V>(out, step, quants, groups[i], groups[8 + i]);
+            scaled_less::<V>(out, step, quants, groups[i], groups[8 + i]);
         }
     };
     Q6_K: 210 bytes, 16 steps, |block, out| {

@@ -157,6 +157,16 @@ unsafe fn scaled_from<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, 
     }
 }
 
+/// Writes `scale * quant - minimum` for sixteen bytes.
+#[inline(always)]
+unsafe fn scaled_less<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, minimum: f32) {
+    // SAFETY: as above. Subtracted and not added with the other sign, which a NaN would keep.
+    unsafe {
+        let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
+        product.sub_f32(V::splat(minimum.to_bits())).store_32::<false>(out[step].as_mut_ptr());
+    }
+}
+
 /// `scale * quant` for the scales of sixteen groups.
 #[inline(always)]
 unsafe fn products<V: Lanes>(quants: V, scale: V) -> [f32; 16] {

@@ -116,6 +116,7 @@ impl Lanes for Avx2 {
         sub(a, b) => _mm256_sub_epi32(a, b);
         min(a, b) => _mm256_min_epu32(a, b);
         add_f32(a, b) => _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
+        sub_f32(a, b) => _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
         mul_f32(a, b) => _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
         greater(a, b) => _mm256_cmpgt_epi32(a, b);
         equal(a, b) => _mm256_cmpeq_epi32(a, b);

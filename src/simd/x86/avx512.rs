@@ -103,6 +103,7 @@ impl Lanes for Avx512 {
         sub(a, b) => _mm512_sub_epi32(a, b);
         min(a, b) => _mm512_min_epu32(a, b);
         add_f32(a, b) => _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+        sub_f32(a, b) => _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
         mul_f32(a, b) => _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
     }
     methods! {

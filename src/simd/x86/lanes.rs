@@ -61,6 +61,7 @@ pub(crate) trait Lanes: Copy {
     /// The lesser of unsigned lanes.
     unsafe fn min(self, other: Self) -> Self;
     unsafe fn add_f32(self, other: Self) -> Self;
+    unsafe fn sub_f32(self, other: Self) -> Self;
     unsafe fn mul_f32(self, other: Self) -> Self;
     /// Signed integers as f32.
     unsafe fn to_f32(self) -> Self;
