@@ -221,6 +221,7 @@ def a_copy_that_fails_later_is_an_error(folder: Path, _: Path) -> None:
 
 def a_file_that_is_truncated_meanwhile_is_an_error(folder: Path, _: Path) -> None:
     path = large(folder, 100)
+    _pair = None  # a file that is truncated before the first tensor leaves none
     threading.Timer(0.1, lambda: os.truncate(path, MIB)).start()  # the stream takes a second
     with pytest.raises(FileChangedError, match=r"(?s)layer\.\d+\..*large100|large100.*layer\.\d+\."):
         for _pair in load_weights(path).stream(device="cuda", max_host_bytes=2 * PIECE):

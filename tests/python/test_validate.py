@@ -89,7 +89,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         validate(tmp_path / "modell.safetensors")
     with pytest.raises(ValueError, match="there is no rule 'MW-XX'"):
         validate(path, select=["MW-XX"])
-    with pytest.raises(ValueError, match="level is"):
+    with pytest.raises(ValueError, match="level must be"):
         validate(path, level="deep")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs a path"):
         validate()
