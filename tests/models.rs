@@ -14,9 +14,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use self::answer::Answer;
 use self::fork::ForkMutex;
 use self::pool::{HasSize, Pool};
+use self::team::Team;
 
 mod sync {
     pub(crate) use loom::sync::atomic::AtomicPtr;
@@ -37,13 +37,13 @@ mod sync {
     pub(crate) use const_fn;
 }
 
-#[path = "../src/workers/answer.rs"]
-mod answer;
 #[path = "../src/memory/fork.rs"]
 #[allow(unreachable_pub)]
 mod fork;
 #[path = "../src/memory/pool.rs"]
 mod pool;
+#[path = "../src/workers/team.rs"]
+mod team;
 
 /// Runs `work` on a second thread of a process, and on this one.
 fn together(process: u32, work: impl Fn(usize) + Clone + Send + 'static) {
@@ -145,17 +145,25 @@ fn a_released_block_is_found_by_whoever_comes_after() {
 }
 
 #[test]
-fn an_answer_reaches_who_waits_for_it_whoever_comes_first() {
+fn who_waits_for_a_team_leaves_after_all_that_joined_it() {
     loom::model(|| {
-        let answer = Arc::new(Answer::new());
-        let given = answer.clone();
-        let worker = thread::spawn(move || {
-            given.give(1);
-            given.give(2); // as work does that has ended: the first one counts
-        });
-        // The model's clock stands still, so that an answer that is lost would be waited for to the end.
-        let taken = std::iter::repeat_with(|| answer.wait(Duration::from_secs(1))).flatten().next();
+        let team = Arc::new(Team::new());
+        let (joined, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let (team, joined, done) = (team.clone(), joined.clone(), done.clone());
+            thread::spawn(move || {
+                let _member = team.join();
+                joined.store(1, Ordering::Release);
+                team.fail(1);
+                team.fail(2); // the first one counts
+                done.store(1, Ordering::Release);
+            })
+        };
+        let was_there = joined.load(Ordering::Acquire);
+        // The model's clock stands still, so that a thread that leaves without a word would be waited for to the end.
+        while !team.wait(Duration::from_secs(1)) {}
+        assert!(done.load(Ordering::Acquire) >= was_there);
         worker.join().unwrap();
-        assert!(taken.is_some());
+        assert_eq!(team.take_error(), Some(1));
     });
 }

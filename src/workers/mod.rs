@@ -1,24 +1,22 @@
 //! Threads of our own for work on large arrays: as many as the process may use, made when first needed, made anew in a forked child.
 //!
-//! The thread that asks for the work does not take part in it: it waits, and asks every few milliseconds whether to go on, so that Ctrl-C ends
-//! long work at once.
+//! The thread that asks for the work takes part in it, and asks every few milliseconds whether to go on, so that Ctrl-C ends long work at once.
 
-mod answer;
 mod in_order;
+mod team;
 
 use std::cell::Cell;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
-use rayon::ThreadPool;
-use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use rayon::{Scope, ThreadPool};
 
 pub use self::in_order::in_order;
 
-use self::answer::Answer;
+use self::team::Team;
 use crate::error::{Error, Result};
 
 /// Asked now and then during long work; an error ends it.
@@ -87,7 +85,7 @@ pub static WORKERS: Workers = Workers { pool: Mutex::new(None) };
 impl Workers {
     /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
     ///
-    /// `interrupt` is asked on the calling thread. What `work` gets is for parts that take long themselves: its error means that the work was
+    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means that the work was
     /// interrupted.
     pub fn each<T: Send>(
         &self,
@@ -134,44 +132,65 @@ impl Workers {
     }
 }
 
-/// Answers when it is dropped, so that nobody waits for work that panicked.
-struct AnswersAtLast<'a>(&'a Answer<Result<()>>);
-
-impl Drop for AnswersAtLast<'_> {
-    fn drop(&mut self) {
-        self.0.give(Err(Error::Interrupted));
-    }
-}
-
 fn on_pool<T: Send>(
     pool: &ThreadPool,
     parts: Vec<T>,
     interrupt: Interrupt<'_>,
     work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
 ) -> Result<()> {
-    let (stop, answer) = (AtomicBool::new(false), Answer::new());
-    pool.in_place_scope(|scope| {
-        scope.spawn(|_| {
-            let last = AnswersAtLast(&answer);
-            let go_on = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-            let each = |part| go_on().and_then(|()| work(part, &go_on));
-            last.0.give(parts.into_par_iter().try_for_each(each));
-        });
-        let mut interrupted = Ok(());
+    let helpers = pool.current_num_threads().min(parts.len()) - 1;
+    let (queue, stop, team) = (Mutex::new(parts.into_iter()), AtomicBool::new(false), Team::new());
+    let stopped = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+    let take_part = |go_on: Interrupt<'_>| {
+        let _member = team.join();
         loop {
-            if let Some(answer) = answer.wait(ASKED_EVERY) {
-                return interrupted.and(answer);
-            }
-            if interrupted.is_ok() {
-                interrupted = interrupt();
-                stop.store(interrupted.is_err(), Ordering::Relaxed);
+            let part = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(part) = part else { break };
+            if let Err(error) = go_on().and_then(|()| work(part, go_on)) {
+                team.fail(error);
+                stop.store(true, Ordering::Relaxed);
+                break;
             }
         }
-    })
+    };
+    let help = || take_part(&stopped);
+    let interrupted = pool.in_place_scope(|scope| {
+        spawn(scope, helpers, &help);
+        let interrupted = Cell::new(None);
+        let asked = || {
+            interrupt().map_err(|error| {
+                interrupted.set(Some(error));
+                stop.store(true, Ordering::Relaxed);
+                Error::Interrupted
+            })
+        };
+        let ask = now_and_then(&asked);
+        let go_on = || stopped().and_then(|()| ask());
+        take_part(&go_on);
+        // Those that have not come yet find nothing to do.
+        while !team.wait(ASKED_EVERY) {
+            _ = go_on();
+        }
+        interrupted.take()
+    });
+    interrupted.or_else(|| team.take_error()).map_or(Ok(()), Err)
+}
+
+/// Calls `help` on so many threads of the pool. Each wakes two others, so that many do not wait for one that wakes them one after the other.
+fn spawn<'scope>(scope: &Scope<'scope>, helpers: usize, help: &'scope (dyn Fn() + Sync)) {
+    for helpers in [helpers.div_ceil(2), helpers / 2].into_iter().filter(|helpers| *helpers > 0) {
+        scope.spawn(move |scope| {
+            spawn(scope, helpers - 1, help);
+            help();
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -195,7 +214,7 @@ mod tests {
             begun.fetch_add(1, Ordering::Relaxed);
             loop {
                 go_on()?;
-                std::thread::yield_now();
+                thread::yield_now();
             }
         };
         for parts in [1, 1000] {
@@ -209,6 +228,36 @@ mod tests {
             assert_eq!(failed.to_string(), "stop");
             assert!(begun.load(Ordering::Relaxed) <= parts.min(999), "the parts to come were not begun");
         }
+    }
+
+    #[test]
+    fn the_thread_that_calls_takes_part() {
+        let (caller, came) = (thread::current().id(), Mutex::new(HashSet::new()));
+        let done = WORKERS.each((0..threads() * 2).collect(), &uninterrupted, |_: usize, go_on| {
+            let here = || came.lock().unwrap_or_else(PoisonError::into_inner);
+            here().insert(thread::current().id());
+            // The others stay until it has come, as they could do all parts before.
+            while !here().contains(&caller) {
+                go_on()?;
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        assert!(done.is_ok());
+    }
+
+    #[test]
+    fn parts_that_have_parts_themselves_do_not_wait_for_each_other() {
+        let sum = AtomicUsize::new(0);
+        let done = WORKERS.each((0..8).collect(), &uninterrupted, |outer: usize, go_on| {
+            WORKERS.each((0..8).collect(), go_on, |inner: usize, _| {
+                sum.fetch_add(outer * inner, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(1));
+                Ok(())
+            })
+        });
+        assert!(done.is_ok());
+        assert_eq!(sum.into_inner(), 28 * 28);
     }
 
     #[test]
