@@ -1,7 +1,7 @@
 """Decode packed blocks: ours, ggml's C and gguf-py, beside a memset of the output.
 
-Everything is measured in one process for each type and number of threads, the decoders taking turns on the same memory.
-gguf-py makes its arrays anew. ggml's C decodes on one thread; on several it gets a part on each.
+Everything is measured in one process for each type and number of threads, the decoders taking turns on the same memory,
+each turn a burst of calls. gguf-py makes its arrays anew. ggml's C decodes on one thread; on several it gets a part on each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import json
 import os
+import statistics
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ CASES: harness.Cases = {}
 GGUF_PY: Final = "gguf-py"
 MEMSET: Final = "memset"
 ROUNDS: Final = 7
+# How long a decoder is called again and again in a turn.
+BURST_SECONDS: Final = 0.05
 # Bytes of float32: what is measured of every type, and of those that the memory holds up.
 OUTPUT: Final = 64 << 20
 LARGE_OUTPUT: Final = 1 << 30
@@ -101,18 +104,24 @@ def _decoders(kind: str, threads: int, output: int) -> dict[str, dict[str, Calla
 
 
 def medians(decoders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, in turns, after one run that does not count; slow ones take fewer turns."""
+    """Median seconds of each, in turns, after one that does not count; slow ones take fewer turns.
+
+    A turn is a burst of calls, and counts as their median: a call that follows another decoder finds that one's threads
+    and data where it wants its own.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in decoders}
     for turn in range(rounds + 1):
         for name, decode in decoders.items():
             if turn > 2 and min(seconds[name]) > 0.3:
                 continue
-            start = time.perf_counter()
-            decode()
-            elapsed = time.perf_counter() - start
+            burst: list[float] = []
+            while sum(burst) < (BURST_SECONDS if turn and rounds > 1 else 0) or not burst:
+                start = time.perf_counter()
+                decode()
+                burst.append(time.perf_counter() - start)
             if turn:
-                seconds[name].append(elapsed)
-    return {name: sorted(found)[len(found) // 2] for name, found in seconds.items()}
+                seconds[name].append(statistics.median(burst))
+    return {name: statistics.median(found) for name, found in seconds.items()}
 
 
 def _measure(kind: str, threads: int, output: int, rounds: int) -> dict[str, dict[str, float]]:

@@ -4,6 +4,7 @@
 //! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
 //! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
 
+mod lines;
 mod portable;
 mod scalar;
 mod scale;
@@ -12,6 +13,7 @@ mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(crate) use lines::{Lines, VALUES};
 pub(crate) use scale::require_scalable;
 pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
@@ -95,15 +97,6 @@ pub fn cast_by_oracle(from: DType, to: DType, src: &[u8], dst: &mut [u8], option
     }
     scalar::convert(from, to, src, dst, options.saturate);
     Ok(())
-}
-
-/// f32 as another type, or as they are; the lengths match. After calls with `stream` a [`fence`] is needed.
-pub(crate) fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
-    #[cfg(target_arch = "x86_64")]
-    if x86::convert_before_fence(level, DType::Float32, to, values, out, CastOptions { saturate: false, stream }) {
-        return;
-    }
-    convert(level, DType::Float32, to, values, out, CastOptions { saturate: false, stream });
 }
 
 /// Makes streamed stores visible to other threads in order.

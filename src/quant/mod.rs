@@ -24,7 +24,7 @@ pub use quantize::quantize;
 
 use std::fmt::Display;
 
-use crate::cast;
+use crate::cast::{self, Lines, VALUES};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::rules;
@@ -34,9 +34,6 @@ use crate::simd::Level;
 type Step = [u8; 64];
 /// Elements of one step.
 const STEP: usize = 16;
-/// What is decoded before it is rounded or streamed: 2048 elements, a multiple of every block, which stay in the nearest cache.
-#[repr(align(64))]
-struct Steps([Step; 128]);
 
 /// Decodes whole blocks into f32, or into f16 or bf16 by one rounding of the f32 value to the nearest, ties to even.
 ///
@@ -66,18 +63,15 @@ pub fn dequantize_at(
             out.len()
         )));
     }
-    if to == DType::Float32 && !stream {
-        decode(level, encoding, blocks, out.as_chunks_mut().0);
-        return Ok(());
+    let mut lines = Lines::new(level, to, out, stream);
+    // A multiple of every block.
+    let at_once = VALUES / encoding.elements_per_block() * encoding.bytes_per_block();
+    for blocks in blocks.chunks(at_once) {
+        let count = blocks.len() / encoding.bytes_per_block() * encoding.elements_per_block();
+        decode(level, encoding, blocks, lines.room(count).as_flattened_mut().as_chunks_mut().0);
+        lines.push(count);
     }
-    let mut steps = Steps([[0; 64]; 128]);
-    let (elements, bytes) = (encoding.elements_per_block(), encoding.bytes_per_block());
-    let at_once = steps.0.len() * STEP / elements;
-    for (blocks, out) in blocks.chunks(at_once * bytes).zip(out.chunks_mut(at_once * elements * to.bits() / 8)) {
-        let steps = &mut steps.0[..out.len() * 8 / to.bits() / STEP];
-        decode(level, encoding, blocks, steps);
-        cast::from_f32(level, steps.as_flattened(), to, out, stream);
-    }
+    lines.finish();
     if stream {
         cast::fence();
     }

@@ -11,7 +11,7 @@ mod tile;
 
 use std::ops::Range;
 
-use crate::cast;
+use crate::cast::{self, Lines, VALUES};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::simd::Level;
@@ -93,43 +93,30 @@ pub fn dequantize_group_rows_at(
     let width = dtype.bits() / 8;
     let row_bytes = groups.cols * width;
     let mut tile = Tile::default();
-    let mut values = Values([[0; 4]; COLUMNS]);
-    let mut out = out;
+    let mut lines = Lines::new(level, dtype, out, stream);
     let mut start = rows.start;
     while start < rows.end {
         let end = rows.end.min((start / tile::rows(groups.layout) + 1) * tile::rows(groups.layout));
-        let (share, rest) = out.split_at_mut((end - start) * row_bytes);
         tile.begin(&plan, start..end);
-        for first in (0..groups.cols).step_by(COLUMNS) {
-            let columns = first..groups.cols.min(first + COLUMNS);
+        for first in (0..groups.cols).step_by(VALUES) {
+            let columns = first..groups.cols.min(first + VALUES);
             tile.fill(&plan, columns.clone());
-            for (row, out) in share.chunks_exact_mut(row_bytes).enumerate() {
-                let (row, out) = (tile.row(&plan, row), &mut out[columns.start * width..columns.end * width]);
-                if dtype == DType::Float32 && !stream {
-                    decode(level, &row, first, out.as_chunks_mut().0);
-                } else {
-                    let values = &mut values.0[..columns.len()];
-                    decode(level, &row, first, values);
-                    cast::from_f32(level, values.as_flattened(), dtype, out, stream);
-                }
+            for row in 0..end - start {
+                lines.seek((start - rows.start + row) * row_bytes + first * width);
+                decode(level, &tile.row(&plan, row), first, lines.room(columns.len()));
+                lines.push(columns.len());
             }
         }
-        out = rest;
         start = end;
     }
+    lines.finish();
     if stream {
         cast::fence();
     }
     Ok(())
 }
 
-/// Columns that are decoded at a time; as f32 they stay in the nearest cache.
-pub(super) const COLUMNS: usize = 2048;
-
-#[repr(align(64))]
-struct Values([[u8; 4]; COLUMNS]);
-
-/// Decodes the columns of a row from `start` on, a multiple of [`COLUMNS`].
+/// Decodes the columns of a row from `start` on, a multiple of [`VALUES`].
 fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
     #[cfg(target_arch = "x86_64")]
     if super::x86::groups::decode(level, row, start, values) {

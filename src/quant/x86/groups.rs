@@ -3,14 +3,15 @@
 //! Nibbles are unpacked in registers; codes of other widths in memory, to bytes. They become floats sixteen at a time.
 
 use super::{Bytes16, Lanes};
-use crate::quant::groups::{COLUMNS, Columns, Row, runs, unpack};
+use crate::cast::VALUES;
+use crate::quant::groups::{Columns, Row, runs, unpack};
 use crate::simd::Level;
 use crate::simd::x86::{Avx2, Avx512, with_default_rounding};
 
 /// Sixteen f32 as they lie in memory.
 type Step = [[u8; 4]; 16];
 
-/// Decodes at most [`COLUMNS`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
+/// Decodes at most [`VALUES`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
 pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) -> bool {
     // SAFETY: the level is available, as the caller checked.
     with_default_rounding(|| unsafe {
@@ -50,7 +51,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
         }
         return;
     }
-    let mut unpacked = [0; COLUMNS];
+    let mut unpacked = [0; VALUES];
     let codes = if row.is_dense(8) {
         &row.codes[start - row.first..][..values.len()]
     } else {

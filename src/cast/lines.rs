@@ -1,0 +1,98 @@
+//! [`Lines`]: f32 values that are made some at a time, on their way to an output of a narrower type, or one that is streamed to.
+
+use super::{CastOptions, convert};
+use crate::dtype::DType;
+use crate::simd::Level;
+
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+/// Values that are kept for the next time: less than a line of the narrowest type.
+const KEPT: usize = LINE / 2;
+/// Values made at a time, at most: they stay in the nearest cache.
+pub(crate) const VALUES: usize = 2048;
+
+/// Values, and directly before them those of a line that was not complete yet.
+#[repr(align(64))]
+struct Buffer([[u8; 4]; KEPT + VALUES]);
+
+/// An output is streamed to in whole lines, wherever it begins: the processor waits for memory where a part of one is written, which would be at both
+/// ends of what is made at a time. NumPy's arrays begin in the middle of a line.
+pub(crate) struct Lines<'a> {
+    buffer: Buffer,
+    kept: usize,
+    level: Level,
+    to: DType,
+    stream: bool,
+    out: &'a mut [u8],
+    /// The byte of the output where what is kept goes, or else the next value.
+    place: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// For an output of float32, float16 or bfloat16, by the instructions of a level, which must be available.
+    pub(crate) const fn new(level: Level, to: DType, out: &'a mut [u8], stream: bool) -> Self {
+        Self { buffer: Buffer([[0; 4]; KEPT + VALUES]), kept: 0, level, to, stream, out, place: 0 }
+    }
+
+    /// The next values go to this byte of the output.
+    pub(crate) fn seek(&mut self, place: usize) {
+        if place != self.place + self.kept * self.width() {
+            self.finish();
+            self.place = place;
+        }
+    }
+
+    /// Room for the next values.
+    pub(crate) fn room(&mut self, count: usize) -> &mut [[u8; 4]] {
+        if self.is_direct() {
+            return &mut self.out[self.place..].as_chunks_mut().0[..count];
+        }
+        &mut self.buffer.0[KEPT..KEPT + count]
+    }
+
+    /// Writes the values that are in the room, but for those that begin a line.
+    pub(crate) fn push(&mut self, count: usize) {
+        if self.is_direct() {
+            self.place += count * self.width();
+            return;
+        }
+        let values = self.kept + count;
+        let begun = (self.out.as_ptr().addr() + self.place + values * self.width()) % LINE;
+        // Where no value ends with a line, none is kept.
+        let keep = if self.stream && begun.is_multiple_of(self.width()) { begun / self.width() } else { 0 };
+        self.write(count, keep.min(values));
+    }
+
+    /// Writes what is kept. After calls with `stream` a [`fence`](super::fence) is needed.
+    pub(crate) fn finish(&mut self) {
+        self.write(0, 0);
+    }
+
+    fn write(&mut self, count: usize, keep: usize) {
+        let values = &self.buffer.0[KEPT - self.kept..KEPT + count - keep];
+        let end = self.place + values.len() * self.width();
+        from_f32(self.level, values.as_flattened(), self.to, &mut self.out[self.place..end], self.stream);
+        self.place = end;
+        self.buffer.0.copy_within(KEPT + count - keep..KEPT + count, KEPT - keep);
+        self.kept = keep;
+    }
+
+    /// Whether values are made where they belong.
+    fn is_direct(&self) -> bool {
+        self.to == DType::Float32 && !self.stream
+    }
+
+    const fn width(&self) -> usize {
+        self.to.bits() / 8
+    }
+}
+
+/// f32 as another type, or as they are; the lengths match.
+fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
+    let options = CastOptions { saturate: false, stream };
+    #[cfg(target_arch = "x86_64")]
+    if super::x86::convert_before_fence(level, DType::Float32, to, values, out, options) {
+        return;
+    }
+    convert(level, DType::Float32, to, values, out, options);
+}
