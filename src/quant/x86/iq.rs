@@ -1,6 +1,6 @@
 //! The IQ encodings: elements are looked up, eight or four at a time, in grids of points.
 
-use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled};
+use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, sixteen_steps};
 use crate::quant::block::{f16_to_f32, field};
 use crate::quant::grids;
 use crate::quant::iq::{LEVELS, eighths, even_signs, joined, shifted};
@@ -38,47 +38,48 @@ decoders! {
         let scale = f16_field::<0, _>(block);
         let (words, _) = field::<2, 64, _>(block).as_chunks::<4>();
         let scales = field::<66, 8, _>(block);
-        for (step, [a, b, c, d]) in words.iter().enumerate() {
-            let words = [u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d])];
+        sixteen_steps!(|step| {
+            let [a, b, c, d] = words[step];
+            let words = [u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])];
             let points = words.map(|word| grids::IQ2_XS[usize::from(word & 511)]);
             let signs = words.map(|word| even_signs(u32::from(word >> 9)));
             scaled::<V>(out, step, signed(points, signs), eighths(scale, scales[step / 2])[step % 2]);
-        }
+        });
     };
     IQ2_S: 82 bytes, 16 steps, |block, out| {
         let scale = f16_field::<0, _>(block);
         let (low, _) = field::<2, 32, _>(block).as_chunks::<2>();
         let (signs, _) = field::<34, 32, _>(block).as_chunks::<2>();
         let (high, scales) = (field::<66, 8, _>(block), field::<74, 8, _>(block));
-        for step in 0..16 {
+        sixteen_steps!(|step| {
             let high = usize::from(high[step / 2]) >> (step % 2 * 4);
             let points = [0, 1].map(|i| grids::IQ2_S[usize::from(low[step][i]) | (high >> (2 * i) & 3) << 8]);
             scaled::<V>(out, step, signed(points, signs[step]), eighths(scale, scales[step / 2])[step % 2]);
-        }
+        });
     };
     IQ3_XXS: 98 bytes, 16 steps, |block, out| {
         let scale = f16_field::<0, _>(block);
         let (indices, _) = field::<2, 64, _>(block).as_chunks::<4>();
         let (words, _) = field::<66, 32, _>(block).as_chunks::<4>();
-        for (step, indices) in indices.iter().enumerate() {
+        sixteen_steps!(|step| {
             let word = u32::from_le_bytes(words[step / 2]);
-            let [a, b, c, d] = indices.map(|index| grids::IQ3_XXS[usize::from(index)]);
+            let [a, b, c, d] = indices[step].map(|index| grids::IQ3_XXS[usize::from(index)]);
             let quants = signed([joined(a, b), joined(c, d)], even_signs_of(word, step % 2));
             scaled::<V>(out, step, quants, scale * (0.5 + (word >> 28) as f32) * 0.5);
-        }
+        });
     };
     IQ3_S: 110 bytes, 16 steps, |block, out| {
         let scale = f16_field::<0, _>(block);
         let (low, _) = field::<2, 64, _>(block).as_chunks::<4>();
         let (signs, _) = field::<74, 32, _>(block).as_chunks::<2>();
         let (high, scales) = (field::<66, 8, _>(block), field::<106, 4, _>(block));
-        for step in 0..16 {
+        sixteen_steps!(|step| {
             let ninths = usize::from(high[step / 2]) >> (step % 2 * 4);
             let point = |i: usize| grids::IQ3_S[usize::from(low[step][i]) | (ninths >> i & 1) << 8];
             let points = [joined(point(0), point(1)), joined(point(2), point(3))];
             let odd = 1 + 2 * (scales[step / 4] >> (step / 2 % 2 * 4) & 15);
             scaled::<V>(out, step, signed(points, signs[step]), scale * f32::from(odd));
-        }
+        });
     };
     IQ1_S: 50 bytes, 16 steps, |block, out| {
         let scale = f16_field::<0, _>(block);
@@ -121,12 +122,11 @@ decoders! {
         let high = u16::from_le_bytes(*field::<2, 2, _>(block));
         let low = field::<4, 4, _>(block);
         let packed: [_; 8] = registers::<8, 8, _>(block);
-        for (i, packed) in packed.into_iter().enumerate() {
+        sixteen_steps!(|step| {
+            let (i, half) = (step / 2, step % 2);
             let six_bits = (low[i / 2] >> (i % 2 * 4) & 15) | ((high >> (2 * i) & 3) << 4) as u8;
             let scale = scale * f32::from(six_bits.cast_signed() - 32);
-            for half in 0..2 {
-                scaled::<V>(out, 2 * i + half, packed.bits(4 * half as u32, 4).lookup(&LEVELS), scale);
-            }
-        }
+            scaled::<V>(out, step, packed[i].bits(4 * half as u32, 4).lookup(&LEVELS), scale);
+        });
     };
 }

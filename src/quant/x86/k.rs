@@ -1,6 +1,8 @@
 //! The K encodings: super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own.
 
-use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_less};
+use super::{
+    Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_less, sixteen_steps,
+};
 use crate::quant::block::field;
 
 /// The low bits of four bytes, in each of which `bits` are kept after a shift to the right.
@@ -48,61 +50,61 @@ decoders! {
         let scales = products(V::from_bytes(groups.bits(0, 4)), V::splat(scale.to_bits()));
         let minima = products(V::from_bytes(groups.bits(4, 4)), V::splat(minimum.to_bits()));
         let packed: [_; 4] = registers::<16, 4, _>(block);
-        for (step, (scale, minimum)) in scales.into_iter().zip(minima).enumerate() {
+        sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
-            scaled_less::<V>(out, step, quants, scale, minimum);
-        }
+            scaled_less::<V>(out, step, quants, scales[step], minima[step]);
+        });
     };
     Q3_K: 110 bytes, 16 steps, |block, out| {
         let (high, low): ([_; 2], [_; 4]) = (registers::<0, 2, _>(block), registers::<32, 4, _>(block));
         let scale = f16_field::<108, _>(block);
         let scales = six_bit_scales(field::<96, 12, _>(block));
         let scales = products(V::from_signed_bytes(scales), V::splat(scale.to_bits()));
-        for (step, scale) in scales.into_iter().enumerate() {
+        sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2).or(high[half].bits(i as u32, 1).shl(2));
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(4)), scale);
-        }
+            scaled::<V>(out, step, quants.sub(Bytes16::splat(4)), scales[step]);
+        });
     };
     Q4_K: 144 bytes, 16 steps, |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
         let groups = scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let packed: [_; 8] = registers::<16, 8, _>(block);
-        for step in 0..16 {
+        sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4);
             scaled_less::<V>(out, step, quants, groups[i], groups[8 + i]);
-        }
+        });
     };
     Q5_K: 176 bytes, 16 steps, |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
         let groups = scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let (high, low): ([_; 2], [_; 8]) = (registers::<16, 2, _>(block), registers::<48, 8, _>(block));
-        for step in 0..16 {
+        sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4).or(high[half].bits(i as u32, 1).shl(4));
             scaled_less::<V>(out, step, quants, groups[i], groups[8 + i]);
-        }
+        });
     };
     Q6_K: 210 bytes, 16 steps, |block, out| {
         let (low, high): ([_; 8], [_; 4]) = (registers::<0, 8, _>(block), registers::<128, 4, _>(block));
         let ([scales], scale) = (registers::<192, 1, _>(block), f16_field::<208, _>(block));
         let scales = products(V::from_signed_bytes(scales), V::splat(scale.to_bits()));
-        for (step, scale) in scales.into_iter().enumerate() {
+        sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             // Of 128 elements the first 64 are the low nibbles of 64 bytes, and each 32 have two bits of their own in the same 32 bytes.
             let (part, quarter) = (i / 4, i % 4);
             let nibbles = low[part * 4 + quarter % 2 * 2 + half].bits(quarter as u32 / 2 * 4, 4);
             let quants = nibbles.or(high[part * 2 + half].bits(quarter as u32 * 2, 2).shl(4));
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(32)), scale);
-        }
+            scaled::<V>(out, step, quants.sub(Bytes16::splat(32)), scales[step]);
+        });
     };
     Q8_K: 292 bytes, 16 steps, |block, out| {
         let scale = f32::from_le_bytes(*field::<0, 4, _>(block));
         let quants: [_; 16] = registers::<4, 16, _>(block);
-        for (step, quants) in quants.into_iter().enumerate() {
-            scaled::<V>(out, step, quants, scale);
-        }
+        sixteen_steps!(|step| {
+            scaled::<V>(out, step, quants[step], scale);
+        });
     };
 }

@@ -116,6 +116,18 @@ macro_rules! decoders {
 }
 use decoders;
 
+/// The same code for each of sixteen steps. In a loop, what the number of the step picks would be in memory, and shifts by it in a register.
+macro_rules! sixteen_steps {
+    (|$step:ident| $code:block) => {
+        sixteen_steps!(|$step| $code, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (|$step:ident| $code:block, $($number:literal)*) => {$({
+        let $step: usize = $number;
+        $code
+    })*};
+}
+use sixteen_steps;
+
 /// The f16 of a block at byte `AT`, as f32.
 #[inline(always)]
 unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]) -> f32 {

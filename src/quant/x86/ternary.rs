@@ -1,6 +1,6 @@
 //! The ternary encodings, whose elements are -1, 0 or 1 times one scale.
 
-use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled};
+use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, sixteen_steps};
 use crate::quant::block::field;
 
 /// The first digits in base three of bytes that are fractions of 256, as -1, 0 or 1.
@@ -45,10 +45,10 @@ decoders! {
     TQ2_0: 66 bytes, 16 steps, |block, out| {
         let scale = f16_field::<64, _>(block);
         let packed: [_; 4] = registers::<0, 4, _>(block);
-        for step in 0..16 {
+        sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
             scaled::<V>(out, step, quants.sub(Bytes16::splat(1)), scale);
-        }
+        });
     };
 }
