@@ -1,7 +1,7 @@
 //! f32 to bf16 by the instruction that rounds thirty-two at once, on processors that have it: AVX-512 BF16, in Zen 4, Cooper Lake and later.
 //!
-//! It rounds to nearest even and makes NaNs quiet as the oracle does, but takes denormals for zero. Steps in which there are any are converted
-//! in lanes.
+//! It rounds to nearest even and makes NaNs quiet as the oracle does, but takes denormals for zero. Runs of steps in which there are any are
+//! converted again, in lanes.
 
 #![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
 
@@ -13,6 +13,8 @@ use crate::simd::Level;
 
 /// Elements of one step.
 const STEP: usize = 32;
+/// Steps of a run.
+const STEPS: usize = 64;
 /// The class of denormals.
 const DENORMAL: i32 = 0x20;
 
@@ -44,19 +46,22 @@ unsafe fn convert(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     unsafe {
         convert_in_lanes(src, dst, head);
         let (src, dst) = (src.add(4 * head), dst.add(2 * head));
-        for step in 0..whole {
-            let (src, dst) = (src.add(4 * STEP * step), dst.add(2 * STEP * step));
-            let (low, high) = (_mm512_loadu_ps(src.cast()), _mm512_loadu_ps(src.add(64).cast()));
-            let denormal = _mm512_fpclass_ps_mask::<DENORMAL>(low) | _mm512_fpclass_ps_mask::<DENORMAL>(high);
-            if denormal != 0 {
-                convert_in_lanes(src, dst, STEP);
-                continue;
+        for first in (0..whole).step_by(STEPS) {
+            let steps = STEPS.min(whole - first);
+            let mut denormal = 0;
+            for step in first..first + steps {
+                let (src, dst) = (src.add(4 * STEP * step), dst.add(2 * STEP * step));
+                let (low, high) = (_mm512_loadu_ps(src.cast()), _mm512_loadu_ps(src.add(64).cast()));
+                denormal |= _mm512_fpclass_ps_mask::<DENORMAL>(low) | _mm512_fpclass_ps_mask::<DENORMAL>(high);
+                let rounded: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                if stream {
+                    _mm512_stream_si512(dst.cast(), rounded);
+                } else {
+                    _mm512_storeu_si512(dst.cast(), rounded);
+                }
             }
-            let rounded: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
-            if stream {
-                _mm512_stream_si512(dst.cast(), rounded);
-            } else {
-                _mm512_storeu_si512(dst.cast(), rounded);
+            if denormal != 0 {
+                convert_in_lanes(src.add(4 * STEP * first), dst.add(2 * STEP * first), steps * STEP);
             }
         }
         let rest = elements - head - whole * STEP;
