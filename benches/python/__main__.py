@@ -5,7 +5,7 @@
 Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
 folder (17 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where
 they stay for the next run. `--docs` rewrites the tables between
-their markers and the chart beside the page; without it the tables are printed. `--small` runs everything once on small
+their markers and the charts beside the page; without it the tables are printed. `--small` runs everything once on small
 files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 """
 
@@ -101,7 +101,11 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
         page = options.docs.read_text(encoding="utf-8")
         chart.draw(page, drawing)
         image = f"![Each loader's time as a multiple of max_weights': lazy above, touched below]({drawing.name})"
-        options.docs.write_text(report.replace_table(page, "chart", image), encoding="utf-8")
+        page = report.replace_table(page, "chart", image)
+        drawing = drawing.with_stem(f"{drawing.stem}-blocks")
+        chart.draw_blocks(page, drawing)
+        image = f"![GB/s at which each decoder makes float32 of packed blocks, and memset's]({drawing.name})"
+        options.docs.write_text(report.replace_table(page, "blocks chart", image), encoding="utf-8")
     return met
 
 

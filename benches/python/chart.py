@@ -1,10 +1,13 @@
-"""The chart of docs/benchmarks.md, drawn from the tables of that page: lazy loads, and loads that touch every page."""
+"""The charts of docs/benchmarks.md, drawn from the tables of that page.
+
+One has lazy loads, and loads that touch every page; the other the rates at which packed blocks are decoded.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from report import MarkerError, number
 
@@ -30,14 +33,23 @@ PANELS: Final = {
     ),
 }
 COLOURS: Final = {LAZY: "#3b6ea8", TOUCHED: "#2e8b6f"}
+# The decoders of the other chart, and what no decoder is faster than by much.
+DECODERS: Final = {"max_weights": "#2e8b6f", "ggml's C": "#3b6ea8", "gguf-py": "#a8763b"}
+MEMSET: Final = "memset"
 
 
-def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
-    """Return the ratios beside this column, the fastest loader first; empty where the page has no such column."""
+def _table(page: str, table: str) -> list[list[str]]:
+    """Return the cells of a table, its heads first; none where the page has no such table."""
     found = re.search(rf"<!-- table: {re.escape(table)} -->\n((?:\|.*\n)+)", page)
     if not found:
         return []
     heads, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
+    return [heads, *rows]
+
+
+def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
+    """Return the ratios beside this column, the fastest loader first; empty where the page has no such column."""
+    heads, *rows = _table(page, table) or [[]]
     if head not in heads:
         return []
     place = heads.index(head) + 1
@@ -50,8 +62,18 @@ def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
     return sorted(bars, key=lambda bar: bar[1])
 
 
-def draw(page: str, target: Path) -> None:
-    """Draw the two panels as one SVG: a bar for each loader, a group for each thing that was measured."""
+def rates(page: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Return GB/s of float32 by the number of threads, the type of the blocks, and the decoder."""
+    heads, *rows = _table(page, "gguf_blocks") or [[]]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for label, *cells in rows:
+        if said := re.fullmatch(r"(\w+) → float32, (\d+ threads?)", label):
+            values = {head.strip("*"): float(cell) for head, cell in zip(heads[1:], cells, strict=True) if cell}
+            found.setdefault(said[2], {})[said[1]] = values
+    return found
+
+
+def _pyplot() -> Any:
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -59,6 +81,51 @@ def draw(page: str, target: Path) -> None:
 
     # Text stays text and ids do not depend on the run, so the file is small and its differences are the figures'.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "max_weights", "font.size": 8})
+    return plt
+
+
+def draw_blocks(page: str, target: Path) -> None:
+    """Draw the rates at which blocks are decoded: a panel for each number of threads, a bar for each decoder."""
+    plt = _pyplot()
+    panels = rates(page)
+    if not panels:
+        raise MarkerError("the page has no decoders to draw")
+    most = max(len(types) for types in panels.values())
+    figure, every_axes = plt.subplots(
+        1, len(panels), figsize=(8.0, 0.34 * most + 1.0), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes, (threads, types) in zip(every_axes[0], panels.items(), strict=True):
+        axes.set_title(threads, loc="left", weight="bold", fontsize=10)
+        for place, values in enumerate(types.values()):
+            bars = [(decoder, colour) for decoder, colour in DECODERS.items() if decoder in values]
+            height = 0.8 / len(bars)
+            for row, (decoder, colour) in enumerate(bars):
+                at = place - 0.4 + (row + 0.5) * height
+                name = decoder if decoder not in axes.get_legend_handles_labels()[1] else None
+                axes.barh(at, values[decoder], height=height, color=colour, label=name)
+                if decoder == "max_weights":
+                    axes.text(
+                        values[decoder] - 0.3,
+                        at,
+                        number(values[decoder]),
+                        va="center",
+                        ha="right",
+                        color="white",
+                        size=6,
+                    )
+            axes.plot([values[MEMSET]] * 2, [place - 0.4, place + 0.4], color="black", label=None if place else MEMSET)
+        axes.set_yticks(range(len(types)), list(types))
+        axes.set_ylim(most - 0.4, -0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("GB/s of float32")
+    figure.legend(*every_axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.savefig(target, format="svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw(page: str, target: Path) -> None:
+    """Draw the two panels as one SVG: a bar for each loader, a group for each thing that was measured."""
+    plt = _pyplot()
     panels = {
         panel: [(title, bars) for title, table, head in groups if (bars := multiples(page, table, head))]
         for panel, groups in PANELS.items()

@@ -1,7 +1,7 @@
 """Decode packed blocks: ours, ggml's C and gguf-py, beside a memset of the output.
 
 Everything is measured in one process for each type and number of threads, the decoders taking turns on the same memory,
-each turn a burst of calls. gguf-py makes its arrays anew. ggml's C decodes on one thread; on several it gets a part on each.
+each turn a burst of calls. gguf-py makes its arrays anew. ggml's C decodes on one thread; on several each gets a part.
 """
 
 from __future__ import annotations

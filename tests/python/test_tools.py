@@ -248,6 +248,20 @@ def test_the_chart_has_lazy_and_touched_times_in_panels_of_their_own(tmp_path: P
         chart.draw("# Page\n", drawings[0])
 
 
+def test_the_chart_of_decoders_has_the_rates_of_their_table(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    rates = chart.rates(page)
+    assert len(rates) == 2
+    assert all(values.keys() >= {"max_weights", "memset"} for types in rates.values() for values in types.values())
+    chart.draw_blocks(page, drawing := tmp_path / "blocks.svg")
+    published = (ROOT / "docs" / "benchmarks-blocks.svg").read_text(encoding="utf-8")
+    for values in (values["max_weights"] for types in rates.values() for values in types.values()):
+        assert f">{report.number(values)}</text>" in published
+    assert len(drawing.read_text(encoding="utf-8")) < 200_000
+    with pytest.raises(report.MarkerError, match="no decoders"):
+        chart.draw_blocks("# Page\n", drawing)
+
+
 def test_the_chart_of_the_benchmarks_is_that_of_their_tables() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     drawn = re.findall(r">([\d.,]+)x</text>", (ROOT / "docs" / "benchmarks.svg").read_text(encoding="utf-8"))
