@@ -11,9 +11,6 @@ use crate::source::Part;
 use crate::source::direct;
 use crate::workers::Interrupt;
 
-/// Output of this size is written past the caches.
-const STREAM_FROM: usize = 8 << 20;
-
 /// How much is one job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
@@ -25,6 +22,8 @@ pub(super) struct Sizes {
     pub(super) fetched: usize,
     /// Bytes that a job, or a group of them, may write: a staging buffer has no more.
     pub(super) written: usize,
+    /// Results of this size are written past the caches.
+    pub(super) streamed: usize,
 }
 
 /// Memory that a job writes to, or its place on a device.
@@ -56,9 +55,10 @@ impl Room for &mut [u8] {
 
 impl Sizes {
     /// From the page cache: what is converted stays in the caches of a core.
-    pub(super) const WARM: Self = Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20, written: usize::MAX };
+    pub(super) const WARM: Self =
+        Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20, written: usize::MAX, streamed: 8 << 20 };
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
-    pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, written: usize::MAX };
+    pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, ..Self::WARM };
 }
 
 /// Bytes of a file that are one job, and how many come before it.
@@ -115,7 +115,7 @@ impl Run {
         let plain = conversion == Conversion::Nothing && self.cut.is_none();
         let most = if plain { sizes.read } else { sizes.converted };
         let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
-        let stream = rest.len() >= STREAM_FROM;
+        let stream = rest.len() >= sizes.streamed;
         let mut push = |offset: u64, len: usize, payload: usize, rows| {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;

@@ -25,6 +25,9 @@ pub(super) const GAP: u64 = 64 << 10;
 
 /// From this size on, a tensor that is read past the page cache begins as far from a page in memory as in its file.
 const PAGES_FROM: usize = 1 << 20;
+/// Of results that are so many bytes together, those of the other size are written past the caches.
+const MANY: usize = 32 << 20;
+const STREAMED_OF_MANY: usize = 64 << 10;
 
 /// How one tensor comes into memory.
 #[derive(Debug)]
@@ -225,7 +228,12 @@ impl Layout {
     /// How much is one job.
     pub(super) fn sizes(&self) -> Sizes {
         let sizes = self.choice.sizes();
-        if self.to_host { sizes } else { Sizes { written: PIECE, ..sizes } }
+        if !self.to_host {
+            return Sizes { written: PIECE, ..sizes };
+        }
+        // The caches do not hold all results, however small each is.
+        let many = self.runs.iter().map(|run| run.room).sum::<usize>() >= MANY;
+        Sizes { streamed: if many { STREAMED_OF_MANY } else { sizes.streamed }, ..sizes }
     }
 
     /// The bytes of host memory that are taken: arenas, what is made apart, and what threads read into; without staging buffers.
