@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use max_weights::simd::with_default_environment;
 use pyo3::prelude::*;
 
 /// The thread that ends Python, once it is about to.
@@ -18,10 +19,10 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long Python's end waits for them, a millisecond at a time.
 const PATIENCE: usize = 200;
 
-/// Does `work` without the GIL.
+/// Does `work` without the GIL, and in the floating-point environment that it expects.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
     let done = py.detach(|| {
-        let done = work();
+        let done = with_default_environment(work);
         set_out();
         done
     });
