@@ -177,14 +177,35 @@ def rows_of(words: int, inputs: int) -> dict[str, Any]:
     return {**parts, "weight_shape": np.array([4, inputs])}
 
 
-@pytest.mark.parametrize(("words", "inputs", "bits"), [(32, 320, 3), (32, 320, None), (32, 128, 7)])
-def test_words_with_unused_bits_are_refused(make: Make, words: int, inputs: int, bits: int | None) -> None:
-    # A word has as many whole numbers as fit, as versions of compressed-tensors before 0.13 packed them.
-    said = {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": {"num_bits": bits}}}}
-    found = make(rows_of(words, inputs), said)
-    assert found.scheme == "pack-quantized"
-    with pytest.raises(UnsupportedError, match="words with unused bits"):
-        found.astype()
+def spaced(codes: Array, bits: int) -> Array:
+    """Rows of codes with whole ones in each word, as versions of compressed-tensors before 0.13 packed them."""
+    each = 32 // bits
+    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % each))).reshape(len(codes), -1, each).astype(np.uint32)
+    words: Array = np.bitwise_or.reduce(codes << (bits * np.arange(each)).astype(np.uint32), axis=2)
+    return words.view(np.int32)
+
+
+# Seven bits that nobody says would be eight: both have four integers in a word.
+@pytest.mark.parametrize(("bits", "is_said"), [(3, True), (3, False), (5, True), (6, False), (7, True)])
+def test_words_with_unused_bits(make: Make, bits: int, is_said: bool) -> None:
+    rng = np.random.default_rng(bits)
+    inputs, rows, groups = 330, 64, 5
+    codes, zeros = rng.integers(0, 1 << bits, (rows, inputs)), rng.integers(0, 1 << bits, (rows, groups))
+    scale = rng.uniform(0, 1, (rows, groups)).astype(np.float32)
+    parts = {
+        "weight_packed": spaced(codes, bits),
+        "weight_scale": scale,
+        "weight_zero_point": spaced(zeros.T, bits).T,
+        "weight_shape": np.array([rows, inputs]),
+    }
+    weights = {"num_bits": bits if is_said else None, "group_size": 66, "symmetric": False}
+    found = make(parts, {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": weights}}})
+    assert (found.scheme, found.bits) == ("pack-quantized", bits)
+    of_group = np.arange(inputs) // 66
+    check(found, (codes - zeros[:, of_group]).astype(np.float32) * scale[:, of_group])
+    parts["weight_zero_point"] = packed(zeros.T, bits).T
+    with pytest.raises(FormatError, match=f"for {rows} rows of {bits} bits"):
+        make(parts, {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": weights}}}).shape  # noqa: B018
 
 
 def test_bits_are_those_that_sizes_or_the_configuration_tell(make: Make) -> None:

@@ -41,13 +41,13 @@ def packed_integers(group: Group) -> Layout:
         return _nibbles(group, weight, scale)
     group.require_dtype(weight, DType.int32, DType.int8, DType.uint8)
     rows, words = weight.shape
-    inputs, bits = _inputs_and_bits(group, weight, rows, words)
+    inputs, bits, spaced = _inputs_and_bits(group, weight, rows, words)
     size = _group_of_rows(group, scale, rows, inputs)
     zeros, index = group.get("weight_zero_point"), group.get("weight_g_idx")
     if zeros is not None:
         if zeros.dtype is not DType.int32:
             raise group.refused(zeros, _PACKED, "zero points that are not packed in int32 cannot be decoded")
-        expected = (-(-rows * bits // _WORD), -(-inputs // size))
+        expected = (_words(rows, bits, spaced=spaced), -(-inputs // size))
         group.require_shape(zeros, expected, why=f"for {rows} rows of {bits} bits", rule=_ZEROS_RULE)
     elif group.declared.symmetric is False:
         group.need("weight_zero_point", rule="quantised.zero-point-missing")
@@ -74,28 +74,34 @@ def packed_integers(group: Group) -> Layout:
     return Layout(_PACKED, bits, (rows, inputs), (1, size), decode, zeros is None, reordered)
 
 
-def _inputs_and_bits(group: Group, weight: Part, rows: int, words: int) -> tuple[int, int]:
-    """Return how many inputs a row has, and of how many bits."""
+def _words(count: int, bits: int, *, spaced: bool) -> int:
+    """Return how many words so many integers take: as one string of bits, or with whole integers in each word."""
+    return -(-count // (_WORD // bits)) if spaced else -(-count * bits // _WORD)
+
+
+def _inputs_and_bits(group: Group, weight: Part, rows: int, words: int) -> tuple[int, int, bool]:
+    """Return how many inputs a row has, of how many bits, and whether words have unused bits (as before 0.13)."""
     stored, said = group.get("weight_shape"), group.declared.bits
     if stored is None:
         if said is None or not 2 <= said <= 8:
             group.need("weight_shape", rule=_SHAPE_RULE)
             raise AssertionError  # it is missing
-        return words * _WORD // said, said
+        return words * _WORD // said, said, False
     group.require_shape(stored, (2,), why="for the two dimensions of the weight", rule=_SHAPE_RULE)
     group.require_dtype(stored, DType.int64, DType.int32)
     stored_rows, inputs = (int(value) for value in _values(stored))
     if stored_rows == rows and inputs >= 0:
-        fitting = [bits for bits in range(2, 9) if -(-inputs * bits // _WORD) == words]
-        spaced = [bits for bits in (3, 5, 6, 7) if -(-inputs // (_WORD // bits)) == words]
-        if said in fitting:
-            return inputs, said
-        if said in spaced or (spaced and not fitting):
-            why = "words with unused bits, as versions before 0.13 wrote them, cannot be decoded"
-            raise group.refused(weight, _PACKED, why)
-        if len(fitting) == 1:
-            return inputs, fitting[0]
-        if fitting:
+        ways = [
+            (spaced, fitting)
+            for spaced in (False, True)
+            if (fitting := [bits for bits in range(2, 9) if _words(inputs, bits, spaced=spaced) == words])
+        ]
+        for spaced, fitting in ways:
+            if said in fitting:
+                return inputs, said, spaced
+        for spaced, fitting in ways[:1]:
+            if len(fitting) == 1:
+                return inputs, fitting[0], spaced
             cause = f"rows of {inputs} integers in {words} words have {fitting[0]} to {fitting[-1]} bits"
             help = "say `num_bits` in the quantization_config beside the checkpoint"
             raise group.fault("quantised.bits", weight, cause, help)
