@@ -85,8 +85,8 @@ pub static WORKERS: Workers = Workers { pool: Mutex::new(None) };
 impl Workers {
     /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
     ///
-    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means that the work was
-    /// interrupted.
+    /// The calling thread takes part, and `interrupt` is asked on it. What `work` gets is for parts that take long themselves: its error means
+    /// that the work was interrupted.
     pub fn each<T: Send>(
         &self,
         parts: Vec<T>,
