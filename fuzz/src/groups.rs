@@ -174,12 +174,12 @@ impl Parts {
         let is_one =
             self.layout == Layout::Rows && self.groups == 1 && self.scales.len() == self.scales_dtype.bits() / 8;
         let (scale_row, scale_rows) = if is_one { (0, 1) } else { (row, rows) };
-        // A tensor has whole words, also of bytes that are not.
-        let padded = self.packed.len() / 4 != rows * (self.cols * bits).div_ceil(32)
+        // Tensors have whole lines of words, also of bytes that are not.
+        let padded = self.packed.len() / 4 / rows != (self.cols * bits).div_ceil(32)
             || self
                 .zero_points
                 .as_ref()
-                .is_some_and(|points| points.len() / 4 != (scale_rows * bits).div_ceil(32) * self.groups);
+                .is_some_and(|points| points.len() / 4 / self.groups != (scale_rows * bits).div_ceil(32));
         let padded = padded && self.layout == Layout::Rows;
         let row_words = self.packed.len() / 4 / rows;
         let nibble = AWQ_ORDER.iter().position(|output| *output == row % 8).unwrap_or(0);
