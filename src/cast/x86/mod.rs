@@ -144,8 +144,8 @@ fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel
     {
         return Some(kernel);
     }
-    if let (Level::Avx512, DType::Float32, DType::BFloat16, false) = (level, from, to, saturate)
-        && let Some(kernel) = bf16::kernel()
+    if let (DType::Float32, DType::BFloat16, false) = (from, to, saturate)
+        && let Some(kernel) = bf16::kernel(level)
     {
         return Some(kernel);
     }

@@ -10,9 +10,8 @@ const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8,
 /// The fifth bits of sixteen elements, where they belong.
 #[inline(always)]
 unsafe fn fifth_bits(bits: &[u8; 4], half: usize) -> Bytes16 {
-    let bits = u32::from_le_bytes(*bits) >> (16 * half);
     // SAFETY: the instructions are enabled, by the contract of `Decoder`.
-    unsafe { Bytes16::mask_of_bits(bits as u16).and(Bytes16::splat(16)) }
+    unsafe { Bytes16::mask_of_bits(u32::from_le_bytes(*bits), half).and(Bytes16::splat(16)) }
 }
 
 decoders! {
@@ -64,7 +63,7 @@ decoders! {
         let scale = f16_field::<0, _>(block);
         let (bits, _) = field::<2, 16, _>(block).as_chunks::<2>();
         for (step, bits) in bits.iter().enumerate() {
-            let negative = Bytes16::mask_of_bits(!u16::from_le_bytes(*bits));
+            let negative = Bytes16::mask_of_bits(!u32::from(u16::from_le_bytes(*bits)), 0);
             scaled::<V>(out, step, negative.or(Bytes16::splat(1)), scale);
         }
     };

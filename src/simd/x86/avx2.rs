@@ -30,14 +30,14 @@ impl Lanes for Avx2 {
     methods! {
         splat(value: u32) -> Self => Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32));
         halves(first: u32, second: u32) -> Self => Self(_mm256_set1_epi32(first as i32), _mm256_set1_epi32(second as i32));
-        from_bytes(bytes: Bytes16) -> Self => Self(
-            _mm256_cvtepu8_epi32(bytes.0),
-            _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes.0)),
-        );
-        from_signed_bytes(bytes: Bytes16) -> Self => Self(
-            _mm256_cvtepi8_epi32(bytes.0),
-            _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes.0)),
-        );
+        from_bytes(bytes: Bytes16) -> Self => {
+            let top = top_bytes(bytes);
+            Self(_mm256_srli_epi32::<24>(top.0), _mm256_srli_epi32::<24>(top.1))
+        };
+        from_signed_bytes(bytes: Bytes16) -> Self => {
+            let top = top_bytes(bytes);
+            Self(_mm256_srai_epi32::<24>(top.0), _mm256_srai_epi32::<24>(top.1))
+        };
         load_32(src: *const u8) -> Self => Self(_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(32).cast()));
         load_16(src: *const u8) -> Self => Self(
             _mm256_cvtepu16_epi32(_mm_loadu_si128(src.cast())),
@@ -141,6 +141,21 @@ impl Lanes for Avx2 {
         };
         replace(self, mask: Self, other: Self) -> Self =>
             Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1));
+    }
+}
+
+/// Each byte in the top of a lane.
+#[inline(always)]
+unsafe fn top_bytes(bytes: Bytes16) -> Avx2 {
+    // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+    unsafe {
+        let places = |first: i32| {
+            let place = |lane: i32| (first + lane) << 24 | 0x0080_8080;
+            let [a, b, c, d] = [0, 1, 2, 3].map(place);
+            let [e, f, g, h] = [4, 5, 6, 7].map(place);
+            _mm256_setr_epi32(a, b, c, d, e, f, g, h)
+        };
+        Avx2(_mm256_shuffle_epi8(bytes.0, places(0)), _mm256_shuffle_epi8(bytes.0, places(8)))
     }
 }
 

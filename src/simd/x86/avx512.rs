@@ -30,8 +30,8 @@ impl Lanes for Avx512 {
             let first = _mm512_castsi256_si512(_mm256_set1_epi32(first as i32));
             Self(_mm512_inserti64x4::<1>(first, _mm256_set1_epi32(second as i32)))
         };
-        from_bytes(bytes: Bytes16) -> Self => Self(_mm512_cvtepu8_epi32(bytes.0));
-        from_signed_bytes(bytes: Bytes16) -> Self => Self(_mm512_cvtepi8_epi32(bytes.0));
+        from_bytes(bytes: Bytes16) -> Self => Self(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(bytes.0)));
+        from_signed_bytes(bytes: Bytes16) -> Self => Self(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(bytes.0)));
         load_32(src: *const u8) -> Self => Self(_mm512_loadu_si512(src.cast()));
         load_16(src: *const u8) -> Self => Self(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src.cast())));
         load_8(src: *const u8) -> Self => Self(_mm512_cvtepu8_epi32(_mm_loadu_si128(src.cast())));
