@@ -11,8 +11,6 @@ use crate::simd::Level;
 
 /// Elements of one step.
 const STEP: usize = 32;
-/// Steps of a run.
-const STEPS: usize = 64;
 
 /// The kernel of a level that has vectors, if this processor has one.
 pub(super) fn kernel(level: Level) -> Option<Kernel> {
@@ -29,6 +27,8 @@ pub(super) fn kernel(level: Level) -> Option<Kernel> {
 /// As for [`Kernel`], with the instructions of the implementor.
 trait Rounding {
     const LEVEL: Level;
+    /// Steps of a run.
+    const STEPS: usize;
     /// What there was in the steps so far that is rounded otherwise.
     type Others: Copy;
     unsafe fn none() -> Self::Others;
@@ -41,6 +41,7 @@ struct ByInstruction;
 
 impl Rounding for ByInstruction {
     const LEVEL: Level = Level::Avx512;
+    const STEPS: usize = 64;
     type Others = __mmask16;
 
     #[inline(always)]
@@ -75,6 +76,7 @@ struct ByWords;
 
 impl Rounding for ByWords {
     const LEVEL: Level = Level::Avx2;
+    const STEPS: usize = 8;
     type Others = __m256;
 
     #[inline(always)]
@@ -152,31 +154,32 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
     // SAFETY: the contract of `Kernel`. The head, the steps and the tail are all elements, one after the other; a store of a step is aligned
     // where it is streamed.
     unsafe {
-        convert_in_lanes(R::LEVEL, src, dst, head);
+        convert_in_lanes(R::LEVEL, src, dst, head, false);
         let (src, dst) = (src.add(4 * head), dst.add(2 * head));
-        for first in (0..whole).step_by(STEPS) {
-            let steps = STEPS.min(whole - first);
+        for first in (0..whole).step_by(R::STEPS) {
+            let steps = R::STEPS.min(whole - first);
             let mut others = R::none();
             for step in first..first + steps {
                 let (src, dst) = (src.add(4 * STEP * step), dst.add(2 * STEP * step));
                 others = if stream { R::step::<true>(src, dst, others) } else { R::step::<false>(src, dst, others) };
             }
             if !R::is_none(others) {
-                convert_in_lanes(R::LEVEL, src.add(4 * STEP * first), dst.add(2 * STEP * first), steps * STEP);
+                let (src, dst) = (src.add(4 * STEP * first), dst.add(2 * STEP * first));
+                convert_in_lanes(R::LEVEL, src, dst, steps * STEP, stream);
             }
         }
         let rest = elements - head - whole * STEP;
-        convert_in_lanes(R::LEVEL, src.add(4 * STEP * whole), dst.add(2 * STEP * whole), rest);
+        convert_in_lanes(R::LEVEL, src.add(4 * STEP * whole), dst.add(2 * STEP * whole), rest, false);
     }
 }
 
 /// Converts in lanes.
 ///
 /// # Safety
-/// As for [`Kernel`]; nothing is streamed.
-unsafe fn convert_in_lanes(level: Level, src: *const u8, dst: *mut u8, elements: usize) {
+/// As for [`Kernel`].
+unsafe fn convert_in_lanes(level: Level, src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     if let Some(kernel) = pair::<F32, Bf16<false>>(level) {
         // SAFETY: the caller's promise.
-        unsafe { kernel(src, dst, elements, false) }
+        unsafe { kernel(src, dst, elements, stream) }
     }
 }

@@ -150,10 +150,8 @@ unsafe fn top_bytes(bytes: Bytes16) -> Avx2 {
     // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
     unsafe {
         let places = |first: i32| {
-            let place = |lane: i32| (first + lane) << 24 | 0x0080_8080;
-            let [a, b, c, d] = [0, 1, 2, 3].map(place);
-            let [e, f, g, h] = [4, 5, 6, 7].map(place);
-            _mm256_setr_epi32(a, b, c, d, e, f, g, h)
+            let at = |lane: i32| (first + lane) << 24 | 0x0080_8080;
+            _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
         };
         Avx2(_mm256_shuffle_epi8(bytes.0, places(0)), _mm256_shuffle_epi8(bytes.0, places(8)))
     }
