@@ -63,22 +63,35 @@ pub fn dequantize_at(
             out.len()
         )));
     }
-    let mut lines = Lines::new(level, to, out, stream);
-    // A multiple of every block.
-    let at_once = VALUES / encoding.elements_per_block() * encoding.bytes_per_block();
-    for blocks in blocks.chunks(at_once) {
-        let count = blocks.len() / encoding.bytes_per_block() * encoding.elements_per_block();
-        decode(level, encoding, blocks, lines.room(count).as_flattened_mut().as_chunks_mut().0);
-        lines.push(count);
+    if !decode_narrow(level, encoding, blocks, to, out, stream) {
+        let mut lines = Lines::new(level, to, out, stream);
+        // A multiple of every block.
+        let at_once = VALUES / encoding.elements_per_block() * encoding.bytes_per_block();
+        for blocks in blocks.chunks(at_once) {
+            let count = blocks.len() / encoding.bytes_per_block() * encoding.elements_per_block();
+            decode(level, encoding, blocks, lines.room(count).as_flattened_mut().as_chunks_mut().0);
+            lines.push(count);
+        }
+        lines.finish();
     }
-    lines.finish();
     if stream {
         cast::fence();
     }
     Ok(())
 }
 
-/// The decoding itself; everything was checked.
+/// Decoding to what is narrower than f32, if there is a kernel that does not go by way of that; everything was checked.
+fn decode_narrow(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if x86::decode_narrow(level, encoding, blocks, to, out, stream) {
+        return true;
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (level, encoding, blocks, to, out, stream);
+    false
+}
+
+/// The decoding to f32 itself; everything was checked.
 fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
     #[cfg(target_arch = "x86_64")]
     if x86::decode(level, encoding, blocks, out) {

@@ -21,6 +21,14 @@ fn even_signs_of(word: u32, half: usize) -> [u8; 2] {
     [0, 1].map(|i| even_signs(word >> (7 * (2 * half + i))))
 }
 
+/// The scale of thirty-two elements of IQ4_XS.
+#[inline(always)]
+pub(super) fn six_bit_scale(block: &[u8; 136], index: usize) -> i8 {
+    let high = u16::from_le_bytes(*field::<2, 2, _>(block));
+    let low = field::<4, 4, _>(block)[index / 2] >> (index % 2 * 4) & 15;
+    (low | ((high >> (2 * index) & 3) << 4) as u8).cast_signed() - 32
+}
+
 // A step has two points of eight elements, or four of four.
 decoders! {
     IQ2_XXS: 66 bytes, 16 steps, |block, out| {
@@ -120,13 +128,10 @@ decoders! {
     };
     IQ4_XS: 136 bytes, 16 steps, |block, out| {
         let scale = f16_field::<0, _>(block);
-        let high = u16::from_le_bytes(*field::<2, 2, _>(block));
-        let low = field::<4, 4, _>(block);
         let packed: [_; 8] = registers::<8, 8, _>(block);
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
-            let six_bits = (low[i / 2] >> (i % 2 * 4) & 15) | ((high >> (2 * i) & 3) << 4) as u8;
-            let scale = scale * f32::from(six_bits.cast_signed() - 32);
+            let scale = scale * f32::from(six_bit_scale(block, i));
             scaled::<V>(out, step, packed[i].bits(4 * half as u32, 4).lookup(&LEVELS), scale);
         });
     };

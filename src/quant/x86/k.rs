@@ -20,7 +20,7 @@ fn word(bytes: &[u8; 12], index: usize) -> u32 {
 
 /// The eight scales of Q4_K and Q5_K, and the eight minima.
 #[inline(always)]
-unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
+pub(super) unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
     let [scales, minima, rest] = [0, 1, 2].map(|index| word(packed, index));
     let last_scales = each(rest, 0, 4) | each(scales, 6, 2) << 4;
     let last_minima = each(rest, 4, 4) | each(minima, 6, 2) << 4;

@@ -9,11 +9,16 @@
 pub(super) mod groups;
 mod iq;
 mod k;
+mod looked_up;
 mod simple;
 mod ternary;
 
+use std::hint::black_box;
+
 use super::block::field;
-use super::{Encoding, Step};
+use super::{Encoding, STEP, Step};
+use crate::cast::{VALUES, from_f32};
+use crate::dtype::DType;
 use crate::simd::Level;
 use crate::simd::x86::{Avx2, Avx512, Bytes16, Lanes, f16_to_f32, with_default_rounding};
 
@@ -88,12 +93,45 @@ fn kernel(level: Level, encoding: Encoding) -> Option<Kernel> {
     }
 }
 
-/// Decodes blocks, if the level has vectors. The level is available, and the output has room for all blocks and no more.
+/// Decodes blocks to f32, if the level has vectors. The level is available, and the output has room for all blocks and no more.
 pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) -> bool {
     let Some(kernel) = kernel(level, encoding) else { return false };
     // SAFETY: the level is available, as the caller checked.
     with_default_rounding(|| unsafe { kernel(blocks, out) });
     true
+}
+
+/// Decodes blocks to f16 or bf16, if the level, which is available, has a kernel for that. After calls with `stream` a fence is needed.
+pub(super) fn decode_narrow(
+    level: Level,
+    encoding: Encoding,
+    blocks: &[u8],
+    to: DType,
+    out: &mut [u8],
+    stream: bool,
+) -> bool {
+    let Some(kernel) = looked_up::kernel(level, encoding, to, stream && looked_up::may_stream(out)) else {
+        return false;
+    };
+    let at_once = VALUES / encoding.elements_per_block();
+    let (bytes_in, bytes_out) = (encoding.bytes_per_block(), encoding.elements_per_block() * to.bits() / 8);
+    for (blocks, out) in blocks.chunks(at_once * bytes_in).zip(out.chunks_mut(at_once * bytes_out)) {
+        // SAFETY: the level is available, as the caller checked.
+        let regular = with_default_rounding(|| unsafe { kernel(blocks, out.as_chunks_mut().0) });
+        if !regular {
+            decode_by_f32(level, encoding, blocks, to, out, stream);
+        }
+    }
+    true
+}
+
+/// The same for at most [`VALUES`] elements by way of f32, by what rounds every value right.
+#[cold]
+fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
+    let mut values: [Step; VALUES / STEP] = [[0; 4 * STEP]; _];
+    let values = &mut values[..out.len() / (to.bits() / 8) / STEP];
+    decode(level, encoding, blocks, values);
+    from_f32(level, values.as_flattened(), to, out, stream);
 }
 
 /// Decoders, each a function of a block and its steps.
@@ -185,5 +223,6 @@ unsafe fn products<V: Lanes>(quants: V, scale: V) -> [f32; 16] {
     let mut products = [0.0; 16];
     // SAFETY: as above; the array has room for sixteen lanes.
     unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.as_mut_ptr().cast()) };
-    products
+    // In memory, from where a lane is broadcast in passing; in registers it would take shuffles, of which there are many here already.
+    *black_box(&products)
 }

@@ -4,8 +4,8 @@
 
 use std::arch::x86_64::*;
 
-use super::bytes::Bytes16;
-use super::lanes::{Lanes, methods, store_256};
+use super::bytes::{Bytes16, Bytes32};
+use super::lanes::{Lanes, methods, store_128, store_256};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(__m256i, __m256i);
@@ -26,6 +26,8 @@ macro_rules! lanes {
 
 impl Lanes for Avx2 {
     type Mask = Self;
+    /// The low bytes of the elements in both halves of a register, and the high ones.
+    type Table = (__m256i, __m256i);
 
     methods! {
         splat(value: u32) -> Self => Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32));
@@ -95,18 +97,9 @@ impl Lanes for Avx2 {
         store_8<const STREAM: bool>(self, dst: *mut u8) => {
             let words = self.words();
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            if STREAM {
-                _mm_stream_si128(dst.cast(), bytes);
-            } else {
-                _mm_storeu_si128(dst.cast(), bytes);
-            }
+            store_128::<STREAM>(dst, bytes);
         };
-        store_f16<const STREAM: bool>(self, dst: *mut u8) => {
-            const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
-            let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
-            let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
-            store_256::<STREAM>(dst, _mm256_set_m128i(second, first));
-        };
+        store_f16<const STREAM: bool>(self, dst: *mut u8) => store_256::<STREAM>(dst, self.to_f16());
     }
 
     lanes! {
@@ -141,6 +134,41 @@ impl Lanes for Avx2 {
         };
         replace(self, mask: Self, other: Self) -> Self =>
             Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1));
+        f16_table(self) -> Self::Table => {
+            let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+            table(_mm256_shuffle_epi8(self.to_f16(), _mm256_broadcastsi128_si256(order)), [0, 1, 4, 5])
+        };
+        bf16_table(self) -> Self::Table => {
+            // The words of both halves take turns.
+            const ODD: i32 = 0b1010_1010;
+            let upper = _mm256_blend_epi16::<ODD>(_mm256_srli_epi32::<16>(self.0), self.1);
+            let lower = _mm256_blend_epi16::<ODD>(self.0, _mm256_slli_epi32::<16>(self.1));
+            // Half a step is rounded up if the upper word is odd; more than half always, which is what the first bit of the lower word says.
+            let even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
+            let up = _mm256_srli_epi16::<15>(_mm256_subs_epu16(lower, even));
+            let order = _mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15);
+            table(_mm256_shuffle_epi8(_mm256_add_epi16(upper, up), _mm256_broadcastsi128_si256(order)), [0, 4, 1, 5])
+        };
+        look_up<const STREAM: bool>(table: Self::Table, codes: Bytes32, dst: *mut u8) => {
+            let (low, high) = (_mm256_shuffle_epi8(table.0, codes.0), _mm256_shuffle_epi8(table.1, codes.0));
+            let (first, second) = (_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high));
+            store_128::<STREAM>(dst, _mm256_castsi256_si128(first));
+            store_128::<STREAM>(dst.add(16), _mm256_castsi256_si128(second));
+            store_128::<STREAM>(dst.add(32), _mm256_extracti128_si256::<1>(first));
+            store_128::<STREAM>(dst.add(48), _mm256_extracti128_si256::<1>(second));
+        };
+    }
+}
+
+/// A table of sixteen elements: the quarters of their low bytes are where `quarters` says, and those of the high ones two places behind them.
+#[inline(always)]
+unsafe fn table(bytes: __m256i, quarters: [i32; 4]) -> (__m256i, __m256i) {
+    let [a, b, c, d] = quarters;
+    // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+    unsafe {
+        let places = _mm256_setr_epi32(a, b, c, d, a + 2, b + 2, c + 2, d + 2);
+        let apart = _mm256_permutevar8x32_epi32(bytes, places);
+        (_mm256_permute2x128_si256::<0x00>(apart, apart), _mm256_permute2x128_si256::<0x11>(apart, apart))
     }
 }
 
@@ -158,6 +186,18 @@ unsafe fn top_bytes(bytes: Bytes16) -> Avx2 {
 }
 
 impl Avx2 {
+    /// Rounded to f16, in order.
+    #[inline(always)]
+    unsafe fn to_f16(self) -> __m256i {
+        const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
+        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        unsafe {
+            let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
+            let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
+            _mm256_set_m128i(second, first)
+        }
+    }
+
     /// The low words of the lanes, in order.
     #[inline(always)]
     unsafe fn words(self) -> __m256i {

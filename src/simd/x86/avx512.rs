@@ -4,8 +4,8 @@
 
 use std::arch::x86_64::*;
 
-use super::bytes::Bytes16;
-use super::lanes::{Lanes, methods, store_256};
+use super::bytes::{Bytes16, Bytes32};
+use super::lanes::{Lanes, WideTables, methods, store_128, store_256};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512i);
@@ -23,6 +23,7 @@ macro_rules! lanes {
 
 impl Lanes for Avx512 {
     type Mask = __mmask16;
+    type Table = __m512i;
 
     methods! {
         splat(value: u32) -> Self => Self(_mm512_set1_epi32(value as i32));
@@ -83,11 +84,7 @@ impl Lanes for Avx512 {
         store_16<const STREAM: bool>(self, dst: *mut u8) => store_256::<STREAM>(dst, _mm512_cvtepi32_epi16(self.0));
         store_8<const STREAM: bool>(self, dst: *mut u8) => {
             let bytes = _mm512_cvtepi32_epi8(self.0);
-            if STREAM {
-                _mm_stream_si128(dst.cast(), bytes);
-            } else {
-                _mm_storeu_si128(dst.cast(), bytes);
-            }
+            store_128::<STREAM>(dst, bytes);
         };
         store_f16<const STREAM: bool>(self, dst: *mut u8) => {
             let words =
@@ -117,6 +114,36 @@ impl Lanes for Avx512 {
         greater(self, other: Self) -> __mmask16 => _mm512_cmpgt_epi32_mask(self.0, other.0);
         equal(self, other: Self) -> __mmask16 => _mm512_cmpeq_epi32_mask(self.0, other.0);
         replace(self, mask: __mmask16, other: Self) -> Self => Self(_mm512_mask_mov_epi32(self.0, mask, other.0));
+        f16_table(self) -> __m512i => {
+            const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+            _mm512_castsi256_si512(_mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)))
+        };
+        bf16_table(self) -> __m512i => {
+            _mm512_castsi256_si512(std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(_mm512_castsi512_ps(self.0))))
+        };
+        look_up<const STREAM: bool>(table: __m512i, codes: Bytes32, dst: *mut u8) => {
+            let elements = _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes.0), table);
+            if STREAM {
+                store_128::<true>(dst, _mm512_castsi512_si128(elements));
+                store_128::<true>(dst.add(16), _mm512_extracti32x4_epi32::<1>(elements));
+                store_128::<true>(dst.add(32), _mm512_extracti32x4_epi32::<2>(elements));
+                store_128::<true>(dst.add(48), _mm512_extracti32x4_epi32::<3>(elements));
+            } else {
+                _mm512_storeu_si512(dst.cast(), elements);
+            }
+        };
+    }
+}
+
+impl WideTables for Avx512 {
+    methods! {
+        wide_f16_table(low: Self, high: Self) -> __m512i => {
+            const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+            let high = _mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(high.0));
+            _mm512_inserti64x4::<1>(low.f16_table(), high)
+        };
+        wide_bf16_table(low: Self, high: Self) -> __m512i =>
+            std::mem::transmute(_mm512_cvtne2ps_pbh(_mm512_castsi512_ps(high.0), _mm512_castsi512_ps(low.0)));
     }
 }
 

@@ -69,6 +69,46 @@ impl Bytes16 {
     }
 }
 
+/// Thirty-two bytes, the first in the lowest lane: codes that are looked up.
+///
+/// # Safety
+/// As for [`Bytes16`].
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes32(pub(super) __m256i);
+
+impl Bytes32 {
+    methods! {
+        load(bytes: &[u8; 32]) => _mm256_loadu_si256(bytes.as_ptr().cast());
+        /// The low nibbles of sixteen bytes, then the high ones.
+        nibbles(packed: Bytes16) => {
+            let shifted = _mm256_srlv_epi64(packed.0, _mm256_setr_epi64x(0, 0, 4, 4));
+            _mm256_and_si256(shifted, _mm256_set1_epi8(15))
+        };
+        /// The low nibbles of eight bytes, then the high ones, and likewise of eight more.
+        nibbles_of_halves(packed: Bytes16) => {
+            let twice = _mm256_permute4x64_epi64::<0b01_01_00_00>(packed.0);
+            _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 4, 0, 4)), _mm256_set1_epi8(15))
+        };
+        /// 16 in each lane whose bit is set, of the bits of a word, the lowest of them in the first lane; 0 in the others.
+        fifth_bits(word: u32) => {
+            let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+            let byte_of_lane = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+            let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(word.cast_signed()), byte_of_lane);
+            _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bits, each), each), _mm256_set1_epi8(16))
+        };
+        /// Sixteen bytes, and sixteen others.
+        joined(low: Bytes16, high: Bytes16) => _mm256_blend_epi32::<0b1111_0000>(low.0, high.0);
+        or(self, other: Self) => _mm256_or_si256(self.0, other.0);
+        /// `width` bits of each lane, from bit `shift` on.
+        bits(self, shift: u32, width: u32) => {
+            let shifted = _mm256_srl_epi16(self.0, _mm_cvtsi32_si128(shift.cast_signed()));
+            _mm256_and_si256(shifted, _mm256_set1_epi8((1 << width) - 1))
+        };
+        /// Each lane, less than 16, moved up by `shift` bits, at most 4.
+        shl(self, shift: u32) => _mm256_sll_epi16(self.0, _mm_cvtsi32_si128(shift.cast_signed()));
+    }
+}
+
 /// The value of an f16, the low bits of a number; a NaN becomes quiet.
 ///
 /// # Safety

@@ -14,9 +14,14 @@ mod lanes;
 
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
-pub(crate) use bytes::{Bytes16, f16_to_f32};
+pub(crate) use bytes::{Bytes16, Bytes32, f16_to_f32};
 pub(crate) use environment::with_default_rounding;
-pub(crate) use lanes::Lanes;
+pub(crate) use lanes::{Lanes, WideTables};
+
+/// Whether the processor has AVX-512 BF16: Zen 4, Cooper Lake and later. The level AVX-512 can do without.
+pub(crate) fn has_bf16() -> bool {
+    is_x86_feature_detected!("avx512bf16")
+}
 
 /// Makes streamed stores visible to other threads in order.
 pub(crate) fn fence() {
