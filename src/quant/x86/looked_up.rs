@@ -187,7 +187,9 @@ unsafe fn times_less<V: Lanes>(numbers: &[f32; 16], scale: f32, minimum: f32) ->
     unsafe { times::<V>(numbers, scale).sub_f32(V::splat(minimum.to_bits())) }
 }
 
-/// Whether the f16 of a block at these bytes are neither infinite nor NaN. All elements are then whole multiples of 2^-40 or more, and less than 2^40.
+/// Whether the f16 of a block at these bytes are neither infinite nor NaN. All elements are then whole multiples of 2^-24, the smallest f16, and less
+/// than 2^40.
+#[inline(always)]
 fn are_finite<const N: usize, const BYTES: usize>(block: &[u8; BYTES], places: [usize; N]) -> bool {
     places.iter().all(|place| block[place + 1] & 0x7c < 0x7c)
 }
