@@ -63,6 +63,14 @@ impl<'a> Lines<'a> {
         self.write(count, keep.min(values));
     }
 
+    /// Where the next values belong, for a caller that writes them itself.
+    pub(crate) fn place(&mut self, count: usize) -> &mut [u8] {
+        self.finish();
+        let start = self.place;
+        self.place += count * self.width();
+        &mut self.out[start..self.place]
+    }
+
     /// Writes what is kept. After calls with `stream` a [`fence`](super::fence) is needed.
     pub(crate) fn finish(&mut self) {
         self.write(0, 0);

@@ -14,6 +14,8 @@ use std::ops::Range;
 use crate::cast::{self, Lines, VALUES};
 use crate::dtype::DType;
 use crate::error::Result;
+#[cfg(target_arch = "x86_64")]
+use crate::quant::x86::group_nibbles;
 use crate::simd::Level;
 use plan::Plan;
 use tile::Tile;
@@ -102,8 +104,15 @@ pub fn dequantize_group_rows_at(
             let columns = first..groups.cols.min(first + VALUES);
             tile.fill(&plan, columns.clone());
             for row in 0..end - start {
+                let row_of_tile = tile.row(&plan, row);
                 lines.seek((start - rows.start + row) * row_bytes + first * width);
-                decode(level, &tile.row(&plan, row), first, lines.room(columns.len()));
+                #[cfg(target_arch = "x86_64")]
+                if group_nibbles::suits(level, &row_of_tile, first, columns.len(), dtype) {
+                    let out = lines.place(columns.len());
+                    group_nibbles::decode(level, &row_of_tile, first, dtype, out, stream);
+                    continue;
+                }
+                decode(level, &row_of_tile, first, lines.room(columns.len()));
                 lines.push(columns.len());
             }
         }

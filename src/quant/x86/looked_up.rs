@@ -9,7 +9,7 @@ use crate::quant::simple::{half_e4m3, half_e8m0};
 use crate::simd::x86::{Avx2, Avx512, Bytes32, WideTables, has_bf16};
 
 /// Thirty-two elements.
-type Group = [u8; 64];
+pub(super) type Group = [u8; 64];
 
 /// A decoder of blocks of `BYTES` bytes by lanes `V`.
 ///
@@ -29,13 +29,13 @@ trait Decoder<V: Lanes, const BYTES: usize> {
 ///
 /// # Safety
 /// As for [`Decoder`].
-trait Output {
+pub(super) trait Output {
     unsafe fn table<V: Lanes>(values: V) -> V::Table;
     unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;
 }
 
-struct F16;
-struct Bf16;
+pub(super) struct F16;
+pub(super) struct Bf16;
 
 macro_rules! outputs {
     ($($output:ident: $table:ident, $wide_table:ident;)*) => {$(

@@ -89,6 +89,11 @@ impl Bytes32 {
             let twice = _mm256_permute4x64_epi64::<0b01_01_00_00>(packed.0);
             _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 4, 0, 4)), _mm256_set1_epi8(15))
         };
+        /// The low nibble of each byte and then its high one.
+        nibbles_in_turns(packed: Bytes16) => {
+            let words = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(packed.0));
+            _mm256_and_si256(_mm256_or_si256(words, _mm256_slli_epi16::<4>(words)), _mm256_set1_epi8(15))
+        };
         /// 16 in each lane whose bit is set, of the bits of a word, the lowest of them in the first lane; 0 in the others.
         fifth_bits(word: u32) => {
             let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());

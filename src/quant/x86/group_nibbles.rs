@@ -1,0 +1,89 @@
+//! Nibbles of groups to f16 and bf16: the element of each code is computed once for a group, and those of thirty-two codes are looked up.
+
+use super::looked_up::{Bf16, F16, Group, Output, may_stream};
+use super::{Bytes16, Lanes};
+use crate::dtype::DType;
+use crate::quant::groups::{Columns, Row, runs};
+use crate::simd::Level;
+use crate::simd::x86::{Avx2, Avx512, Bytes32, has_bf16, with_default_rounding};
+
+/// Columns of a step.
+const STEP: usize = 32;
+
+/// # Safety
+/// The processor must have the instructions of the level that the kernel was picked for.
+type Kernel = unsafe fn(&Row<'_>, usize, usize, &mut [Group]);
+
+/// Whether [`decode`] makes f16 or bf16 of so many columns of a row from `start` on: of whole steps in groups of whole steps.
+pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns: usize, to: DType) -> bool {
+    let Columns::Consecutive(size) = row.columns else { return false };
+    let whole = [start, *size, columns].iter().all(|count| count.is_multiple_of(STEP));
+    columns > 0
+        && row.is_dense(4)
+        && whole
+        && kernel::<false>(level, to).is_some()
+        && (to == DType::Float16 || row.scales[start / size..=(start + columns - 1) / size].iter().all(is_regular))
+}
+
+/// Decodes columns that [`suits`] says yes to, from `start` on. After calls with `stream` a fence is needed.
+pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DType, out: &mut [u8], stream: bool) {
+    let kernel = if stream && may_stream(out) { kernel::<true>(level, to) } else { kernel::<false>(level, to) };
+    let (Columns::Consecutive(size), Some(kernel)) = (row.columns, kernel) else { return };
+    // SAFETY: the level is available, as the caller checked.
+    with_default_rounding(|| unsafe { kernel(row, *size, start, out.as_chunks_mut().0) });
+}
+
+/// Whether no product with a small integer is NaN, denormal though not zero, or overflows: then [`Bf16`] rounds all of them right.
+fn is_regular(scale: &f32) -> bool {
+    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
+    const MOST: f32 = f32::from_bits((127 + 100) << 23);
+    *scale == 0.0 || (LEAST..MOST).contains(&scale.abs())
+}
+
+fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<Kernel> {
+    match (level, to) {
+        (Level::Avx2, DType::Float16) => Some(decode_avx2::<F16, STREAM>),
+        (Level::Avx512, DType::Float16) => Some(decode_avx512::<F16, STREAM>),
+        (Level::Avx512, DType::BFloat16) if has_bf16() => Some(decode_avx512_bf16::<Bf16, STREAM>),
+        (Level::Avx2 | Level::Avx512, DType::BFloat16) => Some(decode_avx2::<Bf16, STREAM>),
+        _ => None,
+    }
+}
+
+macro_rules! at_level {
+    ($features:literal, $lanes:ty: $name:ident) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name<O: Output, const STREAM: bool>(row: &Row<'_>, size: usize, start: usize, out: &mut [Group]) {
+            // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+            unsafe { decode_columns::<$lanes, O, STREAM>(row, size, start, out) }
+        }
+    };
+}
+at_level!("avx2,f16c", Avx2: decode_avx2);
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: decode_avx512_bf16);
+
+/// # Safety
+/// As for [`Output`].
+#[inline(always)]
+unsafe fn decode_columns<V: Lanes, O: Output, const STREAM: bool>(
+    row: &Row<'_>,
+    size: usize,
+    start: usize,
+    out: &mut [Group],
+) {
+    static CODES: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+    let (packed, _) = row.codes[(start - row.first) / 2..].as_chunks::<{ STEP / 2 }>();
+    for (group, run) in runs(size, start, out.len() * STEP) {
+        let steps = run.start / STEP..run.end / STEP;
+        // SAFETY: the caller's promise; there are sixteen lanes, and a step has room for thirty-two elements.
+        unsafe {
+            let differences = V::load_32(CODES.as_ptr().cast()).sub(V::splat(u32::from(row.zeros[group])));
+            let table = O::table(differences.to_f32().mul_f32(V::splat(row.scales[group].to_bits())));
+            for (packed, out) in packed[steps.clone()].iter().zip(&mut out[steps]) {
+                let codes = Bytes32::nibbles_in_turns(Bytes16::load(packed));
+                V::look_up::<STREAM>(table, codes, out.as_mut_ptr());
+            }
+        }
+    }
+}
