@@ -15,7 +15,7 @@ use crate::cast::{self, Lines, VALUES};
 use crate::dtype::DType;
 use crate::error::Result;
 #[cfg(target_arch = "x86_64")]
-use crate::quant::x86::group_nibbles;
+use crate::quant::x86::looked_up::groups as looked_up;
 use crate::simd::Level;
 use plan::Plan;
 use tile::Tile;
@@ -107,9 +107,9 @@ pub fn dequantize_group_rows_at(
                 let row_of_tile = tile.row(&plan, row);
                 lines.seek((start - rows.start + row) * row_bytes + first * width);
                 #[cfg(target_arch = "x86_64")]
-                if group_nibbles::suits(level, &row_of_tile, first, columns.len(), dtype) {
+                if looked_up::suits(level, &row_of_tile, first, columns.len(), dtype) {
                     let out = lines.place(columns.len());
-                    group_nibbles::decode(level, &row_of_tile, first, dtype, out, stream);
+                    looked_up::decode(level, &row_of_tile, first, dtype, out, stream);
                     continue;
                 }
                 decode(level, &row_of_tile, first, lines.room(columns.len()));

@@ -6,11 +6,10 @@
 #![allow(unsafe_code)] // the instructions of a level
 #![allow(clippy::inline_always)] // or each operation on lanes is a call
 
-pub(super) mod group_nibbles;
 pub(super) mod groups;
 mod iq;
 mod k;
-mod looked_up;
+pub(super) mod looked_up;
 mod simple;
 mod ternary;
 

@@ -3,12 +3,36 @@
 use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, sixteen_steps};
 use crate::quant::block::field;
 
-/// The first digits in base three of bytes that are fractions of 256, as -1, 0 or 1.
+/// The first digits in base three of bytes that are fractions of 256, each less one if `LEAST` is 255, for -1.
 #[inline(always)]
-unsafe fn digits(fractions: Bytes16) -> Bytes16 {
+pub(super) unsafe fn digits_from<const LEAST: u8>(fractions: Bytes16) -> Bytes16 {
     // From 86 and from 171 on, three times the byte carries into the next one.
     // SAFETY: the instructions are enabled, by the contract of `Decoder`.
-    unsafe { Bytes16::splat(255).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
+    unsafe { Bytes16::splat(LEAST).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
+}
+
+/// The first digits of bytes as -1, 0 or 1.
+#[inline(always)]
+unsafe fn digits(fractions: Bytes16) -> Bytes16 {
+    // SAFETY: as above.
+    unsafe { digits_from::<255>(fractions) }
+}
+
+/// Fractions without their first digits.
+#[inline(always)]
+pub(super) unsafe fn shifted(fractions: Bytes16) -> Bytes16 {
+    // SAFETY: as above.
+    unsafe { fractions.add(fractions).add(fractions) }
+}
+
+/// Four digits of each of four bytes, all of one place after the other, as fractions that begin with them.
+#[inline(always)]
+pub(super) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
+    let ones = u32::from_le_bytes(*bytes);
+    let [threes, nines] = [tripled(ones), tripled(tripled(ones))];
+    let [ones, threes, nines, rest] = [ones, threes, nines, tripled(nines)].map(u64::from);
+    // SAFETY: as above.
+    unsafe { Bytes16::from_halves(ones | threes << 32, nines | rest << 32) }
 }
 
 /// Writes `places` digits of each byte, all of one place after the other, `stride` steps apart.
@@ -18,7 +42,7 @@ unsafe fn places<V: Lanes>(out: &mut [Step], stride: usize, mut fractions: Bytes
         // SAFETY: as above.
         unsafe {
             scaled::<V>(out, place * stride, digits(fractions), scale);
-            fractions = fractions.add(fractions).add(fractions);
+            fractions = shifted(fractions);
         }
     }
 }
@@ -37,10 +61,7 @@ decoders! {
         places::<V>(out, 2, first, scale);
         places::<V>(&mut out[1..], 2, second, scale);
         places::<V>(&mut out[10..], 1, third, scale);
-        let ones = u32::from_le_bytes(*field::<48, 4, _>(block));
-        let [threes, nines] = [tripled(ones), tripled(tripled(ones))];
-        let [ones, threes, nines, rest] = [ones, threes, nines, tripled(nines)].map(u64::from);
-        scaled::<V>(out, 15, digits(Bytes16::from_halves(ones | threes << 32, nines | rest << 32)), scale);
+        scaled::<V>(out, 15, digits(four_places(field::<48, 4, _>(block))), scale);
     };
     TQ2_0: 66 bytes, 16 steps, |block, out| {
         let scale = f16_field::<64, _>(block);

@@ -135,6 +135,17 @@ impl Lanes for Avx512 {
     }
 }
 
+/// The numbers of lanes, each so many times.
+const fn spread_lanes(times: i32) -> [i32; 16] {
+    let mut lanes = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        lanes[i] = i as i32 / times;
+        i += 1;
+    }
+    lanes
+}
+
 impl WideTables for Avx512 {
     methods! {
         wide_f16_table(low: Self, high: Self) -> __m512i => {
@@ -144,6 +155,11 @@ impl WideTables for Avx512 {
         };
         wide_bf16_table(low: Self, high: Self) -> __m512i =>
             std::mem::transmute(_mm512_cvtne2ps_pbh(_mm512_castsi512_ps(high.0), _mm512_castsi512_ps(low.0)));
+        spread<const TIMES: i32>(self, first: i32) -> Self => {
+            let lanes = const { spread_lanes(TIMES) };
+            let lanes = _mm512_add_epi32(_mm512_loadu_si512(lanes.as_ptr().cast()), _mm512_set1_epi32(first));
+            Self(_mm512_permutexvar_epi32(lanes, self.0))
+        };
     }
 }
 

@@ -93,6 +93,8 @@ pub(crate) trait Lanes: Copy {
 pub(crate) trait WideTables: Lanes {
     unsafe fn wide_f16_table(low: Self, high: Self) -> Self::Table;
     unsafe fn wide_bf16_table(low: Self, high: Self) -> Self::Table;
+    /// Lanes from `first` on, each `TIMES` times.
+    unsafe fn spread<const TIMES: i32>(self, first: i32) -> Self;
 }
 
 /// Methods of an implementor. One argument serves them all, so it stands here and once.

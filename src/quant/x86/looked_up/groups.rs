@@ -1,11 +1,10 @@
 //! Nibbles of groups to f16 and bf16: the element of each code is computed once for a group, and those of thirty-two codes are looked up.
 
-use super::looked_up::{Bf16, F16, Group, Output, may_stream};
-use super::{Bytes16, Lanes};
+use super::{Bf16, F16, Group, Output, may_stream};
 use crate::dtype::DType;
 use crate::quant::groups::{Columns, Row, runs};
 use crate::simd::Level;
-use crate::simd::x86::{Avx2, Avx512, Bytes32, has_bf16, with_default_rounding};
+use crate::simd::x86::{Avx2, Avx512, Bytes16, Bytes32, Lanes, has_bf16, with_default_rounding};
 
 /// Columns of a step.
 const STEP: usize = 32;
@@ -22,7 +21,8 @@ pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns
         && row.is_dense(4)
         && whole
         && kernel::<false>(level, to).is_some()
-        && (to == DType::Float16 || row.scales[start / size..=(start + columns - 1) / size].iter().all(is_regular))
+        && (to == DType::Float16
+            || row.scales[start / size..=(start + columns - 1) / size].iter().all(|scale| is_regular(*scale)))
 }
 
 /// Decodes columns that [`suits`] says yes to, from `start` on. After calls with `stream` a fence is needed.
@@ -34,10 +34,10 @@ pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DT
 }
 
 /// Whether no product with a small integer is NaN, denormal though not zero, or overflows: then [`Bf16`] rounds all of them right.
-fn is_regular(scale: &f32) -> bool {
+fn is_regular(scale: f32) -> bool {
     const LEAST: f32 = f32::from_bits((127 - 100) << 23);
     const MOST: f32 = f32::from_bits((127 + 100) << 23);
-    *scale == 0.0 || (LEAST..MOST).contains(&scale.abs())
+    scale == 0.0 || (LEAST..MOST).contains(&scale.abs())
 }
 
 fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<Kernel> {

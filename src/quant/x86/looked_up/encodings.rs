@@ -1,137 +1,12 @@
-//! Decoders to f16 and bf16 for encodings with few codes to a scale: the element of each code is computed once, and those of thirty-two codes are
-//! looked up.
+//! The encodings that are looked up, and the numbers that their codes are multiplied as.
 
-use super::{Bytes16, Encoding, Lanes, Level, f16_field, registers};
-use crate::dtype::DType;
+use super::{Decoder, Group, Output, put, put_wide};
 use crate::quant::block::field;
 use crate::quant::iq::LEVELS;
 use crate::quant::simple::{half_e4m3, half_e8m0};
-use crate::simd::x86::{Avx2, Avx512, Bytes32, WideTables, has_bf16};
-
-/// Thirty-two elements.
-pub(super) type Group = [u8; 64];
-
-/// A decoder of blocks of `BYTES` bytes by lanes `V`.
-///
-/// # Safety
-/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Bf16`] and AVX-512 those
-/// of AVX-512 BF16, too.
-trait Decoder<V: Lanes, const BYTES: usize> {
-    /// Thirty-twos of a block.
-    const GROUPS: usize;
-    /// Whether no element is NaN, denormal in f32 though not zero, or overflows: then [`Bf16`] rounds all of them right.
-    fn is_regular(block: &[u8; BYTES]) -> bool;
-    /// Decodes a block into `GROUPS` groups.
-    unsafe fn decode<O: Output, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Group]);
-}
-
-/// What the elements are.
-///
-/// # Safety
-/// As for [`Decoder`].
-pub(super) trait Output {
-    unsafe fn table<V: Lanes>(values: V) -> V::Table;
-    unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;
-}
-
-pub(super) struct F16;
-pub(super) struct Bf16;
-
-macro_rules! outputs {
-    ($($output:ident: $table:ident, $wide_table:ident;)*) => {$(
-        impl Output for $output {
-            #[inline(always)]
-            unsafe fn table<V: Lanes>(values: V) -> V::Table {
-                // SAFETY: the caller's promise.
-                unsafe { values.$table() }
-            }
-
-            #[inline(always)]
-            unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table {
-                // SAFETY: the caller's promise.
-                unsafe { V::$wide_table(low, high) }
-            }
-        }
-    )*};
-}
-outputs! {
-    F16: f16_table, wide_f16_table;
-    Bf16: bf16_table, wide_bf16_table;
-}
-
-/// Decodes all blocks that have room in the output; false if one of them is not regular.
-///
-/// # Safety
-/// The processor must have the instructions of the level that the kernel was picked for.
-pub(super) type Kernel = unsafe fn(&[u8], &mut [Group]) -> bool;
-
-macro_rules! at_level {
-    ($features:literal, $lanes:ty: $name:ident) => {
-        #[target_feature(enable = $features)]
-        unsafe fn $name<D: Decoder<$lanes, BYTES>, O: Output, const STREAM: bool, const BYTES: usize>(
-            blocks: &[u8],
-            out: &mut [Group],
-        ) -> bool {
-            let mut regular = true;
-            for (block, out) in blocks.as_chunks().0.iter().zip(out.chunks_exact_mut(D::GROUPS)) {
-                regular &= D::is_regular(block);
-                // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
-                unsafe { D::decode::<O, STREAM>(block, out) };
-            }
-            regular
-        }
-    };
-}
-at_level!("avx2,f16c", Avx2: decode_avx2);
-at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
-at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: decode_avx512_bf16);
-
-/// Streamed stores are of sixteen bytes: the lines of an output need not begin where those of the cache do.
-pub(super) fn may_stream(out: &[u8]) -> bool {
-    out.as_ptr().addr().is_multiple_of(16)
-}
-
-fn at<D: Decoder<Avx2, BYTES> + Decoder<Avx512, BYTES>, const STREAM: bool, const BYTES: usize>(
-    level: Level,
-    to: DType,
-) -> Option<Kernel> {
-    match (level, to) {
-        (Level::Avx2, DType::Float16) => Some(decode_avx2::<D, F16, STREAM, BYTES>),
-        (Level::Avx2, DType::BFloat16) => Some(decode_avx2::<D, Bf16, STREAM, BYTES>),
-        (Level::Avx512, DType::BFloat16) if !has_bf16() => Some(decode_avx2::<D, Bf16, STREAM, BYTES>),
-        _ => wide::<D, STREAM, BYTES>(level, to),
-    }
-}
-
-/// Where tables have thirty-two elements.
-fn wide<D: Decoder<Avx512, BYTES>, const STREAM: bool, const BYTES: usize>(level: Level, to: DType) -> Option<Kernel> {
-    match (level, to) {
-        (Level::Avx512, DType::Float16) => Some(decode_avx512::<D, F16, STREAM, BYTES>),
-        (Level::Avx512, DType::BFloat16) if has_bf16() => Some(decode_avx512_bf16::<D, Bf16, STREAM, BYTES>),
-        _ => None,
-    }
-}
-
-/// The kernel of a level that makes this of an encoding, if there is one. What it streams needs a fence.
-pub(super) fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
-    if stream { of_encoding::<true>(level, encoding, to) } else { of_encoding::<false>(level, encoding, to) }
-}
-
-fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) -> Option<Kernel> {
-    match encoding {
-        Encoding::Q4_0 => at::<Q4_0, STREAM, 18>(level, to),
-        Encoding::Q4_1 => at::<Q4_1, STREAM, 20>(level, to),
-        Encoding::Q5_0 => wide::<Q5_0, STREAM, 22>(level, to),
-        Encoding::Q5_1 => wide::<Q5_1, STREAM, 24>(level, to),
-        Encoding::Q4_K => at::<Q4_K, STREAM, 144>(level, to),
-        Encoding::Q5_K => wide::<Q5_K, STREAM, 176>(level, to),
-        Encoding::IQ4_NL => at::<IQ4_NL, STREAM, 18>(level, to),
-        Encoding::IQ4_XS => at::<IQ4_XS, STREAM, 136>(level, to),
-        Encoding::MXFP4 => at::<MXFP4, STREAM, 17>(level, to),
-        Encoding::NVFP4 => wide::<NVFP4, STREAM, 36>(level, to),
-        _ => None,
-    }
-}
+use crate::quant::x86::ternary::{digits_from, four_places, shifted};
+use crate::quant::x86::{f16_field, iq, k, registers, simple};
+use crate::simd::x86::{Bytes16, Bytes32, Lanes, WideTables};
 
 /// Integers as f32.
 const fn floats<const N: usize>(integers: [i8; N]) -> [f32; N] {
@@ -160,8 +35,11 @@ static NIBBLES: [f32; 16] = floats(integers(0));
 static NIBBLES_LESS_8: [f32; 16] = floats(integers(-8));
 static FIVE_BITS: [[f32; 16]; 2] = [floats(integers(0)), floats(integers(16))];
 static FIVE_BITS_LESS_16: [[f32; 16]; 2] = [floats(integers(-16)), floats(integers(0))];
+static TWO_BITS: [f32; 16] = floats([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]);
+static THREE_BITS_LESS_4: [f32; 16] = floats([-4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3]);
+static TWO_BITS_LESS_1: [f32; 16] = floats([-1, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 static IQ4: [f32; 16] = floats(LEVELS);
-static TWICE_FP4: [f32; 16] = floats(super::simple::TWICE_FP4);
+static TWICE_FP4: [f32; 16] = floats(simple::TWICE_FP4);
 
 /// Numbers times a scale.
 ///
@@ -194,34 +72,10 @@ fn are_finite<const N: usize, const BYTES: usize>(block: &[u8; BYTES], places: [
     places.iter().all(|place| block[place + 1] & 0x7c < 0x7c)
 }
 
-/// Writes what codes of four bits mean.
-///
-/// # Safety
-/// As for [`Decoder`].
-#[inline(always)]
-unsafe fn put<V: Lanes, O: Output, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
-    // SAFETY: the caller's promise; a group has room for thirty-two elements.
-    unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }
-}
-
-/// Writes what codes of five bits mean.
-///
-/// # Safety
-/// As for [`Decoder`].
-#[inline(always)]
-unsafe fn put_wide<V: WideTables, O: Output, const STREAM: bool>(
-    group: &mut Group,
-    codes: Bytes32,
-    [low, high]: [V; 2],
-) {
-    // SAFETY: as above.
-    unsafe { V::look_up::<STREAM>(O::wide_table(low, high), codes, group.as_mut_ptr()) }
-}
-
 macro_rules! decoders {
     ($($name:ident: $bytes:literal bytes, $groups:literal groups, $lanes:ident, if $regular:expr, |$block:ident, $out:ident| $code:expr;)*) => {$(
         #[allow(non_camel_case_types)] // GGUF spells the name so
-        struct $name;
+        pub(super) struct $name;
 
         impl<V: $lanes> Decoder<V, $bytes> for $name {
             const GROUPS: usize = $groups;
@@ -241,7 +95,7 @@ macro_rules! decoders {
     )*};
 }
 
-/// The same code for each of eight groups, for the reason of [`sixteen_steps`](super::sixteen_steps).
+/// The same code for each of eight groups, for the reason of [`sixteen_steps`](crate::quant::x86::sixteen_steps).
 macro_rules! eight_groups {
     (|$group:ident| $code:block) => {
         eight_groups!(|$group| $code, 0 1 2 3 4 5 6 7)
@@ -277,9 +131,44 @@ decoders! {
         let values = [times_from(low, scale, minimum), times_from(high, scale, minimum)];
         put_wide::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed).or(fifth), values);
     };
+    // A table has the values of eight groups of sixteen elements, or of four: bits above those of a code say of which.
+    Q2_K: 84 bytes, 8 groups, WideTables, if |block| are_finite(block, [80, 82]), |block, out| {
+        let [groups] = registers::<0, 1, _>(block);
+        let (scale, minimum) = (f16_field::<80, _>(block), f16_field::<82, _>(block));
+        let scales = V::from_bytes(groups.bits(0, 4)).to_f32().mul_f32(V::splat(scale.to_bits()));
+        let minima = V::from_bytes(groups.bits(4, 4)).to_f32().mul_f32(V::splat(minimum.to_bits()));
+        let (packed, _) = field::<16, 64, _>(block).as_chunks::<32>();
+        let codes = V::load_32(TWO_BITS.as_ptr().cast());
+        eight_groups!(|group| {
+            let (half, quarter) = (group / 4, group % 4);
+            let low = codes.mul_f32(scales.spread::<4>(8 * half as i32)).sub_f32(minima.spread::<4>(8 * half as i32));
+            let first = 8 * half as i32 + 4;
+            let high = codes.mul_f32(scales.spread::<4>(first)).sub_f32(minima.spread::<4>(first));
+            let of_group = Bytes32::joined(Bytes16::splat(8 * quarter as u8), Bytes16::splat(8 * quarter as u8 + 4));
+            let codes = Bytes32::load(&packed[half]).bits(quarter as u32 * 2, 2).or(of_group);
+            put_wide::<V, O, STREAM>(&mut out[group], codes, [low, high]);
+        });
+    };
+    Q3_K: 110 bytes, 8 groups, WideTables, if |block| are_finite(block, [108]), |block, out| {
+        let scales = V::from_signed_bytes(k::six_bit_scales(field::<96, 12, _>(block))).to_f32();
+        let scales = scales.mul_f32(V::splat(f16_field::<108, _>(block).to_bits()));
+        let (packed, _) = field::<32, 64, _>(block).as_chunks::<32>();
+        let third = Bytes32::load(field::<0, 32, _>(block));
+        let numbers = V::load_32(THREE_BITS_LESS_4.as_ptr().cast());
+        eight_groups!(|group| {
+            let first = group as i32 / 2 * 4;
+            let low = numbers.mul_f32(scales.spread::<8>(first));
+            let high = numbers.mul_f32(scales.spread::<8>(first + 2));
+            let of_group = 16 * (group % 2) as u8;
+            let of_group = Bytes32::joined(Bytes16::splat(of_group), Bytes16::splat(of_group + 8));
+            let codes = Bytes32::load(&packed[group / 4]).bits(group as u32 % 4 * 2, 2);
+            let codes = codes.or(third.bits(group as u32, 1).shl(2)).or(of_group);
+            put_wide::<V, O, STREAM>(&mut out[group], codes, [low, high]);
+        });
+    };
     Q4_K: 144 bytes, 8 groups, Lanes, if |block| are_finite(block, [0, 2]), |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
-        let scales = super::k::scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
+        let scales = k::scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let (packed, _) = field::<16, 128, _>(block).as_chunks::<32>();
         eight_groups!(|group| {
             let codes = Bytes32::load(&packed[group / 2]).bits(group as u32 % 2 * 4, 4);
@@ -288,7 +177,7 @@ decoders! {
     };
     Q5_K: 176 bytes, 8 groups, WideTables, if |block| are_finite(block, [0, 2]), |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
-        let scales = super::k::scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
+        let scales = k::scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let (packed, _) = field::<48, 128, _>(block).as_chunks::<32>();
         let fifth = Bytes32::load(field::<16, 32, _>(block));
         eight_groups!(|group| {
@@ -307,8 +196,32 @@ decoders! {
         let scale = f16_field::<0, _>(block);
         let packed: [_; 8] = registers::<8, 8, _>(block);
         eight_groups!(|group| {
-            let scale = scale * f32::from(super::iq::six_bit_scale(block, group));
+            let scale = scale * f32::from(iq::six_bit_scale(block, group));
             put::<V, O, STREAM>(&mut out[group], Bytes32::nibbles(packed[group]), times(&IQ4, scale));
+        });
+    };
+    TQ1_0: 54 bytes, 8 groups, Lanes, if |block| are_finite(block, [52]), |block, out| {
+        let values = times(&TWO_BITS_LESS_1, f16_field::<52, _>(block));
+        let [mut first, mut second, mut third] = registers::<0, 3, _>(block);
+        let (out, rest) = out.split_at_mut(5);
+        for group in out {
+            let codes = Bytes32::joined(digits_from::<0>(first), digits_from::<0>(second));
+            put::<V, O, STREAM>(group, codes, values);
+            (first, second) = (shifted(first), shifted(second));
+        }
+        for (i, group) in rest.iter_mut().enumerate() {
+            let next = if i < 2 { shifted(third) } else { four_places(field::<48, 4, _>(block)) };
+            let codes = Bytes32::joined(digits_from::<0>(third), digits_from::<0>(next));
+            put::<V, O, STREAM>(group, codes, values);
+            third = shifted(next);
+        }
+    };
+    TQ2_0: 66 bytes, 8 groups, Lanes, if |block| are_finite(block, [64]), |block, out| {
+        let values = times(&TWO_BITS_LESS_1, f16_field::<64, _>(block));
+        let (packed, _) = field::<0, 64, _>(block).as_chunks::<32>();
+        eight_groups!(|group| {
+            let codes = Bytes32::load(&packed[group / 4]).bits(group as u32 % 4 * 2, 2);
+            put::<V, O, STREAM>(&mut out[group], codes, values);
         });
     };
     MXFP4: 17 bytes, 1 groups, Lanes, if |block| block[0] >= 2, |block, out| {

@@ -1,0 +1,163 @@
+//! Decoders to f16 and bf16 for encodings with few codes to a scale: the element of each code is computed once, and those of thirty-two codes are
+//! looked up.
+
+mod encodings;
+pub(in crate::quant) mod groups;
+
+use super::{Encoding, Lanes, Level};
+use crate::dtype::DType;
+use crate::simd::x86::{Avx2, Avx512, Bytes32, WideTables, has_bf16};
+use encodings::{IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, TQ1_0, TQ2_0};
+
+/// Thirty-two elements.
+type Group = [u8; 64];
+
+/// A decoder of blocks of `BYTES` bytes by lanes `V`.
+///
+/// # Safety
+/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Bf16`] and AVX-512 those
+/// of AVX-512 BF16, too.
+trait Decoder<V: Lanes, const BYTES: usize> {
+    /// Thirty-twos of a block.
+    const GROUPS: usize;
+    /// Whether no element is NaN, denormal in f32 though not zero, or overflows: then [`Bf16`] rounds all of them right.
+    fn is_regular(block: &[u8; BYTES]) -> bool;
+    /// Decodes a block into `GROUPS` groups.
+    unsafe fn decode<O: Output, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Group]);
+}
+
+/// What the elements are.
+///
+/// # Safety
+/// As for [`Decoder`].
+trait Output {
+    unsafe fn table<V: Lanes>(values: V) -> V::Table;
+    unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;
+}
+
+struct F16;
+struct Bf16;
+
+macro_rules! outputs {
+    ($($output:ident: $table:ident, $wide_table:ident;)*) => {$(
+        impl Output for $output {
+            #[inline(always)]
+            unsafe fn table<V: Lanes>(values: V) -> V::Table {
+                // SAFETY: the caller's promise.
+                unsafe { values.$table() }
+            }
+
+            #[inline(always)]
+            unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table {
+                // SAFETY: the caller's promise.
+                unsafe { V::$wide_table(low, high) }
+            }
+        }
+    )*};
+}
+outputs! {
+    F16: f16_table, wide_f16_table;
+    Bf16: bf16_table, wide_bf16_table;
+}
+
+/// Decodes all blocks that have room in the output; false if one of them is not regular.
+///
+/// # Safety
+/// The processor must have the instructions of the level that the kernel was picked for.
+pub(super) type Kernel = unsafe fn(&[u8], &mut [Group]) -> bool;
+
+macro_rules! at_level {
+    ($features:literal, $lanes:ty: $name:ident) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $name<D: Decoder<$lanes, BYTES>, O: Output, const STREAM: bool, const BYTES: usize>(
+            blocks: &[u8],
+            out: &mut [Group],
+        ) -> bool {
+            let mut regular = true;
+            for (block, out) in blocks.as_chunks().0.iter().zip(out.chunks_exact_mut(D::GROUPS)) {
+                regular &= D::is_regular(block);
+                // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+                unsafe { D::decode::<O, STREAM>(block, out) };
+            }
+            regular
+        }
+    };
+}
+at_level!("avx2,f16c", Avx2: decode_avx2);
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: decode_avx512_bf16);
+
+/// Streamed stores are of sixteen bytes: the lines of an output need not begin where those of the cache do.
+pub(super) fn may_stream(out: &[u8]) -> bool {
+    out.as_ptr().addr().is_multiple_of(16)
+}
+
+fn at<D: Decoder<Avx2, BYTES> + Decoder<Avx512, BYTES>, const STREAM: bool, const BYTES: usize>(
+    level: Level,
+    to: DType,
+) -> Option<Kernel> {
+    match (level, to) {
+        (Level::Avx2, DType::Float16) => Some(decode_avx2::<D, F16, STREAM, BYTES>),
+        (Level::Avx2, DType::BFloat16) => Some(decode_avx2::<D, Bf16, STREAM, BYTES>),
+        (Level::Avx512, DType::BFloat16) if !has_bf16() => Some(decode_avx2::<D, Bf16, STREAM, BYTES>),
+        _ => wide::<D, STREAM, BYTES>(level, to),
+    }
+}
+
+/// Where tables have thirty-two elements.
+fn wide<D: Decoder<Avx512, BYTES>, const STREAM: bool, const BYTES: usize>(level: Level, to: DType) -> Option<Kernel> {
+    match (level, to) {
+        (Level::Avx512, DType::Float16) => Some(decode_avx512::<D, F16, STREAM, BYTES>),
+        (Level::Avx512, DType::BFloat16) if has_bf16() => Some(decode_avx512_bf16::<D, Bf16, STREAM, BYTES>),
+        _ => None,
+    }
+}
+
+/// The kernel of a level that makes this of an encoding, if there is one. What it streams needs a fence.
+pub(super) fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
+    if stream { of_encoding::<true>(level, encoding, to) } else { of_encoding::<false>(level, encoding, to) }
+}
+
+fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) -> Option<Kernel> {
+    match encoding {
+        Encoding::Q4_0 => at::<Q4_0, STREAM, 18>(level, to),
+        Encoding::Q4_1 => at::<Q4_1, STREAM, 20>(level, to),
+        Encoding::Q5_0 => wide::<Q5_0, STREAM, 22>(level, to),
+        Encoding::Q5_1 => wide::<Q5_1, STREAM, 24>(level, to),
+        Encoding::Q2_K => wide::<Q2_K, STREAM, 84>(level, to),
+        Encoding::Q3_K => wide::<Q3_K, STREAM, 110>(level, to),
+        Encoding::Q4_K => at::<Q4_K, STREAM, 144>(level, to),
+        Encoding::Q5_K => wide::<Q5_K, STREAM, 176>(level, to),
+        Encoding::IQ4_NL => at::<IQ4_NL, STREAM, 18>(level, to),
+        Encoding::IQ4_XS => at::<IQ4_XS, STREAM, 136>(level, to),
+        Encoding::TQ1_0 => at::<TQ1_0, STREAM, 54>(level, to),
+        Encoding::TQ2_0 => at::<TQ2_0, STREAM, 66>(level, to),
+        Encoding::MXFP4 => at::<MXFP4, STREAM, 17>(level, to),
+        Encoding::NVFP4 => wide::<NVFP4, STREAM, 36>(level, to),
+        _ => None,
+    }
+}
+
+/// Writes what codes of four bits mean.
+///
+/// # Safety
+/// As for [`Decoder`].
+#[inline(always)]
+unsafe fn put<V: Lanes, O: Output, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
+    // SAFETY: the caller's promise; a group has room for thirty-two elements.
+    unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }
+}
+
+/// Writes what codes of five bits mean.
+///
+/// # Safety
+/// As for [`Decoder`].
+#[inline(always)]
+unsafe fn put_wide<V: WideTables, O: Output, const STREAM: bool>(
+    group: &mut Group,
+    codes: Bytes32,
+    [low, high]: [V; 2],
+) {
+    // SAFETY: as above.
+    unsafe { V::look_up::<STREAM>(O::wide_table(low, high), codes, group.as_mut_ptr()) }
+}
