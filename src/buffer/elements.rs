@@ -9,8 +9,11 @@ use crate::error::{Error, Result};
 use crate::memory::{self, Exclusive};
 use crate::workers::{Interrupt, WORKERS};
 
-/// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.
-pub(super) const PART: usize = 4 << 20;
+/// Bytes of the larger of input and output that one part has: little, so that all threads end at about the same time, and far more than it costs to
+/// begin another part.
+pub(super) const PART: usize = 1 << 20;
+/// Bytes of strided elements that are gathered at once: they cost least when they are many.
+const GATHERED: usize = 4 << 20;
 /// Bytes between two questions whether to go on: the slowest conversions take some milliseconds for them.
 const AT_A_TIME: usize = 1 << 20;
 /// Out of a mapping, bytes that are copied under guard at a time; they stay in the cache of the core.
@@ -70,7 +73,7 @@ impl Buffer {
         let at_a_time = match (in_place, self.is_contiguous()) {
             (true, _) => AT_A_TIME,
             (false, true) => GUARDED,
-            (false, false) => PART, // strided elements cost least when many are gathered at once
+            (false, false) => GATHERED,
         };
         let step = (at_a_time * 8 / bits).next_multiple_of(multiple);
         let mut scratch = Vec::new();
