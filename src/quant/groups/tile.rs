@@ -13,10 +13,17 @@ use crate::quant::block::f16_to_f32;
 pub(super) fn rows(layout: Layout) -> usize {
     match layout {
         Layout::Rows => 1,
-        Layout::Gptq => 128,
-        Layout::Awq => 256,
+        Layout::Gptq => ROWS,
+        Layout::Awq => AWQ_ROWS,
     }
 }
+
+/// Rows of a tile of GPTQ.
+const ROWS: usize = 128;
+/// Rows of a tile of AWQ.
+const AWQ_ROWS: usize = 256;
+/// Words of a line of the cache.
+const LINES: usize = 16;
 
 /// Words between the strings of two rows, lest all of them meet in the same lines of the cache.
 const GAP: usize = 16;
@@ -141,10 +148,17 @@ impl Tile {
         let (all, rows, stride) = (plan.groups.rows, self.rows.clone(), self.stride);
         self.words.resize(rows.len() * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
-        let lines = packed[columns.start * plan.bits / 32 * all..].chunks_exact(all);
-        for (word, line) in lines.take(stride - GAP).enumerate() {
-            for (from, to) in line[rows.clone()].iter().zip(self.words[word..].iter_mut().step_by(stride)) {
-                *to = *from;
+        let lines = &packed[columns.start * plan.bits / 32 * all..][..(stride - GAP) * all];
+        // Some lines at a time, and of these a copy: often all of them would meet in the same lines of the cache.
+        let mut block = [[[0; 4]; ROWS]; LINES];
+        for (first, lines) in (0..).step_by(LINES).zip(lines.chunks(LINES * all)) {
+            for (copy, line) in block.iter_mut().zip(lines.chunks_exact(all)) {
+                copy[..rows.len()].copy_from_slice(&line[rows.clone()]);
+            }
+            for (row, to) in self.words.chunks_exact_mut(stride).take(rows.len()).enumerate() {
+                for (to, copy) in to[first..stride - GAP].iter_mut().zip(&block) {
+                    *to = copy[row];
+                }
             }
         }
     }
@@ -156,22 +170,30 @@ impl Tile {
         self.words.resize(words.len() * 8 * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
         let lines = &packed[columns.start * across..columns.end * across];
-        for (word, lines) in lines.chunks(8 * across).enumerate() {
-            for (index, some) in (0..).step_by(LANES).zip(words.clone().step_by(LANES)) {
-                let lanes = LANES.min(words.end - some);
-                let mut block = [[0; LANES]; 8];
-                for (block, line) in block.iter_mut().zip(lines.chunks_exact(across)) {
-                    for (lane, word) in block.iter_mut().zip(&line[some..some + lanes]) {
-                        *lane = u32::from_le_bytes(*word);
+        // Some words of each row at a time, together, before they go to their places, which are far apart.
+        let mut strings = [[[0; 4]; LINES]; AWQ_ROWS];
+        for (first, lines) in (0..).step_by(LINES).zip(lines.chunks(LINES * 8 * across)) {
+            for (word, lines) in lines.chunks(8 * across).enumerate() {
+                for (index, some) in (0..).step_by(LANES).zip(words.clone().step_by(LANES)) {
+                    let lanes = LANES.min(words.end - some);
+                    let mut block = [[0; LANES]; 8];
+                    for (block, line) in block.iter_mut().zip(lines.chunks_exact(across)) {
+                        for (lane, word) in block.iter_mut().zip(&line[some..some + lanes]) {
+                            *lane = u32::from_le_bytes(*word);
+                        }
+                    }
+                    transpose_8(&mut block);
+                    for (row, place) in AWQ_PLACE.into_iter().enumerate() {
+                        let rows = strings[index * 8 + row..].iter_mut().step_by(8);
+                        for (string, lane) in rows.zip(&block[place][..lanes]) {
+                            string[word] = lane.to_le_bytes();
+                        }
                     }
                 }
-                transpose_8(&mut block);
-                for (row, place) in AWQ_PLACE.into_iter().enumerate() {
-                    let to = self.words[(index * 8 + row) * stride + word..].iter_mut().step_by(8 * stride);
-                    for (to, lane) in to.zip(&block[place][..lanes]) {
-                        *to = lane.to_le_bytes();
-                    }
-                }
+            }
+            let count = lines.len().div_ceil(8 * across);
+            for (to, string) in self.words.chunks_exact_mut(stride).zip(&strings) {
+                to[first..first + count].copy_from_slice(&string[..count]);
             }
         }
     }
