@@ -64,6 +64,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Where the next values belong, for a caller that writes them itself.
+    #[cfg(target_arch = "x86_64")] // for its kernels
     pub(crate) fn place(&mut self, count: usize) -> &mut [u8] {
         self.finish();
         let start = self.place;

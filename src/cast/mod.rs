@@ -13,7 +13,9 @@ mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use lines::{Lines, VALUES, from_f32};
+#[cfg(target_arch = "x86_64")] // for its kernels
+pub(crate) use lines::from_f32;
+pub(crate) use lines::{Lines, VALUES};
 pub(crate) use scale::require_scalable;
 pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 

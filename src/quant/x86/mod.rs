@@ -20,7 +20,7 @@ use super::{Encoding, STEP, Step};
 use crate::cast::{VALUES, from_f32};
 use crate::dtype::DType;
 use crate::simd::Level;
-use crate::simd::x86::{Avx2, Avx512, Bytes16, Lanes, f16_to_f32, with_default_rounding};
+use crate::simd::x86::{Avx2, Avx512, Bytes16, Lanes, f16_to_f32, fence, with_default_rounding};
 
 /// A decoder of blocks of `BYTES` bytes.
 ///
@@ -131,6 +131,9 @@ fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out
     let mut values: [Step; VALUES / STEP] = [[0; 4 * STEP]; _];
     let values = &mut values[..out.len() / (to.bits() / 8) / STEP];
     decode(level, encoding, blocks, values);
+    if stream {
+        fence(); // what was streamed to the same place is there before
+    }
     from_f32(level, values.as_flattened(), to, out, stream);
 }
 
