@@ -219,7 +219,7 @@ def _targets(
     for threads in (1, cores):
         halves = [
             (kind, rate(kind, threads, harness.OURS, "bfloat16") / rate(kind, threads, harness.OURS))
-            for kind in FAST_IN_C
+            for kind in (*FAST_IN_C, *SLOW_IN_C, *BY_SHIFTS)
         ]
         yield _least(f"elements to bfloat16 ÷ to float32, {threads} thread{'s' * (threads > 1)}", halves, 1.3)
 

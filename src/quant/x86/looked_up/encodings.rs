@@ -224,6 +224,7 @@ decoders! {
             put::<V, O, STREAM>(&mut out[group], codes, values);
         });
     };
+    // Two exponents are of denormal numbers; that of the greatest number is finite, and what overflows is rounded right.
     MXFP4: 17 bytes, 1 groups, Lanes, if |block| block[0] >= 2, |block, out| {
         let [packed] = registers::<1, 1, _>(block);
         put::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed), times(&TWICE_FP4, half_e8m0(block[0])));

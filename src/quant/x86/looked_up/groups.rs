@@ -33,7 +33,7 @@ pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DT
     with_default_rounding(|| unsafe { kernel(row, *size, start, out.as_chunks_mut().0) });
 }
 
-/// Whether no product with a small integer is NaN, denormal though not zero, or overflows: then [`Bf16`] rounds all of them right.
+/// Whether no product with a small integer is NaN or denormal: then [`Bf16`] rounds all of them right.
 fn is_regular(scale: f32) -> bool {
     const LEAST: f32 = f32::from_bits((127 - 100) << 23);
     const MOST: f32 = f32::from_bits((127 + 100) << 23);

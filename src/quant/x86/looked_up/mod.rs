@@ -20,7 +20,7 @@ type Group = [u8; 64];
 trait Decoder<V: Lanes, const BYTES: usize> {
     /// Thirty-twos of a block.
     const GROUPS: usize;
-    /// Whether no element is NaN, denormal in f32 though not zero, or overflows: then [`Bf16`] rounds all of them right.
+    /// Whether no element is NaN, or denormal in f32: then [`Bf16`] rounds all of them right.
     fn is_regular(block: &[u8; BYTES]) -> bool;
     /// Decodes a block into `GROUPS` groups.
     unsafe fn decode<O: Output, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Group]);
