@@ -171,12 +171,13 @@ pub fn scale_blocks(
     let scales = if scales.storage.is_mapped() { scales.copy(interrupt)? } else { scales.contiguous(interrupt)? };
     let scale_values = scales.storage.slice(scales.offset, scales.size())?;
     let size = checked_size(dtype, &data.shape)?;
-    let row_bytes = cols * data.dtype.bits() / 8;
-    let out_row_bytes = cols * dtype.bits() / 8;
+    // Where there is nothing, one side may be longer than bytes of it can be counted.
+    let bytes_of = |count: usize, dtype: DType| if size == 0 { 0 } else { count * dtype.bits() / 8 };
+    let (row_bytes, out_row_bytes) = (bytes_of(cols, data.dtype), bytes_of(cols, dtype));
     let block_rows = block.0.min(rows.max(1));
     let per_part = (PART / out_row_bytes.max(row_bytes).max(1)).max(1).next_multiple_of(block_rows);
     let options = CastOptions { saturate, stream: size >= STREAM_FROM };
-    let stripe_bytes = expected.2 * scales.dtype.bits() / 8;
+    let stripe_bytes = bytes_of(expected.2, scales.dtype);
     let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
     let ranges = (0..matrices).flat_map(|matrix| ranges.clone().map(move |range| (matrix, range)));
     let fill = |out: &mut [u8]| {
@@ -214,7 +215,11 @@ pub fn scale_blocks(
 /// Number of matrices, rows, columns.
 fn as_matrices(data: &Buffer) -> Result<(usize, usize, usize)> {
     match &*data.shape {
-        [front @ .., rows, cols] => Ok((front.iter().product::<i64>() as usize, *rows as usize, *cols as usize)),
+        [front @ .., rows, cols] => {
+            // More than can be counted only where the matrices are empty.
+            let matrices = front.iter().fold(1, |matrices: i64, dim| matrices.saturating_mul(*dim));
+            Ok((matrices as usize, *rows as usize, *cols as usize))
+        }
         shape => Err(Error::Argument(format!("block scales are for matrices; the data has shape {shape:?}"))),
     }
 }

@@ -70,10 +70,14 @@ pub fn dequantize_groups(
     };
     // The sizes of all parts, even if there is no row to decode.
     dequantize_group_rows(&matrix, 0..0, &mut [], dtype, false)?;
-    let row_bytes = cols * dtype.bits() / 8;
     let fill = |out: &mut [u8]| {
+        // The other side of an empty matrix may be longer than anything can be counted.
+        if out.is_empty() {
+            return Ok(());
+        }
+        let row_bytes = out.len() / rows;
         let stream = out.len() >= STREAM_FROM;
-        let per_part = (PART / row_bytes.max(1)).max(1).next_multiple_of(ROWS);
+        let per_part = (PART / row_bytes).max(1).next_multiple_of(ROWS);
         let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
         let shares = memory::parts(out, ranges.clone().map(|range| range.len() * row_bytes));
         WORKERS.each(ranges.zip(shares).collect(), interrupt, |(range, out), _| {
