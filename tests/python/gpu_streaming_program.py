@@ -42,9 +42,9 @@ def settles() -> bool:
     """
     gc.collect()
     end = time.monotonic() + 5
-    while not nothing_is_left() and time.monotonic() < end:
+    while not (settled := nothing_is_left()) and time.monotonic() < end:
         time.sleep(0.02)
-    return nothing_is_left()
+    return settled
 
 
 def every_format_arrives_bit_for_bit(folder: Path, models: Path) -> None:
