@@ -82,6 +82,8 @@ fn every_level_equals_the_definition() {
         (9, 256, (16, 64)),
         (3, 96, (1, 32)),
         (5, 48, (1, 16)),
+        (3, 128, (1, 16)),
+        (5, 160, (2, 64)),
         (4, 68, (4, 68)),
         (4, 36, (2, 1000)),
         (12, 100, (8, 100)),
@@ -146,6 +148,32 @@ fn rows_done_apart_equal_the_whole() {
                 .expect("rows of the matrix");
         }
         assert_eq!(parts, whole, "level {level}");
+    }
+}
+
+/// Four-bit floats times every scale of eight bits, NaN apart: among the products are zeros, denormal numbers, and what overflows.
+#[test]
+fn every_product_of_two_small_floats_equals_the_definition() {
+    for scales_dtype in [DType::Float8E8M0Fnu, DType::Float8E4M3Fn, DType::Float8E5M2] {
+        let finite = |code: &u8| match scales_dtype {
+            DType::Float8E5M2 => code & 0x7f < 0x7c,
+            DType::Float8E4M3Fn => code & 0x7f < 0x7f,
+            _ => *code < 0xff,
+        };
+        // Twice, so that their number is even.
+        let scales: Vec<u8> = (0..=u8::MAX).filter(finite).collect::<Vec<_>>().repeat(2);
+        for block in [16, 32, 64, 96] {
+            // One row, and a row for each two of the scales: a whole row is looked up, or none of it.
+            let cols = scales.len() * block;
+            let codes: Vec<u8> = (0..cols / 2).map(|i| (i as u8).wrapping_mul(0x9d)).collect();
+            for (rows, cols) in [(1, cols), (scales.len() / 2, 2 * block)] {
+                let (data, dtype, scales) = (&codes[..], DType::Float4E2M1Fn, &scales[..]);
+                let matrix = BlockScaled { data, dtype, scales, scales_dtype, rows, cols, block: (1, block) };
+                for out_dtype in [DType::BFloat16, DType::Float16, DType::Float32] {
+                    assert_equals_definition(&matrix, out_dtype);
+                }
+            }
+        }
     }
 }
 

@@ -104,7 +104,7 @@ unsafe fn scale<V: Lanes, L: Load, S: Store>(
     stream: bool,
 ) {
     // Whole blocks of whole steps keep the alignment that the row begins with.
-    let streams = stream && elements_to_alignment::<L, S>(dst) == Some(0) && block.is_multiple_of(64);
+    let streams = stream && elements_to_alignment::<L, S>(dst) == Some(0) && block.is_multiple_of(STEP);
     for (start, &scale) in (0..elements).step_by(block).zip(scales) {
         let len = block.min(elements - start);
         // SAFETY: the contract of `ScaleKernel`; `start + len` is at most `elements`.

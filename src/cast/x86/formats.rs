@@ -120,7 +120,8 @@ loads! {
 }
 
 /// The values of the codes of e2m1.
-const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+pub(super) static E2M1: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 macro_rules! stores {
     ($([$($constant:tt)*] $format:ty: $bits:literal bits, |$dst:ident, $value:ident| $stored:expr;)*) => {$(

@@ -1,7 +1,7 @@
 //! Vector kernels for x86-64, and the choice between them.
 //!
 //! Every kernel gives the same bits as the oracle. Three kinds: `formats` written over [`Lanes`](crate::simd::x86::Lanes) (AVX2 and AVX-512), tables of bytes
-//! (`byte_table`, AVX-512), and both of these with a scale for each block of columns.
+//! (`byte_table`, AVX-512), and these with a scale for each block of columns (`drive`, `signed_table`, `fp4`).
 
 #![allow(clippy::inline_always)] // the algorithms must be compiled inside the function that enables their instructions, or each operation is a call
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
@@ -10,6 +10,7 @@ mod bf16;
 mod byte_table;
 mod drive;
 mod formats;
+mod fp4;
 mod narrow;
 mod signed_table;
 
@@ -87,8 +88,9 @@ pub(super) fn scale_row(
     scales: &[f32],
     stream: bool,
 ) -> bool {
-    let Some(kernel) = scale_kernel(level, from, to) else { return false };
     let elements = src.len() * 8 / from.bits();
+    let looked_up = fp4::kernel(level, (from, to), elements, block, scales);
+    let Some(kernel) = looked_up.or_else(|| scale_kernel(level, from, to)) else { return false };
     if dst.len() * 8 / to.bits() != elements || block == 0 || !(block * from.bits()).is_multiple_of(8) {
         return false;
     }

@@ -10,12 +10,14 @@ mod avx2;
 mod avx512;
 mod bytes;
 mod environment;
+mod half;
 mod lanes;
 
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use bytes::{Bytes16, Bytes32, f16_to_f32};
 pub(crate) use environment::with_default_rounding;
+pub(crate) use half::{Bf16, F16, HalfFloat, are_regular};
 pub(crate) use lanes::{Lanes, WideTables};
 
 /// Whether the processor has AVX-512 BF16: Zen 4, Cooper Lake and later. The level AVX-512 can do without.

@@ -1,12 +1,12 @@
 //! The encodings that are looked up, and the numbers that their codes are multiplied as.
 
-use super::{Decoder, Group, Output, put, put_wide};
+use super::{Decoder, Group, put, put_wide};
 use crate::quant::block::field;
 use crate::quant::iq::LEVELS;
 use crate::quant::simple::{half_e4m3, half_e8m0};
 use crate::quant::x86::ternary::{digits_from, four_places, shifted};
 use crate::quant::x86::{f16_field, iq, k, registers, simple};
-use crate::simd::x86::{Bytes16, Bytes32, Lanes, WideTables};
+use crate::simd::x86::{Bytes16, Bytes32, HalfFloat, Lanes, WideTables};
 
 /// Integers as f32.
 const fn floats<const N: usize>(integers: [i8; N]) -> [f32; N] {
@@ -87,7 +87,7 @@ macro_rules! decoders {
             }
 
             #[inline(always)]
-            unsafe fn decode<O: Output, const STREAM: bool>($block: &[u8; $bytes], $out: &mut [Group]) {
+            unsafe fn decode<O: HalfFloat, const STREAM: bool>($block: &[u8; $bytes], $out: &mut [Group]) {
                 // SAFETY: only what needs the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }

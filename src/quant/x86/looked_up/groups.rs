@@ -1,10 +1,12 @@
 //! Nibbles of groups to f16 and bf16: the element of each code is computed once for a group, and those of thirty-two codes are looked up.
 
-use super::{Bf16, F16, Group, Output, may_stream};
+use super::{Group, may_stream};
 use crate::dtype::DType;
 use crate::quant::groups::{Columns, Row, runs};
 use crate::simd::Level;
-use crate::simd::x86::{Avx2, Avx512, Bytes16, Bytes32, Lanes, has_bf16, with_default_rounding};
+use crate::simd::x86::{
+    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, are_regular, has_bf16, with_default_rounding,
+};
 
 /// Columns of a step.
 const STEP: usize = 32;
@@ -21,8 +23,7 @@ pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns
         && row.is_dense(4)
         && whole
         && kernel::<false>(level, to).is_some()
-        && (to == DType::Float16
-            || row.scales[start / size..=(start + columns - 1) / size].iter().all(|scale| is_regular(*scale)))
+        && (to == DType::Float16 || are_regular(&row.scales[start / size..=(start + columns - 1) / size]))
 }
 
 /// Decodes columns that [`suits`] says yes to, from `start` on. After calls with `stream` a fence is needed.
@@ -31,13 +32,6 @@ pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DT
     let (Columns::Consecutive(size), Some(kernel)) = (row.columns, kernel) else { return };
     // SAFETY: the level is available, as the caller checked.
     with_default_rounding(|| unsafe { kernel(row, *size, start, out.as_chunks_mut().0) });
-}
-
-/// Whether no product with a small integer is NaN or denormal: then [`Bf16`] rounds all of them right.
-fn is_regular(scale: f32) -> bool {
-    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
-    const MOST: f32 = f32::from_bits((127 + 100) << 23);
-    scale == 0.0 || (LEAST..MOST).contains(&scale.abs())
 }
 
 fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<Kernel> {
@@ -53,7 +47,7 @@ fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<Kernel> {
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<O: Output, const STREAM: bool>(row: &Row<'_>, size: usize, start: usize, out: &mut [Group]) {
+        unsafe fn $name<O: HalfFloat, const STREAM: bool>(row: &Row<'_>, size: usize, start: usize, out: &mut [Group]) {
             // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
             unsafe { decode_columns::<$lanes, O, STREAM>(row, size, start, out) }
         }
@@ -64,9 +58,9 @@ at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512)
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: decode_avx512_bf16);
 
 /// # Safety
-/// As for [`Output`].
+/// As for [`HalfFloat`].
 #[inline(always)]
-unsafe fn decode_columns<V: Lanes, O: Output, const STREAM: bool>(
+unsafe fn decode_columns<V: Lanes, O: HalfFloat, const STREAM: bool>(
     row: &Row<'_>,
     size: usize,
     start: usize,

@@ -6,7 +6,7 @@ pub(in crate::quant) mod groups;
 
 use super::{Encoding, Lanes, Level};
 use crate::dtype::DType;
-use crate::simd::x86::{Avx2, Avx512, Bytes32, WideTables, has_bf16};
+use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes32, F16, HalfFloat, WideTables, has_bf16};
 use encodings::{IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, TQ1_0, TQ2_0};
 
 /// Thirty-two elements.
@@ -23,41 +23,7 @@ trait Decoder<V: Lanes, const BYTES: usize> {
     /// Whether no element is NaN, or denormal in f32: then [`Bf16`] rounds all of them right.
     fn is_regular(block: &[u8; BYTES]) -> bool;
     /// Decodes a block into `GROUPS` groups.
-    unsafe fn decode<O: Output, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Group]);
-}
-
-/// What the elements are.
-///
-/// # Safety
-/// As for [`Decoder`].
-trait Output {
-    unsafe fn table<V: Lanes>(values: V) -> V::Table;
-    unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;
-}
-
-struct F16;
-struct Bf16;
-
-macro_rules! outputs {
-    ($($output:ident: $table:ident, $wide_table:ident;)*) => {$(
-        impl Output for $output {
-            #[inline(always)]
-            unsafe fn table<V: Lanes>(values: V) -> V::Table {
-                // SAFETY: the caller's promise.
-                unsafe { values.$table() }
-            }
-
-            #[inline(always)]
-            unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table {
-                // SAFETY: the caller's promise.
-                unsafe { V::$wide_table(low, high) }
-            }
-        }
-    )*};
-}
-outputs! {
-    F16: f16_table, wide_f16_table;
-    Bf16: bf16_table, wide_bf16_table;
+    unsafe fn decode<O: HalfFloat, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Group]);
 }
 
 /// Decodes all blocks that have room in the output; false if one of them is not regular.
@@ -69,7 +35,7 @@ pub(super) type Kernel = unsafe fn(&[u8], &mut [Group]) -> bool;
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<D: Decoder<$lanes, BYTES>, O: Output, const STREAM: bool, const BYTES: usize>(
+        unsafe fn $name<D: Decoder<$lanes, BYTES>, O: HalfFloat, const STREAM: bool, const BYTES: usize>(
             blocks: &[u8],
             out: &mut [Group],
         ) -> bool {
@@ -143,7 +109,7 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
 /// # Safety
 /// As for [`Decoder`].
 #[inline(always)]
-unsafe fn put<V: Lanes, O: Output, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
+unsafe fn put<V: Lanes, O: HalfFloat, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
     // SAFETY: the caller's promise; a group has room for thirty-two elements.
     unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }
 }
@@ -153,7 +119,7 @@ unsafe fn put<V: Lanes, O: Output, const STREAM: bool>(group: &mut Group, codes:
 /// # Safety
 /// As for [`Decoder`].
 #[inline(always)]
-unsafe fn put_wide<V: WideTables, O: Output, const STREAM: bool>(
+unsafe fn put_wide<V: WideTables, O: HalfFloat, const STREAM: bool>(
     group: &mut Group,
     codes: Bytes32,
     [low, high]: [V; 2],

@@ -1,0 +1,50 @@
+//! Elements of sixteen bits, as those of a table that is looked up.
+
+#![allow(unsafe_code)] // built on `Lanes`
+
+use super::{Lanes, WideTables};
+
+/// A format of sixteen bits, and how a table of its elements is made.
+///
+/// # Safety
+/// As for [`Lanes`]; for [`Bf16`] and AVX-512 the instructions of AVX-512 BF16, too.
+pub(crate) trait HalfFloat {
+    unsafe fn table<V: Lanes>(values: V) -> V::Table;
+    unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;
+}
+
+/// IEEE f16.
+pub(crate) struct F16;
+/// bf16, of what is neither NaN nor denormal in f32.
+pub(crate) struct Bf16;
+
+macro_rules! half_floats {
+    ($($half:ident: $table:ident, $wide_table:ident;)*) => {$(
+        impl HalfFloat for $half {
+            #[inline(always)]
+            unsafe fn table<V: Lanes>(values: V) -> V::Table {
+                // SAFETY: the caller's promise.
+                unsafe { values.$table() }
+            }
+
+            #[inline(always)]
+            unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table {
+                // SAFETY: the caller's promise.
+                unsafe { V::$wide_table(low, high) }
+            }
+        }
+    )*};
+}
+half_floats! {
+    F16: f16_table, wide_f16_table;
+    Bf16: bf16_table, wide_bf16_table;
+}
+
+/// Whether no product of these scales and a number that is zero, or at least 1/2 and less than 256, is NaN or denormal: then [`Bf16`] rounds all of
+/// them right.
+pub(crate) fn are_regular(scales: &[f32]) -> bool {
+    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
+    const MOST: f32 = f32::from_bits((127 + 100) << 23);
+    // Without a branch, so that it becomes vectors.
+    scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((LEAST..MOST).contains(&scale.abs()))))
+}
