@@ -79,8 +79,9 @@ fn assert_levels_agree(groups: &Groups<'_>) {
     }
 }
 
-/// Columns of a row and of a group: whole steps, ragged last groups, groups shorter than a step, odd ones, rows longer than a segment.
-const SHAPES: [((usize, usize), usize); 8] = [
+/// Rows, columns of a row and of a group: whole steps, ragged last groups, groups shorter than a step, odd ones, rows longer than a segment, rows that
+/// are more than a tile.
+const SHAPES: [((usize, usize), usize); 9] = [
     ((40, 256), 32),
     ((40, 96), 128),
     ((8, 37), 5),
@@ -89,6 +90,7 @@ const SHAPES: [((usize, usize), usize); 8] = [
     ((8, 1), 1),
     ((16, 2100), 128),
     ((8, 2080), 64),
+    ((384, 320), 64),
 ];
 
 fn all_of(layout: Layout, bits: usize, padded: bool) {

@@ -6,6 +6,7 @@
 
 mod codes;
 mod plan;
+mod products;
 mod scalar;
 mod tile;
 
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::quant::x86::looked_up::groups as looked_up;
 use crate::simd::Level;
 use plan::Plan;
+use products::Products;
 use tile::Tile;
 
 #[cfg(target_arch = "x86_64")] // for its kernels
@@ -94,12 +96,16 @@ pub fn dequantize_group_rows_at(
     }
     let width = dtype.bits() / 8;
     let row_bytes = groups.cols * width;
-    let mut tile = Tile::default();
+    let mut tile = Tile::new(level);
+    let mut products = Products::new(level, &plan);
     let mut lines = Lines::new(level, dtype, out, stream);
     let mut start = rows.start;
     while start < rows.end {
         let end = rows.end.min((start / tile::rows(groups.layout) + 1) * tile::rows(groups.layout));
         tile.begin(&plan, start..end);
+        if let Some(products) = &mut products {
+            products.begin(&tile, end - start);
+        }
         for first in (0..groups.cols).step_by(VALUES) {
             let columns = first..groups.cols.min(first + VALUES);
             tile.fill(&plan, columns.clone());
@@ -112,7 +118,11 @@ pub fn dequantize_group_rows_at(
                     looked_up::decode(level, &row_of_tile, first, dtype, out, stream);
                     continue;
                 }
-                decode(level, &row_of_tile, first, lines.room(columns.len()));
+                let room = lines.room(columns.len());
+                match &products {
+                    Some(products) => products.look_up(row, &row_of_tile, columns.clone(), room),
+                    None => decode(level, &row_of_tile, first, room),
+                }
                 lines.push(columns.len());
             }
         }

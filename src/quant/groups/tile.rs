@@ -7,6 +7,9 @@ use super::plan::{Columns, Form, Plan};
 use super::{Groups, Layout};
 use crate::dtype::DType;
 use crate::quant::block::f16_to_f32;
+#[cfg(target_arch = "x86_64")]
+use crate::quant::x86::transpose;
+use crate::simd::Level;
 
 /// Rows of a tile. Where they are columns of the packed matrix, so many words of a line of it are read at a time, which should be some lines of the
 /// cache: the next words are far away.
@@ -50,8 +53,8 @@ impl Row<'_> {
 }
 
 /// The memory of a tile, used again for the next one.
-#[derive(Default)]
 pub(super) struct Tile {
+    level: Level,
     rows: Range<usize>,
     first_column: usize,
     /// The codes of the rows, if they are not in the matrix so, and how far apart they are.
@@ -62,6 +65,12 @@ pub(super) struct Tile {
 }
 
 impl Tile {
+    /// One that is filled by the instructions of a level, which must be available.
+    pub(super) fn new(level: Level) -> Self {
+        let (words, scales, zeros) = Default::default();
+        Self { level, rows: 0..0, first_column: 0, words, stride: 0, scales, zeros }
+    }
+
     /// Makes the tile that of these rows.
     pub(super) fn begin(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
         self.fill_scales(plan, rows.clone());
@@ -82,7 +91,7 @@ impl Tile {
 
     /// The `index`th row of the tile.
     pub(super) fn row<'a>(&'a self, plan: &'a Plan<'_>, index: usize) -> Row<'a> {
-        let groups = plan.groups.groups;
+        let (scales, zeros) = self.groups_of(index, plan.groups.groups);
         let of_tile = |index: usize| self.words[index * self.stride..][..self.stride - GAP].as_flattened();
         let (codes, first) = match plan.groups.layout {
             Layout::Rows => {
@@ -92,15 +101,12 @@ impl Tile {
             Layout::Gptq => (of_tile(index), self.first_column),
             Layout::Awq => (of_tile(self.rows.start % 8 + index), self.first_column),
         };
-        Row {
-            codes,
-            first,
-            form: plan.form,
-            bits: plan.bits,
-            scales: &self.scales[index * groups..][..groups],
-            zeros: &self.zeros[index * groups..][..groups],
-            columns: &plan.columns,
-        }
+        Row { codes, first, form: plan.form, bits: plan.bits, scales, zeros, columns: &plan.columns }
+    }
+
+    /// The scales and the zero points of the groups of the `index`th row.
+    pub(super) fn groups_of(&self, index: usize, groups: usize) -> (&[f32], &[u8]) {
+        (&self.scales[index * groups..][..groups], &self.zeros[index * groups..][..groups])
     }
 
     fn fill_scales(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
@@ -149,6 +155,10 @@ impl Tile {
         self.words.resize(rows.len() * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
         let lines = &packed[columns.start * plan.bits / 32 * all..][..(stride - GAP) * all];
+        #[cfg(target_arch = "x86_64")]
+        if transpose::words(self.level, (&lines[rows.start..], all), rows.len(), (&mut self.words, stride)) {
+            return;
+        }
         // Some lines at a time, and of these a copy: often all of them would meet in the same lines of the cache.
         let mut block = [[[0; 4]; ROWS]; LINES];
         for (first, lines) in (0..).step_by(LINES).zip(lines.chunks(LINES * all)) {
@@ -170,6 +180,13 @@ impl Tile {
         self.words.resize(words.len() * 8 * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
         let lines = &packed[columns.start * across..columns.end * across];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let (lines, rows) = ((&lines[words.start..], across), (&mut self.words[..], stride));
+            if transpose::nibbles(self.level, lines, words.len(), AWQ_PLACE, rows) {
+                return;
+            }
+        }
         // Some words of each row at a time, together, before they go to their places, which are far apart.
         let mut strings = [[[0; 4]; LINES]; AWQ_ROWS];
         for (first, lines) in (0..).step_by(LINES).zip(lines.chunks(LINES * 8 * across)) {

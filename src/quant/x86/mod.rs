@@ -12,6 +12,7 @@ mod k;
 pub(super) mod looked_up;
 mod simple;
 mod ternary;
+pub(super) mod transpose;
 
 use std::hint::black_box;
 
