@@ -109,14 +109,17 @@ fn assert_equals_definition(matrix: &BlockScaled<'_>, out_dtype: DType) {
     for saturate in [false, true] {
         let expected = by_definition(matrix, out_dtype, CastOptions { saturate, ..CastOptions::default() });
         for level in Level::available() {
-            for stream in [false, true] {
+            // What is streamed depends on where the output begins: in the middle of a line of the cache, at one, between two words.
+            for (stream, place) in [(false, 16), (true, 0), (true, 16), (true, 1)] {
                 let options = CastOptions { saturate, stream };
-                let mut actual = vec![0; expected.len()];
-                scale_block_rows_at(level, matrix, 0..matrix.rows, &mut actual, out_dtype, options).expect("a matrix");
+                let mut memory = vec![0; expected.len() + 128];
+                let line = memory.as_ptr().align_offset(64);
+                let actual = &mut memory[line + place..][..expected.len()];
+                scale_block_rows_at(level, matrix, 0..matrix.rows, actual, out_dtype, options).expect("a matrix");
                 let BlockScaled { dtype, scales_dtype, rows, cols, block, .. } = matrix;
                 assert!(
                     actual == expected,
-                    "{dtype} x {scales_dtype} -> {out_dtype}, {rows} x {cols} in {block:?}, level {level}, {options:?}"
+                    "{dtype} x {scales_dtype} -> {out_dtype}, {rows} x {cols} in {block:?}, level {level}, {options:?} at {place}"
                 );
             }
         }
