@@ -129,7 +129,7 @@ def measure(folder: object, small: bool) -> Report:  # noqa: ARG001 (no files ar
                 targets += [
                     Target(f"{scheme} → {dtype} ÷ {MEMSET}", values[MEMSET] / values[harness.OURS], 0.6, "at least")
                     for scheme, values in schemes.items()
-                    if scheme in (INT4, INT4_ZEROS)
+                    if scheme in (INT4, INT4_ZEROS, GPTQ, AWQ)
                 ]
     return Report(
         "quantised",

@@ -10,12 +10,12 @@ use crate::simd::Level;
 type Word = [u8; 4];
 /// Words of a register, and lines of a block.
 const LANES: usize = 8;
-/// Words of a line of the cache, in registers: all of it is taken while it is there.
-const REGISTERS: usize = 2;
 /// Lines from one that is read to one that is fetched.
-const AHEAD: usize = 2 * LANES;
+const AHEAD: usize = 64;
 /// Columns whose nibbles fill a register.
 const COLUMNS: usize = 8 * LANES;
+/// Words that are taken of each of these, at most: a tile of AWQ.
+const WORDS: usize = 32;
 
 /// Makes rows of `stride` words of columns of words, of lines that are `across` words apart; false for a level or for sizes that it is not for.
 pub(in crate::quant) fn words(
@@ -59,7 +59,7 @@ pub(in crate::quant) fn nibbles(
     (rows, stride): (&mut [Word], usize),
 ) -> bool {
     let count = lines.len().div_ceil(across.max(1));
-    if level == Level::Scalar || !words.is_multiple_of(REGISTERS * LANES) || !count.is_multiple_of(COLUMNS) {
+    if level == Level::Scalar || words > WORDS || !words.is_multiple_of(LANES) || !count.is_multiple_of(COLUMNS) {
         return false;
     }
     // SAFETY: as above.
@@ -74,40 +74,42 @@ fn nibbles_avx2(
     places: [usize; 8],
     (rows, stride): (&mut [Word], usize),
 ) {
+    // A copy of some lines first: loads that nothing waits for are under way together.
+    let mut copy = [[[0; 4]; WORDS]; COLUMNS];
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(COLUMNS * across)) {
-        for word in (0..words).step_by(REGISTERS * LANES) {
-            // For each of eight columns, and each register of a line.
-            let mut blocks = [[[_mm256_setzero_si256(); LANES]; REGISTERS]; LANES];
-            for (eight, blocks) in blocks.iter_mut().enumerate() {
-                for (index, block) in blocks.iter_mut().enumerate() {
-                    for (line, register) in block.iter_mut().enumerate() {
-                        let words = &lines[(8 * eight + line) * across + word + index * LANES..];
-                        fetch(words, COLUMNS * across);
-                        *register = load(words);
-                    }
-                    *block = nibbles_transposed(*block);
-                }
+        for (copy, line) in copy.iter_mut().zip(lines.chunks(across)) {
+            for word in (0..words).step_by(LANES) {
+                fetch(&line[word..], AHEAD * across);
+                store(&mut copy[word..], load(&line[word..]));
             }
-            for index in 0..REGISTERS {
-                for (row, place) in places.into_iter().enumerate() {
-                    let mut block = [_mm256_setzero_si256(); LANES];
-                    for (register, blocks) in block.iter_mut().zip(&blocks) {
-                        *register = blocks[index][place];
-                    }
-                    for (word, register) in (word + index * LANES..).zip(transposed(block)) {
-                        store(&mut rows[(8 * word + row) * stride + first..], register);
-                    }
+        }
+        for word in (0..words).step_by(LANES) {
+            let mut blocks = [[_mm256_setzero_si256(); LANES]; LANES];
+            for (block, lines) in blocks.iter_mut().zip(copy.as_chunks::<LANES>().0) {
+                for (register, line) in block.iter_mut().zip(lines) {
+                    *register = load(&line[word..]);
+                }
+                *block = nibbles_transposed(*block);
+            }
+            for (row, place) in places.into_iter().enumerate() {
+                let mut block = [_mm256_setzero_si256(); LANES];
+                for (register, of_eight) in block.iter_mut().zip(&blocks) {
+                    *register = of_eight[place];
+                }
+                for (word, register) in (word..).zip(transposed(block)) {
+                    store(&mut rows[(8 * word + row) * stride + first..], register);
                 }
             }
         }
     }
 }
 
-/// Fetches what lies so many words behind some: the processor does not by itself, where each line is in another page.
+/// Fetches what lies so many words behind some: the processor does not by itself, where each line is in another page. Not to the nearest cache, in which
+/// all of them may meet in the same places.
 #[inline]
 fn fetch(words: &[Word], behind: usize) {
     // SAFETY: a hint, which reads nothing.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(behind).cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(words.as_ptr().wrapping_add(behind).cast()) };
 }
 
 #[inline]
