@@ -121,7 +121,7 @@ fn elements(dtype: DType, bytes: usize) -> Result<usize> {
 }
 
 /// The conversion itself; everything was checked.
-fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) {
+pub(crate) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) {
     if from == to {
         dst.copy_from_slice(src);
     } else if !convert_directly(level, from, to, src, dst, options)

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::codes::{code, mask};
+use super::codes::{code, mask, unpack};
 use super::plan::{Columns, Form, Plan};
 use super::{Groups, Layout};
+use crate::cast::{CastOptions, convert};
 use crate::dtype::DType;
-use crate::quant::block::f16_to_f32;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::x86::transpose;
 use crate::simd::Level;
@@ -117,34 +117,41 @@ impl Tile {
         if layout == Layout::Rows {
             for (row, to) in rows.zip(self.scales.chunks_exact_mut(groups.max(1))) {
                 let row = row.min(plan.scale_rows - 1);
-                read_scales(&scales[row * groups * width..][..groups * width], scales_dtype, to.iter_mut());
+                read_scales(self.level, &scales[row * groups * width..][..groups * width], scales_dtype, to.iter_mut());
             }
             return;
         }
         for group in 0..groups {
             let from = &scales[(group * all + rows.start) * width..][..rows.len() * width];
-            read_scales(from, scales_dtype, self.scales[group..].iter_mut().step_by(groups));
+            read_scales(self.level, from, scales_dtype, self.scales[group..].iter_mut().step_by(groups));
         }
     }
 
     fn fill_zeros(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
-        let &Groups { layout, zero_points, zero_point_offset, groups, rows: all, .. } = &plan.groups;
+        let &Groups { layout, zero_points, zero_point_offset, groups, .. } = &plan.groups;
         self.zeros.clear();
         self.zeros.resize(rows.len() * groups, 1 << (plan.bits - 1));
         let Some(points) = zero_points else { return };
-        let (words, _) = points.as_chunks::<4>();
-        // The words of a group's string of zero points for the rows: where it begins, and how far apart they are.
-        let string = |group: usize| match layout {
-            Layout::Rows => (group, groups),
-            Layout::Gptq => (group * (all * plan.bits).div_ceil(32), 1),
-            Layout::Awq => (group * (all / 8), 1),
-        };
-        for (row, zeros) in rows.zip(self.zeros.chunks_exact_mut(groups.max(1))) {
-            let index =
-                if layout == Layout::Awq { row / 8 * 8 + AWQ_PLACE[row % 8] } else { row.min(plan.scale_rows - 1) };
-            for (group, zero) in zeros.iter_mut().enumerate() {
-                let stored = code(words, string(group), plan.form, plan.bits, index);
-                *zero = stored.wrapping_add(zero_point_offset as u8) & mask(plan.bits);
+        let read = |stored: u8| stored.wrapping_add(zero_point_offset as u8) & mask(plan.bits);
+        if layout == Layout::Rows {
+            let (words, _) = points.as_chunks::<4>();
+            for (row, zeros) in rows.zip(self.zeros.chunks_exact_mut(groups.max(1))) {
+                let row = row.min(plan.scale_rows - 1);
+                for (group, zero) in zeros.iter_mut().enumerate() {
+                    *zero = read(code(words, (group, groups), plan.form, plan.bits, row));
+                }
+            }
+            return;
+        }
+        // A string of bits for each group, of which eight codes at a time are unpacked.
+        let first = rows.start / 8 * 8;
+        let last = if layout == Layout::Awq { rows.end.next_multiple_of(8) } else { rows.end };
+        let mut codes = vec![0; last - first];
+        for (group, string) in points.chunks_exact((points.len() / groups.max(1)).max(1)).enumerate() {
+            unpack(string, plan.form, plan.bits, first, &mut codes);
+            for (row, zero) in rows.clone().zip(self.zeros[group..].iter_mut().step_by(groups)) {
+                let place = if layout == Layout::Awq { row / 8 * 8 + AWQ_PLACE[row % 8] } else { row };
+                *zero = read(codes[place - first]);
             }
         }
     }
@@ -235,23 +242,15 @@ fn transpose_8(block: &mut [[u32; LANES]; 8]) {
 }
 
 /// Scales as f32, NaNs quiet.
-fn read_scales<'a>(bytes: &[u8], dtype: DType, to: impl Iterator<Item = &'a mut f32>) {
+fn read_scales<'a>(level: Level, bytes: &[u8], dtype: DType, mut to: impl Iterator<Item = &'a mut f32>) {
     let quieted = |value: f32| if value.is_nan() { f32::from_bits(value.to_bits() | 0x0040_0000) } else { value };
-    match dtype {
-        DType::Float32 => {
-            for (to, bytes) in to.zip(bytes.as_chunks().0) {
-                *to = quieted(f32::from_le_bytes(*bytes));
-            }
-        }
-        DType::BFloat16 => {
-            for (to, bytes) in to.zip(bytes.as_chunks().0) {
-                *to = quieted(f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16));
-            }
-        }
-        _ => {
-            for (to, bytes) in to.zip(bytes.as_chunks().0) {
-                *to = quieted(f16_to_f32(u16::from_le_bytes(*bytes)));
-            }
+    let mut values = [[0; 4]; ROWS];
+    let width = dtype.bits() / 8;
+    for bytes in bytes.chunks(ROWS * width) {
+        let values = &mut values[..bytes.len() / width];
+        convert(level, dtype, DType::Float32, bytes, values.as_flattened_mut(), CastOptions::default());
+        for (value, to) in values.iter().zip(&mut to) {
+            *to = quieted(f32::from_le_bytes(*value));
         }
     }
 }
