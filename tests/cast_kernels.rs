@@ -2,9 +2,7 @@
 
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
-mod cast_support;
-
-use cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
+use crate::cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
 use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;
 use max_weights::simd::Level;

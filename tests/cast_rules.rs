@@ -2,9 +2,7 @@
 
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
-mod cast_support;
-
-use cast_support::{Noise, covering, f32_boundaries, f64_boundaries, integer_boundaries, real_dtypes};
+use crate::cast_support::{Noise, covering, f32_boundaries, f64_boundaries, integer_boundaries, real_dtypes};
 use half::{bf16, f16};
 use max_weights::cast::{CastOptions, cast, cast_by_oracle, is_supported};
 use max_weights::dtype::DType;

@@ -2,9 +2,7 @@
 
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
-mod cast_support;
-
-use cast_support::Noise;
+use crate::cast_support::Noise;
 use max_weights::cast::{BlockScaled, CastOptions, cast_by_oracle, scale_block_rows, scale_block_rows_at};
 use max_weights::dtype::DType;
 use max_weights::simd::Level;

@@ -2,19 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod gguf_files;
-mod legacy_files;
-mod zip_files;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gguf_files::{I32, Made, STRING, U16, U32};
-use legacy_files::Saved;
+use crate::gguf_files::{I32, Made, STRING, U16, U32};
+use crate::legacy_files::{self, Saved};
 use max_weights::checkpoint::{Checkpoint, OpenOptions, check};
 use max_weights::error::{Fault, Policy};
 use max_weights::format::Options;
-use zip_files::{FLAGS, OFFSET, SIZE, Zip, plain_parts};
+use crate::zip_files::{self, FLAGS, OFFSET, SIZE, Zip, plain_parts};
 
 fn with(policy: Policy) -> OpenOptions {
     OpenOptions::default().format(Options { policy, ..Options::default() })

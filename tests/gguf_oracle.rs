@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod gguf_files;
-
 use std::path::PathBuf;
 
-use gguf_files::{ARRAY, Made, STRING};
+use crate::gguf_files::{ARRAY, Made, STRING};
 use max_weights::format::gguf::{self, Gguf, Value, ValueType};
 use max_weights::format::{Limits, Options, Parse, Progress};
 use max_weights::quant::Encoding;

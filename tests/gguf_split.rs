@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod gguf_files;
-
 use std::path::PathBuf;
 
-use gguf_files::{I32, Made, STRING, U8, U16, U32};
+use crate::gguf_files::{I32, Made, STRING, U8, U16, U32};
 use max_weights::error::Fault;
 use max_weights::format::gguf::split::{Shard, check_set};
 use max_weights::format::gguf::{self, Gguf, SplitInfo};

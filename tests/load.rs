@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
-mod source_support;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +13,7 @@ use max_weights::error::{Error, Result};
 use max_weights::load::{Layout, LoadOptions};
 use max_weights::workers::uninterrupted;
 
-use source_support::Trial;
+use crate::source_support::Trial;
 
 const COUNT: usize = 40;
 

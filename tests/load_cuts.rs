@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 #![allow(clippy::single_range_in_vec_init)] // ranges of an axis
 
-mod source_support;
-
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +15,7 @@ use max_weights::load::{Layout, LoadOptions};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 
-use source_support::Trial;
+use crate::source_support::Trial;
 
 /// A file of one tensor of 16-bit integers that count up.
 fn file(shape: &[u64], dtype: &str) -> Vec<u8> {

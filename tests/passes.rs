@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
-mod gguf_files;
-mod statistics_support;
-mod zip_files;
-
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
@@ -17,7 +13,7 @@ use max_weights::error::Error;
 use max_weights::load::digests;
 use max_weights::quant::{self, Encoding};
 use max_weights::workers::uninterrupted;
-use statistics_support::{Torch, gguf, noise, opened, safetensors};
+use crate::statistics_support::{Torch, gguf, noise, opened, safetensors};
 
 const ALL: Wanted = Wanted { hash: true, values: true };
 

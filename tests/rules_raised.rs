@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod legacy_files;
-
+use crate::legacy_files;
 use std::fs;
 use std::path::PathBuf;
 

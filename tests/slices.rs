@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
-mod source_support;
-
 use std::sync::Arc;
 
 use max_weights::buffer::{Buffer, Index};
@@ -12,7 +10,7 @@ use max_weights::error::Result;
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 
-use source_support::Trial;
+use crate::source_support::Trial;
 
 const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
 

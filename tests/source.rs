@@ -2,24 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod gguf_files;
-mod legacy_files;
-mod source_support;
-mod zip_files;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use gguf_files::{ARRAY, STRING};
-use legacy_files::Saved;
+use crate::gguf_files::{self, ARRAY, STRING};
+use crate::legacy_files::{self, Saved};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
 use max_weights::format::{Limits, Options, drive, index};
 use max_weights::source::{InMemory, LocalFile, Part, Source};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
-use source_support::{Counts, Trial};
-use zip_files::Zip;
+use crate::source_support::{Counts, Trial};
+use crate::zip_files::{self, Zip};
 
 /// Entries of the archive: the directory lies before the last bytes, which are looked at first.
 const ENTRIES: usize = 1200;

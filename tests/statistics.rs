@@ -3,11 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::float_cmp)] // what is exact is compared exactly
 
-mod gguf_files;
-mod source_support;
-mod statistics_support;
-mod zip_files;
-
+use crate::gguf_files;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,8 +17,8 @@ use max_weights::quant::{self, Encoding};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 
-use source_support::Trial;
-use statistics_support::{Naive, Torch, gguf, noise, opened, safetensors};
+use crate::source_support::Trial;
+use crate::statistics_support::{Naive, Torch, gguf, noise, opened, safetensors};
 
 fn of(checkpoint: &Checkpoint, name: &str, bins: usize) -> Result<Statistics> {
     statistics(checkpoint, checkpoint.catalog().require(name)?, bins, &AtomicU64::new(0), &uninterrupted)

@@ -3,16 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
-mod legacy_files;
-mod source_support;
-
-use legacy_files::{Made, Saved, list, magic, object, protocol, system};
+use crate::legacy_files::{Made, Saved, list, magic, object, protocol, system};
 use max_weights::error::{Fault, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::{Limits, Options, drive};
 use max_weights::source::{InMemory, Source};
 use max_weights::workers::uninterrupted;
-use source_support::{Counts, Trial};
+use crate::source_support::{Counts, Trial};
 
 fn read_with(bytes: &[u8], limits: &Limits) -> Result<Legacy> {
     let options = Options { limits: limits.clone(), ..Options::default() };

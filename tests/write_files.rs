@@ -150,17 +150,3 @@ fn several_take_their_places_together() {
     assert_eq!(names(folder.path()), ["a", "b", "c"]);
     assert_eq!(fs::read(folder.path().join("b")).unwrap(), b"b");
 }
-
-#[test]
-fn a_relative_path_is_that_of_the_folder_in_which_the_file_was_begun() {
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let before = std::env::current_dir().unwrap();
-    std::env::set_current_dir(folder.path()).unwrap();
-    let (file, given_up) = (written(Path::new("a"), b"a"), written(Path::new("b"), b"b"));
-    std::env::set_current_dir(other.path()).unwrap();
-    let committed = file.commit();
-    drop(given_up);
-    std::env::set_current_dir(before).unwrap();
-    committed.unwrap();
-    assert_eq!((names(folder.path()), names(other.path())), (vec!["a".to_owned()], Vec::new()));
-}

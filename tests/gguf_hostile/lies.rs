@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use max_weights::format::{Options, Parse, gguf};
 
-use super::gguf_files::{ARRAY, Made, STRING, U8, U16, U32, U64};
+use crate::gguf_files::{ARRAY, Made, STRING, U8, U16, U32, U64};
 use super::{LEAST_TENSOR, START, assert_fault, fault_of, one, refused};
 
 #[test]

@@ -3,7 +3,7 @@
 use max_weights::format::gguf::{MAX_ARRAY_DEPTH, Value};
 use max_weights::format::{Limits, Options};
 
-use super::gguf_files::{ARRAY, BOOL, F32, Made, STRING, U8, U32, U64};
+use crate::gguf_files::{ARRAY, BOOL, F32, Made, STRING, U8, U32, U64};
 use super::{START, assert_fault, fault_of, noted, read, read_with, refused};
 
 #[test]

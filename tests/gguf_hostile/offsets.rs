@@ -1,6 +1,6 @@
 //! Where the tensors lie in the data.
 
-use super::gguf_files::Made;
+use crate::gguf_files::Made;
 use super::{START, fault_of, noted, one, read, refused, two};
 
 #[test]

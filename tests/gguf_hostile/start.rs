@@ -4,7 +4,7 @@ use max_weights::error::Error;
 use max_weights::format::gguf::{self, Value};
 use max_weights::format::{Options, Parse, Progress};
 
-use super::gguf_files::{Made, STRING, U32};
+use crate::gguf_files::{Made, STRING, U32};
 use super::{assert_fault, fault_of, read, read_with, refused};
 
 #[test]

@@ -4,7 +4,7 @@ use max_weights::format::{Limits, Options};
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 
-use super::gguf_files::Made;
+use crate::gguf_files::Made;
 use super::{LEAST_TENSOR, START, assert_fault, fault_of, noted, one, read, read_with, refused};
 
 #[test]

@@ -54,7 +54,9 @@ def test_every_kind_of_value_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [lambda a: a, Buffer.from_numpy, lambda a: WeightData.from_numpy(a, ""), torch.from_numpy], ids=str
+    "kind",
+    [lambda a: a, Buffer.from_numpy, lambda a: WeightData.from_numpy(a, ""), torch.from_numpy],
+    ids=["ndarray", "Buffer", "WeightData", "torch"],
 )
 @pytest.mark.parametrize("good", [True, False])
 def test_the_short_way_and_the_long_way_agree(kind: Callable[[Any], Any], good: bool) -> None:

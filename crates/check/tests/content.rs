@@ -1,13 +1,11 @@
 //! What reading every byte shows: each rule with a tensor that breaks it and no other, good models without a finding, and every dtype.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod content_support;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy, torch_legacy_views};
+use crate::content_support::{self, Tensor, f32s, model, ramp, safetensors, torch_legacy, torch_legacy_views};
 use max_weights::rules::Severity;
 use max_weights::{Error, uninterrupted};
 use max_weights_check::{Depth, Finding, Level, Options, Progress, Report, content, validate};

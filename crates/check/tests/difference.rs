@@ -1,14 +1,12 @@
 //! What differs between two checkpoints, each case on files of a few bytes.
 #![allow(clippy::expect_used, clippy::panic, clippy::float_cmp)] // a test fails by panicking, and asks for exact numbers
 
-mod comparison_files;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::{Checkpoint, Error, uninterrupted};
 use max_weights_check::difference::{Changed, Difference, Names, Options, Pattern, Tensor, Values, compare};
 
-use comparison_files::{gguf, open, saved};
+use crate::comparison_files::{gguf, open, saved};
 
 fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()

@@ -1,9 +1,6 @@
 //! Files made to take time, memory or the process of whoever looks at them: each is answered soon, with a finding about what was not looked at.
 #![allow(clippy::expect_used)] // a test fails by panicking
 
-mod repository_support;
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -12,8 +9,8 @@ use std::time::Duration;
 use max_weights::rules::Answer;
 use max_weights::{Error, uninterrupted};
 use max_weights_check::{Depth, Options, Progress, Report, validate};
-use repository_support::{folder, found};
-use support::{scan, scan_archive};
+use crate::repository_support::{folder, found};
+use crate::support::{scan, scan_archive};
 
 fn report(path: &Path, options: &Options) -> Report {
     validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")

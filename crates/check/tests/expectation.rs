@@ -1,9 +1,7 @@
 //! What is expected of a checkpoint: each thing that may stand in a specification, and what is said where it is not so.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod comparison_files;
-
-use comparison_files::{Entry, gguf, saved};
+use crate::comparison_files::{Entry, gguf, saved};
 use max_weights::{Checkpoint, uninterrupted};
 use max_weights_check::Finding;
 use max_weights_check::expectation::{Expectation, check, check_ties, of, write};

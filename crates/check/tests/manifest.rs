@@ -1,13 +1,11 @@
 //! Manifests: what changed, is missing, is new or only moved is said of each file and tensor, and no other file is ever reached.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod content_support;
-
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy};
+use crate::content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy};
 use max_weights::{Error, uninterrupted};
 use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, Counts, Manifest, TensorCounts, check, create};

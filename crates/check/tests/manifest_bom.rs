@@ -1,12 +1,10 @@
 //! Bills of materials: what bytes prove and files say, the same each time. `tests/python/test_bom.py` compares them with the schema of CycloneDX.
 #![allow(clippy::expect_used)] // a test fails by panicking
 
-mod content_support;
-
 use std::fs;
 use std::path::Path;
 
-use content_support::{model, safetensors};
+use crate::content_support::{model, safetensors};
 use max_weights::uninterrupted;
 use max_weights_check::Progress;
 use max_weights_check::manifest::{bom, create};

@@ -8,8 +8,7 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
-mod fixture;
-
+use crate::fixture;
 use std::path::PathBuf;
 
 use max_weights_check::Report;

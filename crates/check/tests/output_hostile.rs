@@ -2,8 +2,7 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod fixture;
-
+use crate::fixture;
 use std::collections::HashSet;
 
 use max_weights::text::printable;

@@ -2,8 +2,7 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used)] // a test fails by panicking
 
-mod fixture;
-
+use crate::fixture;
 use std::fs;
 use std::sync::LazyLock;
 

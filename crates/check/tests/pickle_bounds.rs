@@ -1,13 +1,11 @@
 //! Whatever the bytes are, a scan ends soon, in bounded memory, and without a panic.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod support;
-
 use std::time::{Duration, Instant};
 
 use max_weights::rules::Answer;
 use max_weights_check::security::pickle::{Expected, may_be_pickle};
-use support::{protocol_2, scan, scan_as, scan_legacy, tensor};
+use crate::support::{protocol_2, scan, scan_as, scan_legacy, tensor};
 
 /// Numbers that are the same each time.
 struct Numbers(u64);

@@ -1,10 +1,8 @@
 //! Configurations that make loaders run code, from here or from elsewhere, wherever in them that stands.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod repository_support;
-
 use max_weights::rules::{Answer, Severity};
-use repository_support::{folder, found, look, only, rules, safetensors};
+use crate::repository_support::{folder, found, look, only, rules, safetensors};
 
 const X: (&str, &str) = ("modeling_x.py", "class X: pass\n");
 

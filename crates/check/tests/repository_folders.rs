@@ -1,12 +1,10 @@
 //! Folders as libraries write them, without code of their own: nothing of a warning or above may be said of what lies in them.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod repository_support;
-
 use std::path::Path;
 
 use max_weights::rules::Severity;
-use repository_support::{folder, look, safetensors};
+use crate::repository_support::{folder, look, safetensors};
 
 fn assert_quiet(name: &str, files: &[(&str, &str)]) {
     let weights = safetensors(r#"{"format": "pt"}"#);

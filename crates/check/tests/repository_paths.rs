@@ -1,12 +1,10 @@
 //! Paths that lead out of a folder, and which of several files loaders take.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod repository_support;
-
 use std::fs;
 
 use max_weights::rules::{Answer, Severity};
-use repository_support::{folder, found, look, only, rules, safetensors};
+use crate::repository_support::{self, folder, found, look, only, rules, safetensors};
 
 /// The rules that an index breaks that names this file.
 fn of(file: &str) -> Vec<&'static str> {

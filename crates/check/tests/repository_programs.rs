@@ -1,10 +1,8 @@
 //! Programs: dangerous calls are found under whatever name they go, and code that only defines models is a note.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod repository_support;
-
 use max_weights::rules::{Answer, Severity};
-use repository_support::{folder, found, look, only, rules};
+use crate::repository_support::{folder, found, look, only, rules};
 
 /// A configuration by which loaders run modeling_x.py.
 const CONFIG: (&str, &str) = ("config.json", r#"{"model_type": "x", "auto_map": {"AutoModel": "modeling_x.X"}}"#);

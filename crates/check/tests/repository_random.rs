@@ -1,10 +1,8 @@
 //! Nothing that a file can say makes the look at a repository panic, hang or go deep: texts put together at random of what matters in each language.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-mod repository_support;
-
 use proptest::prelude::*;
-use repository_support::{folder, look};
+use crate::repository_support::{folder, look};
 
 /// Texts of these words, in any order, with some characters between.
 fn of_words(words: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {

@@ -10,8 +10,7 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
-mod common;
-
+use crate::common;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,8 +1,7 @@
 //! What shells are answered: the command is run as their scripts run it. `tests/shells.rs` does it in real shells.
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
-mod common;
-
+use crate::common;
 use std::path::Path;
 use std::process::{Command, Output};
 

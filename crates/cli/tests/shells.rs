@@ -4,8 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 #![cfg(target_os = "linux")]
 
-mod common;
-
+use crate::common;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};

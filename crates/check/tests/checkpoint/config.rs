@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, Tensor};
+use super::support::{Fixture, Tensor};
 
 const MODEL: &str = "model.safetensors";
 const LAYER: Tensor<'_> = ("model.layers.1.mlp.up_proj.weight", "BF16", &[8, 4]);

@@ -2,7 +2,7 @@
 
 use max_weights_check::{Depth, Level};
 
-use crate::support::{Fixture, report, rules, safetensors};
+use super::support::{Fixture, report, rules, safetensors};
 
 #[test]
 fn a_file_says_what_is_in_it_and_how_deep_it_was_looked_into() {

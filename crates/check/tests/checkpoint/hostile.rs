@@ -3,7 +3,7 @@
 use max_weights_check::Level;
 use serde_json::json;
 
-use crate::support::{Fixture, report, safetensors};
+use super::support::{Fixture, report, safetensors};
 
 /// A header with these shapes, of tensors without a byte.
 fn empty(tensors: &[(&str, &str, &str)]) -> Vec<u8> {

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, Tensor};
+use super::support::{Fixture, Tensor};
 
 const MODEL: &str = "model.safetensors";
 

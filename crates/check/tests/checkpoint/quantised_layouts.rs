@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::quantised::{Tensors, but, groups, model, shaped, without};
-use crate::support::Fixture;
+use super::quantised::{Tensors, but, groups, model, shaped, without};
+use super::support::Fixture;
 
 #[test]
 fn three_bits_are_packed_without_gaps_and_by_older_writers_with_them() {

@@ -2,7 +2,7 @@
 
 use max_weights_check::Level;
 
-use crate::support::{Fixture, Tensor, index, report, rules, safetensors};
+use super::support::{Fixture, Tensor, index, report, rules, safetensors};
 
 const INDEX: &str = "model.safetensors.index.json";
 const ONE: &str = "model-00001-of-00002.safetensors";

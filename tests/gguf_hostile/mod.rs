@@ -3,15 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
-#[path = "../gguf_files/mod.rs"]
-mod gguf_files;
 mod lies;
 mod metadata;
 mod offsets;
 mod start;
 mod tensors;
 
-use gguf_files::Made;
+use crate::gguf_files::Made;
 use max_weights::error::{Error, Fault};
 use max_weights::format::gguf::{self, Gguf};
 use max_weights::format::{Options, Parse, Progress};
