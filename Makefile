@@ -10,13 +10,17 @@
 #   FUZZ    fuzz targets to run                            (all)
 #   SANITIZER  what they are built with: none or address   (none: fastest)
 #   JOBS    fuzz targets that run at a time                (1)
+#   WORKERS processes of pytest side by side               (one for each core)
+#   PYTEST  more arguments of pytest                       (make python-tests PYTEST="-k streaming")
 #   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+ifndef TOGETHER
 .NOTPARALLEL:
+endif
 
 ifndef PYTHON
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -30,6 +34,8 @@ SECONDS ?= 60
 FUZZ ?=
 SANITIZER ?= none
 JOBS ?= 1
+WORKERS ?= $(or $(shell nproc 2>/dev/null),2)
+PYTEST ?=
 CANDIDATE := safetensors-0.9.0rc1
 
 venv := $(abspath $(VENV))
@@ -44,6 +50,10 @@ export MAX_WEIGHTS_MODELS := $(abspath $(MODELS))
 # Large wheels over slow lines: uv gives up after 30 s without this.
 export UV_HTTP_TIMEOUT ?= 300
 export RUSTDOCFLAGS ?= -D warnings
+# Hundreds of tests start Python: without its caches each would compile torch anew.
+unexport PYTHONDONTWRITEBYTECODE
+# What is prepared for a verb is prepared side by side: some of it waits for the network, some for one core. What a step says comes in one piece.
+together = TOGETHER=1 $(MAKE) --no-print-directory --jobs=3 --output-sync=target
 
 .PHONY: help
 help: ## list the verbs
@@ -74,7 +84,12 @@ need-c++:
 	@command -v c++ >/dev/null || { echo "no C++ compiler (c++) was found, and the tests build with it (the GPU kernels for the host, libFuzzer):" \
 		"on Debian and Ubuntu install g++"; exit 1; } >&2
 
-# What the demo and the benches import: the rivals, and maturin to build with. The release candidate of a rival stands beside its release, in
+# What builds the extension, by itself: the rest is fetched while it compiles.
+$(stamps)/maturin: pyproject.toml | $(stamps)/venv
+	@uv pip install --quiet "$$(sed -n 's/^requires = \["\(maturin.*\)"\]/\1/p' pyproject.toml)"
+	@touch $@
+
+# What the demo and the benches import: the rivals. The release candidate of a rival stands beside its release, in
 # a folder that only the processes look into that measure it (`other_version` in benches/python/harness.py).
 $(stamps)/bench-packages: pyproject.toml Makefile | $(stamps)/venv
 	@echo "installing the packages of the demo and the benches into $(VENV) (torch is large)"
@@ -109,11 +124,25 @@ $(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
 	@uv pip install --quiet --no-deps --target $(venv)/cuda -r $<
 	@touch $@
 
-rust_sources := $(shell find src crates -name '*.rs' -o -name '*.ptx') $(wildcard crates/check/src/output/html/*) Cargo.toml crates/python/Cargo.toml $(wildcard Cargo.lock)
+rust_sources := $(shell find src crates/*/src -name '*.rs' -o -name '*.ptx') $(wildcard crates/check/src/output/html/*) Cargo.toml $(wildcard crates/*/Cargo.toml Cargo.lock)
 
-$(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/bench-packages | need-cargo
+# The profile `quick` is nearly as fast as a release, and builds in half the time. Only one of the two is where Python finds it.
+$(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/maturin | need-cargo
+	@echo "building the extension"
+	@maturin develop --profile quick --uv --quiet
+	@rm -f $(stamps)/release-extension && touch $@
+
+$(stamps)/release-extension: $(rust_sources) pyproject.toml $(stamps)/maturin | need-cargo
 	@echo "building the extension (release)"
 	@maturin develop --release --uv --quiet
+	@rm -f $(stamps)/extension && touch $@
+
+# What runs the tests of Rust, each in a process of its own. One that is installed is taken.
+nextest := $(venv)/cargo/bin/cargo-nextest
+
+$(stamps)/nextest: | $(stamps)/venv need-cargo
+	@cargo nextest --version >/dev/null 2>&1 || { echo "installing cargo-nextest into $(VENV)" && \
+		cargo install --quiet --locked --version 0.9.143 --root $(venv)/cargo --no-default-features --features default-no-update cargo-nextest; }
 	@touch $@
 
 $(MODELS)/minilm.safetensors: | $(stamps)/venv
@@ -133,41 +162,66 @@ $(SDIST): tools/safetensors_tests.py | $(stamps)/models
 # --- verbs -------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: need-cargo $(stamps)/extension $(MODELS)/minilm.safetensors ## fetch a real model, show its tree, load it, time the rivals
+demo: need-cargo $(stamps)/venv ## fetch a real model, show its tree, load it, time the rivals
+	@$(together) $(stamps)/extension $(stamps)/bench-packages $(MODELS)/minilm.safetensors
 	@python examples/demo.py $(MODELS)/minilm.safetensors
 
+# Python's last, so that pytest's closing line is the last line of the output.
 .PHONY: test
-test: lint docs rust-tests python-tests ## everything that CI runs: lints, documentation, Rust tests, Python tests
+test: need-cargo need-c++ $(stamps)/venv ## what CI runs: lints, documentation, Rust tests, Python tests
+	@$(together) $(stamps)/extension $(stamps)/models $(SDIST) $(stamps)/site-packages $(stamps)/cuda-packages rust-programs
+	@$(together) lint docs
+	@$(MAKE) --no-print-directory rust-tests python-tests
+
+.PHONY: rust-programs
+rust-programs: need-cargo need-c++ $(stamps)/nextest
+	@echo "building the tests of Rust"
+	@$(nextest_run) --no-run --cargo-quiet
+
+nextest_run = PATH="$$PATH:$(venv)/cargo/bin" cargo nextest run --workspace
 
 .PHONY: rust-tests
-rust-tests: need-cargo need-c++ $(stamps)/models
-	cargo test --workspace
+rust-tests: need-cargo need-c++ $(stamps)/models $(stamps)/nextest ## the tests of Rust and the examples of its documentation
+	$(nextest_run)
+	cargo test --workspace --doc --quiet
 
-# Last in `make test`, so that pytest's closing line is the last line of its output.
+# The stand-ins for CUDA's libraries are what the tests of GPUs run on.
+with_stand_ins = cargo build --quiet --package fake-cuda --package fake-cufile && \
+	MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug"
+
 .PHONY: python-tests
-python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)/site-packages $(SDIST)
-	@cargo build --quiet --package fake-cuda --package fake-cufile # what the tests of GPUs run on
-	@MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" python -m pytest
+python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)/site-packages $(SDIST) ## the tests of Python (PYTEST="-k streaming")
+	@$(with_stand_ins) python -m pytest --numprocesses $(WORKERS) $(PYTEST)
 
 .PHONY: lint
-lint: need-cargo need-c++ $(stamps)/test-packages $(stamps)/site-packages $(stamps)/extension $(stamps)/cuda-packages ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels
+lint: lint-rust lint-python lint-types ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels
+
+.PHONY: lint-rust
+lint-rust: need-cargo need-c++ $(stamps)/venv $(stamps)/cuda-packages
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
 		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/network_disk/Cargo.toml --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	ruff check
-	ruff format --check
-	mypy
-	MYPYPATH=benches/gpu:benches/python mypy benches/gpu
-	MYPYPATH=tests/gpu mypy tests/gpu
-	basedpyright
-	lint-imports
-	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	python tools/build_kernels.py --check $(venv)/cuda
 
+.PHONY: lint-python
+lint-python: $(stamps)/test-packages $(stamps)/site-packages $(stamps)/extension
+	ruff check
+	ruff format --check
+	lint-imports
+	basedpyright
+	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
+
+# A cache of its own for each run: with another path, mypy throws away what it finds.
+.PHONY: lint-types
+lint-types: $(stamps)/test-packages $(stamps)/extension
+	mypy
+	MYPY_CACHE_DIR=.mypy_cache/benches MYPYPATH=benches/gpu:benches/python mypy benches/gpu
+	MYPY_CACHE_DIR=.mypy_cache/tests MYPYPATH=tests/gpu mypy tests/gpu
+
 .PHONY: bench
-bench: need-cargo $(stamps)/extension $(stamps)/models ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
+bench: need-cargo $(stamps)/release-extension $(stamps)/test-packages $(stamps)/models ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
 	@cargo build --quiet --release --package fake-cuda # the driver that gpu_link measures on
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 
@@ -234,9 +288,7 @@ site-check: site $(stamps)/site-check-packages ## every page of the site in Chro
 	@python tools/site_check.py
 
 .PHONY: quick
-quick: need-cargo $(stamps)/test-packages ## the extension for work: built in seconds after a change, nearly as fast as a release
-	@maturin develop --profile quick --uv --quiet
-	@rm -f $(stamps)/extension
+quick: need-cargo $(stamps)/extension ## the extension for work: built in seconds after a change, nearly as fast as a release
 
 .PHONY: kernels
 kernels: $(stamps)/cuda-packages ## compile the GPU kernels after a change; rewrites src/device/kernels/kernels.ptx
@@ -271,7 +323,7 @@ targets: need-cargo $(stamps)/release-packages ## whether the code compiles for 
 .PHONY: clean
 clean: ## remove what was built; the environment and the models stay
 	rm -rf target fuzz/target benches/network_disk/target dist site bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f $(stamps)/extension python/max_weights/_core*.so
+	rm -f $(stamps)/extension $(stamps)/release-extension python/max_weights/_core*.so
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # --- sanitizers --------------------------------------------------------------------------------------------------------
@@ -307,7 +359,8 @@ sanitize-rust: need-cargo need-c++ $(stamps)/models
 
 .PHONY: sanitize-threads
 sanitize-threads: need-cargo need-c++
-	$(with_tsan) cargo test --target $(host) --test threads --test fork_lock
+	$(with_tsan) cargo test --target $(host) --test main threads::
+	$(with_tsan) cargo test --target $(host) --test fork_lock
 	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: memory:: source:: buffer:: checkpoint::
 
 .PHONY: sanitize-doors

@@ -173,3 +173,26 @@ fn every_unsafe_block_says_why_it_holds_and_no_file_silences_the_lint_that_asks(
     }
     assert!(blocks > 100, "{blocks} blocks were looked at");
 }
+
+/// A file that no program has is not compiled, and its tests are not run.
+#[test]
+fn every_file_of_tests_belongs_to_a_program() {
+    for folder in ["", "crates/check/", "crates/cli/"] {
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let read = |name: &str| fs::read_to_string(crate_root.join(name)).expect("a text");
+        let (program, manifest) = (read("tests/main.rs"), read("Cargo.toml"));
+        let mut modules = 0;
+        for entry in fs::read_dir(crate_root.join("tests")).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+            let is_module = path.extension().is_some_and(|extension| extension == "rs") || path.join("mod.rs").exists();
+            if is_module && name != "main" {
+                let is_in_main = program.contains(&format!("\nmod {name};\n"));
+                let is_alone = manifest.contains(&format!("\n[[test]]\nname = \"{name}\"\n"));
+                assert!(is_in_main != is_alone, "{folder}tests/{name} belongs into tests/main.rs or into Cargo.toml");
+                modules += usize::from(is_in_main);
+            }
+        }
+        assert_eq!(modules, program.matches("\nmod ").count());
+    }
+}

@@ -22,7 +22,7 @@ fn report() {
 /// What [`report`] prints in a child process: this program, told to run the first test below.
 fn with_variable(value: &str) -> String {
     let output = Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "each_available_level_can_be_forced", "--nocapture"])
+        .args(["--exact", "cast_simd_variable::each_available_level_can_be_forced", "--nocapture"])
         .env(CHILD, "1")
         .env(LEVEL_VARIABLE, value)
         .output()

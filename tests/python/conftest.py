@@ -2,9 +2,10 @@
 
 import json
 import os
+import signal
 import struct
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,39 @@ import hypothesis
 import numpy as np
 import pytest
 
+import max_weights
+import warm as warm_processes
+
 ROOT = Path(__file__).resolve().parents[2]
 Entry = tuple[str, list[int], bytes]
 
 # No test is timed: a busy machine is no defect.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# A process that is started with `nohup`, or in the background of a script, ignores Ctrl-C and passes that on; what the tests start does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_is_given_back() -> Iterator[None]:
+    """The memory that max_weights keeps for the next tensor is no use to the tests of another file."""
+    yield
+    max_weights.release_memory()
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[warm_processes.Parent]:
+    """Processes that have torch at once: see warm.py."""
+    with warm_processes.parent("torch") as parent:
+        yield parent
+
+
+@pytest.fixture(scope="session")
+def warm_transformers() -> Iterator[warm_processes.Parent]:
+    """Processes that have transformers and its models at once."""
+    with warm_processes.parent("torch", "transformers.modeling_utils", "transformers.integrations.ggml") as parent:
+        yield parent
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,12 @@
 """The Python snippets of the README and the docs pages run as they stand."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
+from warm import Parent
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SNIPPETS = [
@@ -18,11 +17,15 @@ SNIPPETS = [
 ]
 
 
+# Of the snippets that import transformers, by themselves or in what they call.
+NEEDS_TRANSFORMERS = re.compile(r"transformers|hub_folder|config\.json|patch\(\)")
+
+
 @pytest.mark.parametrize("snippet", SNIPPETS)
-def test_snippet_runs(snippet: str, models: Path, tmp_path: Path) -> None:
+def test_snippet_runs(snippet: str, models: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (tmp_path / ".models").symlink_to(models)
-    done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    parent: Parent = request.getfixturevalue("warm_transformers" if NEEDS_TRANSFORMERS.search(snippet) else "warm")
+    parent.checked(snippet, cwd=tmp_path)
 
 
 def test_there_are_snippets() -> None:

@@ -3,7 +3,7 @@
 //! `tests/output/` has the forms of the first two. After a change they are written anew, and read:
 //!
 //! ```sh
-//! SNAPSHOTS=overwrite cargo test -p max-weights-check --test output
+//! SNAPSHOTS=overwrite cargo test -p max-weights-check --test main output
 //! ```
 #![cfg(unix)]
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do

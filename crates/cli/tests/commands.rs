@@ -5,7 +5,7 @@
 //! has the rest written, and reads it:
 //!
 //! ```sh
-//! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test commands
+//! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test main commands
 //! ```
 #![cfg(unix)]
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do

@@ -4,6 +4,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn validate(arguments: &[&str]) -> Command {
@@ -28,6 +29,9 @@ fn ended(mut program: Child) -> ExitStatus {
 
 #[test]
 fn ctrl_c_ends_it_as_it_ends_any_program() {
+    // Whoever is started with `nohup`, or in the background of a script, inherits that Ctrl-C is ignored, and passes that on. A signal that
+    // this process catches is by default again in its children.
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default()).expect("a handler");
     let mut program = validate(&["--no-config", "-"]).stdin(Stdio::piped()).spawn().expect("spawned");
     let stdin = program.stdin.take();
     std::thread::sleep(Duration::from_millis(300));

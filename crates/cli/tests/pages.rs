@@ -1,7 +1,7 @@
 //! The man pages and docs/commands.md are what the definitions of the commands say. To write them again after a change:
 //!
 //! ```sh
-//! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test pages
+//! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test main pages
 //! ```
 #![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
@@ -13,7 +13,7 @@ use clap::{Arg, Command};
 use snapbox::Data;
 
 const HEAD: &str = "\
-<!-- Made of crates/cli/src/arguments.rs by `SNAPSHOTS=overwrite cargo test -p max-weights-cli --test pages`: change it there. -->
+<!-- Made of crates/cli/src/arguments.rs by `SNAPSHOTS=overwrite cargo test -p max-weights-cli --test main pages`: change it there. -->
 # Commands
 
 What `max-weights COMMAND --help` says, of all commands. [The command line](cli.md) shows them at work. The man pages in [man](man) say the same:

@@ -1,0 +1,173 @@
+"""Processes that begin with torch imported, or with transformers: forked from one parent that imported it once, in a tenth of the time that a
+new one takes.
+
+A test takes one where its promise is about what a program does. Where it is about a new process (what it imports and when, what its
+environment changes, how it ends), the test starts `sys.executable`. Nothing of max_weights is imported in the parent.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import traceback
+import types
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+
+class Ended(NamedTuple):
+    """What a program left behind; a signal that ended it is a negative number, as in `subprocess`."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Parent:
+    """The process that all are forked from, one at a time; it starts with the first of them, and imports `modules`."""
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(
+        self,
+        code: str | Path,
+        *arguments: object,
+        cwd: Path | None = None,
+        environment: dict[str, str] | None = None,
+        ignore_warnings: bool = False,
+        timeout: float = 120,
+    ) -> Ended:
+        """Run a program, or the file of one, to its end, with `arguments` as `sys.argv[1:]`; `environment` is added to this process's.
+
+        A program that is not done after `timeout` seconds is an error, and is killed.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            outputs = [Path(folder, name) for name in ("stdout", "stderr")]
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            request = {
+                "code": str(code),
+                "is_file": isinstance(code, Path),
+                "arguments": [str(argument) for argument in arguments],
+                "cwd": str(cwd or Path.cwd()),
+                "environment": {**os.environ, **(environment or {})},
+                "ignore_warnings": ignore_warnings,
+                "outputs": [str(path) for path in outputs],
+            }
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], timeout)[0]:
+                self.close()
+                raise subprocess.TimeoutExpired(str(code), timeout)
+            answer = process.stdout.readline()
+            assert answer, "the parent of warm processes ended"
+            return Ended(int(answer), *(path.read_text() for path in outputs))
+
+    def checked(self, code: str | Path, *arguments: object, **options: Any) -> str:
+        """What a program prints that ends well."""
+        ended = self.run(code, *arguments, **options)
+        assert ended.returncode == 0, f"{ended.returncode}: {ended.stderr}"
+        return ended.stdout
+
+    def close(self) -> None:
+        """End the parent, and with it whatever runs."""
+        if self._process is not None:
+            os.killpg(self._process.pid, 9)
+            self._process.communicate()
+            self._process = None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            # A group of its own, so that a program that hangs ends with it.
+            command = [sys.executable, __file__, *self._modules]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        return self._process
+
+
+@contextmanager
+def parent(*modules: str) -> Iterator[Parent]:
+    """A parent for as long as it is needed."""
+    made = Parent(*modules)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _become(request: dict[str, Any]) -> None:
+    """In a forked child: what a new process would have been given."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    outputs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in request["outputs"]]
+    for number, descriptor in enumerate([nothing, *outputs]):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    is_file = request["is_file"]
+    sys.argv = [request["code"] if is_file else "-c", *request["arguments"]]
+    sys.path[0] = str(Path(request["code"]).parent) if is_file else ""
+    paths = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
+    if request["ignore_warnings"]:
+        warnings.simplefilter("ignore")
+
+
+def _main(request: dict[str, Any]) -> None:
+    """Run the program as `__main__`; what it raises ends the process, as it would a new one."""
+    _become(request)
+    code, module = request["code"], types.ModuleType("__main__")
+    if request["is_file"]:
+        module.__file__ = code
+        source, name = Path(code).read_text(), code
+    else:
+        source, name = code, "<string>"
+    sys.modules["__main__"] = module
+    exec(compile(source, name, "exec"), vars(module))
+
+
+def _end(status: int) -> NoReturn:
+    """As a process ends, but that the modules are not taken apart: of torch and all around it that takes longer than most programs."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _serve() -> None:
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what is never looked through is never copied
+    for line in sys.stdin.buffer:
+        child = os.fork()
+        if child == 0:
+            try:
+                _main(json.loads(line))
+            except SystemExit as end:
+                if isinstance(end.code, str):
+                    print(end.code, file=sys.stderr)
+                _end(end.code if isinstance(end.code, int) else int(end.code is not None))
+            except BaseException:
+                traceback.print_exc()
+                _end(1)
+            _end(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()
