@@ -12,6 +12,7 @@
 #   JOBS    fuzz targets that run at a time                (1)
 #   WORKERS processes of pytest side by side               (one for each core)
 #   PYTEST  more arguments of pytest                       (make python-tests PYTEST="-k streaming")
+#   SHARD   which part of Python's tests is run            (SHARD=1/2: the first half of their files)
 #   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
 
@@ -36,6 +37,7 @@ SANITIZER ?= none
 JOBS ?= 1
 WORKERS ?= $(or $(shell nproc 2>/dev/null),2)
 PYTEST ?=
+SHARD ?= 1/1
 CANDIDATE := safetensors-0.9.0rc1
 
 venv := $(abspath $(VENV))
@@ -191,7 +193,12 @@ with_stand_ins = cargo build --quiet --package fake-cuda --package fake-cufile &
 
 .PHONY: python-tests
 python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)/site-packages $(SDIST) ## the tests of Python (PYTEST="-k streaming")
-	@$(with_stand_ins) python -m pytest --numprocesses $(WORKERS) $(PYTEST)
+	@$(with_stand_ins) python -m pytest --numprocesses $(WORKERS) --shard $(SHARD) $(PYTEST)
+
+.PHONY: nightly
+nightly: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST) ## what `make test` leaves out, as it compares again and again: long tests, MAX, the site in Chromium
+	@$(with_stand_ins) python -m pytest --numprocesses $(WORKERS) -m nightly $(PYTEST)
+	@$(MAKE) --no-print-directory compare-max site-check
 
 .PHONY: lint
 lint: lint-rust lint-python lint-types ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels

@@ -1,5 +1,6 @@
 """What all tests share: the real model files, and a writer of small safetensors files."""
 
+import gc
 import json
 import os
 import signal
@@ -16,15 +17,37 @@ import pytest
 import max_weights
 import warm as warm_processes
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 Entry = tuple[str, list[int], bytes]
 
 # No test is timed: a busy machine is no defect.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# A process that is started with `nohup`, or in the background of a script, ignores Ctrl-C and passes that on; what the tests start does not.
+# A process that is started with `nohup`, or in the background of a script, ignores Ctrl-C and passes that on. What the
+# tests start does not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A part of the files, so that several machines share the work."""
+    parser.addoption("--shard", default="1/1", metavar="N/OF", help="run every OF-th file, from the N-th on")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of other shards are not even imported."""
+    number, shards = map(int, config.getoption("--shard").split("/"))
+    if collection_path.parent != HERE or not collection_path.match("test_*.py"):
+        return None
+    files = sorted(path.name for path in HERE.glob("test_*.py"))
+    return True if files.index(collection_path.name) % shards != number - 1 else None
+
+
+def pytest_collection_finish() -> None:
+    """What was imported is not looked through whenever a test collects garbage, which takes half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,7 +21,7 @@ import torch.utils.dlpack
 from safetensors import safe_open as their_safe_open
 
 import max_weights
-from gpu_loading_program import large
+from gpu_loading_program import BLOCKS, large
 from gpu_program import PIECE, copied_on_a_stream, counters, driver, nothing_is_left, same
 from gpu_streaming_program import settles
 from max_weights import Buffer, DeviceError, DType, UnsupportedError, load_weights, patched
@@ -308,7 +308,7 @@ def allocated_weights_arrive_when_they_are_used(_: Path, models: Path) -> None:
 
 def out_is_written_where_it_lies(folder: Path, models: Path) -> None:
     path = large(folder, 60)
-    for name, options in ((path, {}), (path, {"dtype": "float32"}), (models / "smollm2-135m.Q4_1.gguf", {})):
+    for name, options in ((path, {}), (path, {"dtype": "float32"}), (models / BLOCKS, {})):
         weights = load_weights(name)
         expected = weights.load(copy=True, **options)
         own = {name: Buffer.zeros(tensor.shape, tensor.dtype, "cuda:1") for name, tensor in expected.items()}

@@ -44,6 +44,8 @@ MODELS = [
     "derived/layer0.bf16.legacy.pt",
     "derived/layer0.f8e4m3.safetensors",
 ]
+# A tensor of each type of blocks: where it is not the size that matters.
+BLOCKS = "derived/minilm-ffn-allquants.gguf"
 HIDDEN_LIMIT = 512 << 20  # the pinned memory that a load takes at most
 
 
@@ -73,9 +75,8 @@ def large(folder: Path, mebibytes: int) -> Path:
 def every_format_arrives_bit_for_bit(folder: Path, models: Path) -> None:
     for name in MODELS:
         loads_equally(models / name)
-    for name in (MODELS[2], "derived/minilm-ffn-allquants.gguf"):
-        loads_equally(models / name, packed=True)
-        loads_equally(models / name, dtype="bfloat16")
+    loads_equally(models / BLOCKS, packed=True)
+    loads_equally(models / BLOCKS, dtype="bfloat16")
     with ZipFile(models / MODELS[3]) as stored, ZipFile(folder / "deflated.pth", "w", ZIP_DEFLATED) as deflated:
         for entry in stored.namelist():
             deflated.writestr(entry, stored.read(entry))
@@ -96,7 +97,7 @@ def every_option_gives_what_it_gives_on_the_cpu(folder: Path, models: Path) -> N
         {"backend": "direct", "dtype": "float32"},
     ):
         loads_equally(models / "minilm.safetensors", **options)
-        loads_equally(models / "smollm2-135m.Q4_1.gguf", **options)
+        loads_equally(models / BLOCKS, **options)
     path = large(folder, 60)
     for options in ({}, {"dtype": "float32"}, {"backend": "direct"}, {"threads": 1}, {"max_host_bytes": 64 << 20}):
         loads_equally(path, **options)
@@ -274,7 +275,7 @@ def a_rank_has_its_part_on_its_device(folder: Path, models: Path) -> None:
 
 
 def what_is_there_is_saved_as_it_is_from_the_cpu(folder: Path, models: Path) -> None:
-    for name in MODELS:
+    for name in (BLOCKS, *MODELS[3:]):
         weights = load_weights(models / name)
         here, there = weights.load(copy=True), weights.load(device="cuda:0")
         for save, ending in ((max_weights.save_file, "safetensors"), (max_weights.save_gguf, "gguf")):

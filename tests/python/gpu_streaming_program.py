@@ -17,7 +17,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from gpu_loading_program import MODELS, large
+from gpu_loading_program import BLOCKS, MODELS, large
 from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, fails, nothing_is_left, refused, same
 from max_weights import Buffer, DeviceError, DType, FileChangedError, load_weights, release_memory
 from max_weights.driver import Device
@@ -50,9 +50,8 @@ def settles() -> bool:
 def every_format_arrives_bit_for_bit(folder: Path, models: Path) -> None:
     for name in MODELS:
         streams_equally(models / name)
-    for name in (MODELS[2], "derived/minilm-ffn-allquants.gguf"):
-        streams_equally(models / name, packed=True)
-        streams_equally(models / name, dtype="bfloat16")
+    streams_equally(models / BLOCKS, packed=True)
+    streams_equally(models / BLOCKS, dtype="bfloat16")
     with ZipFile(models / MODELS[3]) as stored, ZipFile(folder / "deflated.pth", "w", ZIP_DEFLATED) as deflated:
         for entry in stored.namelist():
             deflated.writestr(entry, stored.read(entry))
@@ -69,7 +68,7 @@ def every_option_gives_what_it_gives_on_the_cpu(folder: Path, models: Path) -> N
         {"backend": "direct", "dtype": "float32"},
     ):
         streams_equally(models / "minilm.safetensors", **options)
-        streams_equally(models / "smollm2-135m.Q4_1.gguf", **options)
+        streams_equally(models / BLOCKS, **options)
     path = large(folder, 60)
     for options in ({}, {"dtype": "float32"}, {"threads": 1}, {"max_host_bytes": 2 * PIECE}, {"backend": "direct"}):
         streams_equally(path, **options)

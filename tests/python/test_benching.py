@@ -48,7 +48,7 @@ def test_a_file_is_measured_beside_a_rival_and_the_limits(file: Path) -> None:
     assert plain["summary"] in str(result)
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"])
+@pytest.mark.parametrize("name", [pytest.param("smollm2-135m.Q4_1.gguf", marks=pytest.mark.nightly), "crepe-tiny.pth"])
 def test_other_formats_meet_the_packages_that_read_them(models: Path, name: str) -> None:
     against = "gguf" if name.endswith("gguf") else "torch"
     result = max_weights.bench(models / name, against, cold=False, seconds=120)

@@ -32,7 +32,14 @@ def measured(stand_in: Path, tmp_path: Path, path: Path, cold: str = "", **setti
     return found
 
 
-@pytest.mark.parametrize("name", ["minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("minilm.safetensors", marks=pytest.mark.nightly),
+        pytest.param("smollm2-135m.Q4_1.gguf", marks=pytest.mark.nightly),
+        "crepe-tiny.pth",
+    ],
+)
 def test_a_checkpoint_is_measured_beside_its_link(stand_in: Path, tmp_path: Path, models: Path, name: str) -> None:
     found = measured(stand_in, tmp_path, models / name, FAKE_CUDA_GBPS="10")
     rows = {row["loader"]: row for row in found["rows"]}

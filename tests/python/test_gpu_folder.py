@@ -24,7 +24,17 @@ OTHER_REASONS = {
 }
 
 
-@pytest.mark.parametrize("module", sorted(path.stem for path in FOLDER.glob("test_*.py")))
+# gpu_*_program.py say the same of the same driver; the smallest of this folder show that it runs.
+SMALL = {"test_on_gpu_doors", "test_on_gpu_torch"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(path.stem, marks=[] if path.stem in SMALL else pytest.mark.nightly)
+        for path in sorted(FOLDER.glob("test_*.py"))
+    ],
+)
 def test_on_the_stand_in_driver(module: str, stand_in: Path, tmp_path: Path) -> None:
     report, left = tmp_path / "report.json", tmp_path / "left.json"
     run(stand_in, str(FOLDER), module, "--report", str(report), FAKE_CUDA_CHECK="full", FAKE_CUDA_REPORT=str(left))
@@ -37,6 +47,7 @@ def test_on_the_stand_in_driver(module: str, stand_in: Path, tmp_path: Path) -> 
         assert json.loads(left.read_text())["violation_texts"] == []
 
 
+@pytest.mark.nightly
 def test_the_benches_of_a_gpu_run(stand_in: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     options = ["--gb", "0.02", "--rounds", "1", "--dir", str(tmp_path), "--results", str(results)]

@@ -1,6 +1,7 @@
 """The forms of validation reports against the schemas of those who read them, and the files that CI systems read.
 
-The reports are those that `cargo test -p max-weights-check --test main output` compares with what is written: of a folder
+The reports are those that `cargo test -p max-weights-check --test main output` compares with what is written: of a
+folder
 of models, of hostile names, and of nothing.
 """
 

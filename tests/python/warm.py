@@ -1,8 +1,9 @@
-"""Processes that begin with torch imported, or with transformers: forked from one parent that imported it once, in a tenth of the time that a
-new one takes.
+"""Processes that begin with torch imported, or with transformers: forked from one parent that imported it once, in a
+tenth of the time that a new one takes.
 
-A test takes one where its promise is about what a program does. Where it is about a new process (what it imports and when, what its
-environment changes, how it ends), the test starts `sys.executable`. Nothing of max_weights is imported in the parent.
+A test takes one where its promise is about what a program does. Where it is about a new process (what it imports and
+when, what its environment changes, how it ends), the test starts `sys.executable`. Nothing of max_weights is imported
+in the parent.
 """
 
 import atexit
@@ -32,7 +33,7 @@ class Ended(NamedTuple):
 
 
 class Parent:
-    """The process that all are forked from, one at a time; it starts with the first of them, and imports `modules`."""
+    """What all are forked from, one at a time; it starts with the first of them, and imports `modules`."""
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
@@ -47,9 +48,10 @@ class Parent:
         ignore_warnings: bool = False,
         timeout: float = 120,
     ) -> Ended:
-        """Run a program, or the file of one, to its end, with `arguments` as `sys.argv[1:]`; `environment` is added to this process's.
+        """Run a program, or the file of one, to its end, with `arguments` as `sys.argv[1:]`.
 
-        A program that is not done after `timeout` seconds is an error, and is killed.
+        `environment` is added to this process's. A program that takes more than `timeout` seconds is killed, and is an
+        error.
         """
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, name) for name in ("stdout", "stderr")]
@@ -140,7 +142,7 @@ def _main(request: dict[str, Any]) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """As a process ends, but that the modules are not taken apart: of torch and all around it that takes longer than most programs."""
+    """As a process ends, but that modules are not taken apart: of torch that takes longer than most programs do."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
