@@ -44,15 +44,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if files.index(collection_path.name) % shards != number - 1 else None
 
 
+# The files that take longest, so that none of them is begun when all others are done.
+LONGEST = (
+    "memory_contract", "dropin_models", "readme", "validation_corpus", "patch", "streaming", "gpu_doors",
+    "convert", "patch_libraries", "gpu_loading", "gpu_streaming", "interrupts", "dropin_saving", "benching",
+    "gpu_dequantize", "gpu", "patch_gguf", "renamed", "process_exit", "saving_misfortune", "site",
+    "example_models", "notebooks", "hub_folder", "lowering_shapes", "gpu_benching", "load_into", "patch_saving",
+    "saving_round_trips", "package", "gpu_kernels", "loading",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first; the others, and the tests of each, stay in their order."""
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 def pytest_collection_finish() -> None:
     """What was imported is not looked through whenever a test collects garbage, which takes half a second."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def memory_is_given_back() -> Iterator[None]:
-    """The memory that max_weights keeps for the next tensor is no use to the tests of another file."""
+    """What max_weights keeps for the next tensors would be gigabytes, after a test of a whole model."""
     yield
     max_weights.release_memory()
 

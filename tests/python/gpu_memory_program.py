@@ -127,7 +127,9 @@ def the_lock_of_python_is_free_while_memory_is_given_back() -> None:
     held: list[Any] = []
     try:
         for hold in (lambda there: there, lambda there: there.__dlpack__(stream=1)):
-            for _ in range(10):  # a lock that is held makes the other thread wait each time, a busy machine now and then
+            for _ in range(
+                10
+            ):  # a lock that is held makes the other thread wait each time, a busy machine now and then
                 held.append(hold(value.to("cuda")))
                 took, waited = longest(held.clear)
                 assert took > 0.1, took

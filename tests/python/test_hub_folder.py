@@ -135,6 +135,8 @@ def convert(path: Path, folder: Path) -> dict[str, Any]:
     return write_hub_files(path, folder, "float32")
 
 
+# The same is done by the command with this file in test_convert.py, and here with small ones.
+@pytest.mark.nightly
 def test_a_real_file_becomes_a_folder_that_transformers_opens_as_the_same_model(tmp_path: Path, models: Path) -> None:
     path, folder = models / SMOLLM2, tmp_path / "smollm2"
     made = convert(path, folder)
@@ -232,6 +234,8 @@ def test_a_set_of_files_becomes_what_the_one_file_does(tmp_path: Path, write: Wr
     assert not json.loads((tmp_path / "set" / "config.json").read_bytes())["tie_word_embeddings"]
 
 
+# test_renamed.py has every tensor of this file.
+@pytest.mark.nightly
 def test_the_names_are_those_of_transformers_and_heads_are_of_queries_and_keys(models: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.modeling_gguf_pytorch_utils import TensorProcessor, get_gguf_hf_weights_map

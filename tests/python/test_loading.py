@@ -50,7 +50,9 @@ def test_what_is_loaded_together_is_what_each_is_alone(models: Path, name: str, 
 @pytest.mark.parametrize("name", FILES)
 def test_floats_and_packed_blocks_become_the_dtype_and_numbers_stay(models: Path, name: str, dtype: str) -> None:
     weights = max_weights.load_weights(models / name)
-    for path, tensor in weights.load(dtype=dtype).items():
+    # All of the largest model as float64 is a gigabyte, and twenty-nine layers more of the same.
+    select = ["blk.0", "blk.29"] if (name, dtype) == ("smollm2-135m.Q4_1.gguf", "float64") else None
+    for path, tensor in weights.load(select, dtype=dtype).items():
         data = weights[path].data()
         floats = data.quantization_encoding is not None or data.dtype.is_float()
         expected = data.astype(dtype) if floats else data

@@ -29,7 +29,14 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+# A file of GGUF becomes a folder of transformers in test_convert.py, too.
+SLOW = {"gguf_to_transformers"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.nightly] if path.stem in SLOW else [], id=path.stem) for path in NOTEBOOKS],
+)
 def test_a_notebook_runs(path: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook: Any = nbformat.read(path, as_version=4)
     shutil.copy(ROOT / "examples" / "tour.safetensors", tmp_path)

@@ -296,6 +296,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TQDM_DISABLE", "1")
 
 
+@pytest.mark.nightly  # 20 s for each of the two; a small one is read in every dtype
 @pytest.mark.usefixtures("offline")
 def test_a_real_model_of_transformers_is_the_same(models: Path) -> None:
     file = "smollm2-135m.Q4_1.gguf"
