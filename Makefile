@@ -171,7 +171,7 @@ demo: need-cargo $(stamps)/venv ## fetch a real model, show its tree, load it, t
 # Python's last, so that pytest's closing line is the last line of the output.
 .PHONY: test
 test: need-cargo need-c++ $(stamps)/venv ## what CI runs: lints, documentation, Rust tests, Python tests
-	@$(together) $(stamps)/extension $(stamps)/models $(SDIST) $(stamps)/site-packages $(stamps)/cuda-packages rust-programs
+	@$(together) $(stamps)/extension rust-programs $(SDIST) $(stamps)/site-packages $(stamps)/cuda-packages
 	@$(together) lint docs
 	@$(MAKE) --no-print-directory rust-tests python-tests
 
