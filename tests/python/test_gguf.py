@@ -50,7 +50,9 @@ def test_names_shapes_and_stored_blocks_equal_gguf_pys(pair: tuple[Any, gguf.GGU
 def test_decoded_values_equal_gguf_pys(pair: tuple[Any, gguf.GGUFReader], target: str) -> None:
     weights, reader = pair
     dtype = DType(target)
-    for tensor in reader.tensors[:: 1 if "ffn" in reader.tensors[0].name or target == "float32" else 20]:
+    # Of a whole model a few will do; the first is a third of all of it.
+    few = "ffn" not in reader.tensors[0].name and target != "float32"
+    for tensor in reader.tensors[1::20] if few else reader.tensors:
         kind = gguf.GGMLQuantizationType(tensor.tensor_type)
         if kind.name in NOT_IN_GGUF_PY:
             continue
