@@ -325,8 +325,7 @@ targets: need-cargo $(stamps)/release-packages ## whether the code compiles for 
 PLATFORMS ?=
 
 .PHONY: platforms
-platforms: need-cargo $(stamps)/release-packages ## run the Rust tests for ARM and Windows and the wheel for ARM, emulated, and a static program (PLATFORMS="musl")
-	@python tools/get_models.py $(MODELS) --only minilm smollm2 crepe
+platforms: need-cargo $(stamps)/release-packages $(stamps)/models ## run the Rust tests for ARM and Windows and the wheel for ARM, emulated, and a static program (PLATFORMS="musl")
 	@python tools/platforms.py $(PLATFORMS)
 
 .PHONY: clean
