@@ -160,13 +160,17 @@ def arm_namespace(emulator: str, libraries: Path) -> list[str | Path]:
     place.parent.mkdir(exist_ok=True)
     if not place.is_symlink():
         place.symlink_to(libraries)
-    script = (
-        "set -e; mount -t binfmt_misc none /proc/sys/fs/binfmt_misc; "
-        'mount -t overlay -o lowerdir="$2":/etc overlay /etc; '
-        'printf %s "$1" >/proc/sys/fs/binfmt_misc/register; shift 2; exec "$@"'
-    )
+    inside = FOLDER / "aarch64" / "inside.sh"
     entry = f":aarch64:M::{HEADER}:{MASK}:{emulator}:F"
-    before: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", entry, etc]
+    lines = [
+        "set -e",
+        "mount -t binfmt_misc none /proc/sys/fs/binfmt_misc",
+        f"mount -t overlay -o lowerdir={shlex.quote(str(etc))}:/etc overlay /etc",
+        f"printf %s '{entry}' >/proc/sys/fs/binfmt_misc/register",
+        'exec "$@"',
+    ]
+    inside.write_text("\n".join(lines) + "\n")
+    before: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", inside]
     if said([*before, "true"])[1]:
         sys.exit(
             "platforms: the kernel does not let a namespace have interpreters of its own: that needs Linux 6.7 or "
@@ -186,12 +190,12 @@ def arm_wheel(before: Sequence[str | Path], libraries: Path, environment: Mappin
     need(["env", "-u", "PYO3_PYTHON", "maturin", "build", "--profile", "quick", "--out", folder, *target])
     (wheel,) = folder.glob("*.whl")
     python = next(path for path in sorted((libraries / "usr/bin").glob("python3.*")) if path.suffix[1:].isdigit())
-    check = [sys.executable, ROOT / "tools" / "wheel_check.py", wheel, "--python", python]
+    check: list[str | Path] = [sys.executable, ROOT / "tools" / "wheel_check.py", wheel, "--python", python]
     output, status = said([*before, *check], environment)
     passed = output.count("the smoke test pass")
     return Outcome(
         "aarch64",
-        f"the wheel with NumPy alone, in Python {python.suffix[1:]}, under qemu",
+        f"the wheel with NumPy alone, in {python.name}, under qemu",
         passed,
         int(status != 0),
         0,
