@@ -63,7 +63,8 @@ class Outcome:
 def said(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> tuple[str, int]:
     """Run a command; what it prints is shown as it comes, and is returned with its exit status."""
     print(f"$ {shlex.join(map(str, command))}", flush=True)
-    variables = os.environ | dict(environment or {})
+    # By this, tests that hold the time or the memory of their process against a limit know of the emulator.
+    variables = os.environ | {"MAX_WEIGHTS_EMULATED": "1"} | dict(environment or {})
     lines = []
     with subprocess.Popen(
         command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -238,7 +239,7 @@ def musl() -> list[Outcome]:
     shutil.copy(FOLDER.parent / target / "quick" / "max-weights", root)
     shutil.copy(Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")) / "minilm.safetensors", root)
     alone: list[str | Path] = ["unshare", "--map-root-user", "chroot", root, "/max-weights"]
-    commands = ("--version", "ls /minilm.safetensors", "ls --json /minilm.safetensors", "validate /minilm.safetensors")
+    commands = ("--version", "ls /minilm.safetensors", "validate /minilm.safetensors")
     good = 0
     for command in commands:
         output, status = said([*alone, *command.split()])
