@@ -14,6 +14,7 @@
 #   PYTEST  more arguments of pytest                       (make python-tests PYTEST="-k streaming")
 #   SHARD   which part of Python's tests is run            (SHARD=1/2: the first half of their files)
 #   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
+#   PLATFORMS  platforms that `make platforms` runs        (aarch64 windows musl)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
 
 SHELL := /bin/bash
@@ -326,6 +327,13 @@ targets: need-cargo $(stamps)/release-packages ## whether the code compiles for 
 	@for target in $(TARGETS); do echo "$$target"; \
 		env -u PYO3_PYTHON PYO3_CROSS=1 PYO3_CROSS_PYTHON_VERSION=3.11 RUSTFLAGS="-D warnings" cargo-zigbuild check --workspace \
 			--exclude fake-cuda --exclude fake-cufile --target $$target; done
+
+# What is missing here (qemu, Wine) it installs with apt-get.
+PLATFORMS ?=
+
+.PHONY: platforms
+platforms: need-cargo $(stamps)/release-packages $(stamps)/models ## run the Rust tests for ARM and Windows and the wheel for ARM, emulated, and a static program (PLATFORMS="musl")
+	@python tools/platforms.py $(PLATFORMS)
 
 .PHONY: clean
 clean: ## remove what was built; the environment and the models stay

@@ -21,9 +21,11 @@ fn source(bytes: &[u8]) -> String {
 
 fn cut(bytes: &[u8], most: usize) -> String {
     let pickled = pickled(bytes);
+    // A processor that is emulated (tools/platforms.py) takes a dozen times longer.
+    let longest = if std::env::var_os("MAX_WEIGHTS_EMULATED").is_some() { 60 } else { 5 };
     let began = Instant::now();
     let text = source_of(&pickled, pickled.root, most);
-    assert!(began.elapsed() < Duration::from_secs(5), "in no time that anyone would notice");
+    assert!(began.elapsed() < Duration::from_secs(longest), "in no time that anyone would notice");
     assert!(text.chars().count() <= most + 1, "{text}");
     text
 }

@@ -203,6 +203,7 @@ pub(super) fn piece<'a>(
 }
 
 /// Why bytes of a tensor could not be written: where the system found no memory there, the file that it is mapped from was cut off.
+#[cfg_attr(not(unix), allow(unused_variables))] // elsewhere the system does not tell so
 pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
     #[cfg(unix)]
     if let (Error::Io { source, .. }, Some(origin)) = (&error, tensor.storage().origin())

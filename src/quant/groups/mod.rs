@@ -22,9 +22,9 @@ use plan::Plan;
 use products::Products;
 use tile::Tile;
 
+pub(super) use tile::Row;
 #[cfg(target_arch = "x86_64")] // for its kernels
-pub(super) use {codes::unpack, scalar::runs};
-pub(super) use {plan::Columns, tile::Row};
+pub(super) use {codes::unpack, plan::Columns, scalar::runs};
 
 /// How the codes of a matrix of `rows` outputs and `cols` inputs are packed in words of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,275 @@
+"""Run the tests on platforms that are not this machine's, under emulation: `python tools/platforms.py aarch64 musl`.
+
+`make platforms` calls it, on x86-64 Linux of the Debian family. What there is:
+
+aarch64  Linux on ARM: the Rust tests, and the wheel with NumPy alone (`wheel_check.py`), run by qemu. The libraries and
+         the Python of the other processor are Debian's packages for it, unpacked into a folder and not installed.
+windows  the Rust tests, run by Wine.
+musl     the program `max-weights`, linked statically, in a root folder that holds it, one model and nothing else.
+
+zig links for all of them. Programs of aarch64 start other programs of aarch64, so that the kernel has to know how to
+run these: it is told so in a namespace of the tests' own, and what it does outside does not change. Everything that is
+kept lies below `target/platforms`. The exit status is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "platforms"
+CRATES = ("max-weights", "max-weights-check", "max-weights-cli")
+ARM_PACKAGES = ("libgcc-s1", "libstdc++6", "python3-minimal", "python3-venv", "ca-certificates")
+"""What the folder with the other processor's libraries is made of, with all that these depend on."""
+HEADER = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+"""The first bytes of a program of 64-bit ARM; the last bit of the type is free, since programs can be libraries too."""
+MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
+_FAILED = re.compile(r"^test (.+) \.\.\. FAILED$", re.MULTILINE)
+
+
+@dataclass
+class Outcome:
+    """What one run on a platform came to."""
+
+    platform: str
+    what: str
+    passed: int
+    failed: int
+    ignored: int
+    seconds: float
+    broken: bool = False
+    """Whether something failed that is no test: a build, or a program that ended by a signal."""
+
+    def row(self) -> str:
+        """Its row of the table."""
+        failed = f"{self.failed:,}" + (", and it did not end well" if self.broken else "")
+        return (
+            f"| {self.platform} | {self.what} | {self.passed:,} | {failed} | {self.ignored:,} | {self.seconds:,.0f} |"
+        )
+
+
+def said(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """Run a command; what it prints is shown as it comes, and is returned with its exit status."""
+    print(f"$ {shlex.join(map(str, command))}", flush=True)
+    # By this, tests that hold the time or the memory of their process against a limit know of the emulator.
+    variables = os.environ | {"MAX_WEIGHTS_EMULATED": "1"} | dict(environment or {})
+    lines = []
+    with subprocess.Popen(
+        command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            if not re.match(r"test .* \.\.\. (ok|ignored)|\s*$", line):
+                print(line, end="", flush=True)
+    return "".join(lines), process.returncode
+
+
+def need(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
+    """Run a command that has to succeed."""
+    if said(command, environment)[1]:
+        sys.exit(f"platforms: this failed: {shlex.join(map(str, command))}")
+
+
+def bring(programs: Sequence[str], packages: Sequence[str]) -> str:
+    """Return the path of the first of these programs that there is; packages with one are installed if need be."""
+    places = os.environ["PATH"] + ":/usr/lib/wine"  # Debian's wine64 is on no path
+    for attempt in range(2):
+        for program in programs:
+            if path := shutil.which(program, path=places):
+                return path
+        if attempt == 0 and shutil.which("apt-get"):
+            as_root = [] if os.geteuid() == 0 else ["sudo"]
+            said([*as_root, "apt-get", "update", "-qq"])
+            quiet = ["-y", "-qq", "--no-install-recommends"]
+            said([*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", *quiet, *packages])
+    sys.exit(f"platforms: {programs[0]} is missing: install it (Debian, Ubuntu: apt install {' '.join(packages)})")
+
+
+def run_rust_tests(
+    platform: str,
+    target: str,
+    crates: Sequence[str],
+    how: str,
+    around: Sequence[str | Path] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Build the Rust tests of crates for a target, and run them."""
+    began = time.monotonic()
+    command = ["cargo-zigbuild", "test", "--target", target, "--lib", "--bins", "--tests", "--no-fail-fast"]
+    command += [part for crate in crates for part in ("--package", crate)]
+    need([*command, "--no-run", "--quiet"])
+    output, status = said([*around, *command], environment)
+    counts = [sum(map(int, column)) for column in zip(*_RESULT.findall(output), strict=True)] or [0, 0, 0]
+    for name in _FAILED.findall(output):
+        print(f"{platform}: FAILED {name}", flush=True)
+    broken = bool(status) and not counts[1]
+    what = f"Rust tests of {', '.join(crates)}, {how}"
+    return Outcome(platform, what, counts[0], counts[1], counts[2], time.monotonic() - began, broken)
+
+
+def arm_libraries() -> Path:
+    """Return a folder with the libraries and the Python of 64-bit ARM, unpacked from Debian's packages if need be."""
+    folder = FOLDER / "aarch64" / "system"
+    done = folder / ".packages"
+    if done.exists() and done.read_text() == " ".join(ARM_PACKAGES):
+        return folder
+    apt = FOLDER / "aarch64" / "apt"
+    for part in (apt / "state/lists/partial", apt / "cache/archives/partial"):
+        part.mkdir(parents=True, exist_ok=True)
+    (apt / "status").touch()  # nothing is installed there, so that apt names everything that is depended on
+    options = {
+        "APT::Architecture": "arm64",
+        "APT::Architectures": "arm64",
+        "APT::Sandbox::User": "",
+        "Dir::State": apt / "state",
+        "Dir::State::status": apt / "status",
+        "Dir::Cache": apt / "cache",
+    }
+    command: list[str | Path] = ["apt-get", "-qq"]
+    command += [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+    need([*command, "update"])
+    need([*command, "install", "-y", "--download-only", "--no-install-recommends", *ARM_PACKAGES])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for package in sorted((apt / "cache/archives").glob("*.deb")):
+        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
+    done.write_text(" ".join(ARM_PACKAGES))
+    return folder
+
+
+def arm_namespace(emulator: str, libraries: Path) -> list[str | Path]:
+    """Return what stands before a command so that it can start programs of 64-bit ARM, and nothing else can.
+
+    In namespaces of users and of mounts, the kernel's table of interpreters is private. The emulator looks for
+    libraries in a folder of /etc if no variable names one, which is also put there: some tests clear all variables.
+    """
+    etc = FOLDER / "aarch64" / "etc"
+    etc.mkdir(parents=True, exist_ok=True)
+    place = etc / "qemu-binfmt" / "aarch64"
+    place.parent.mkdir(exist_ok=True)
+    if not place.is_symlink():
+        place.symlink_to(libraries)
+    inside = FOLDER / "aarch64" / "inside.sh"
+    entry = f":aarch64:M::{HEADER}:{MASK}:{emulator}:F"
+    lines = [
+        "set -e",
+        "mount -t binfmt_misc none /proc/sys/fs/binfmt_misc",
+        f"mount -t overlay -o lowerdir={shlex.quote(str(etc))}:/etc overlay /etc",
+        f"printf %s '{entry}' >/proc/sys/fs/binfmt_misc/register",
+        'exec "$@"',
+    ]
+    inside.write_text("\n".join(lines) + "\n")
+    before: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", inside]
+    if said([*before, "true"])[1]:
+        sys.exit(
+            "platforms: the kernel does not let a namespace have interpreters of its own: that needs Linux 6.7 or "
+            "newer, and namespaces for users (sysctl kernel.unprivileged_userns_clone=1, and for AppArmor "
+            "kernel.apparmor_restrict_unprivileged_userns=0)"
+        )
+    return before
+
+
+def arm_wheel(before: Sequence[str | Path], libraries: Path, environment: Mapping[str, str]) -> Outcome:
+    """Build the wheel for Linux on ARM, and try it with NumPy alone."""
+    began = time.monotonic()
+    folder = FOLDER / "aarch64" / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    target = ["--target", "aarch64-unknown-linux-gnu", "--zig", "--compatibility", "manylinux2014"]
+    # The binding crate must not ask this machine's Python what the other's is like.
+    need(["env", "-u", "PYO3_PYTHON", "maturin", "build", "--profile", "quick", "--out", folder, *target])
+    (wheel,) = folder.glob("*.whl")
+    python = next(path for path in sorted((libraries / "usr/bin").glob("python3.*")) if path.suffix[1:].isdigit())
+    check: list[str | Path] = [sys.executable, ROOT / "tools" / "wheel_check.py", wheel, "--python", python]
+    output, status = said([*before, *check], environment)
+    passed = output.count("the smoke test pass")
+    return Outcome(
+        "aarch64",
+        f"the wheel with NumPy alone, in {python.name}, under qemu",
+        passed,
+        int(status != 0),
+        0,
+        time.monotonic() - began,
+    )
+
+
+def aarch64() -> list[Outcome]:
+    """Linux on ARM."""
+    emulator = bring(["qemu-aarch64-static"], ["qemu-user-static"])
+    libraries = arm_libraries()
+    before = arm_namespace(emulator, libraries)
+    environment = {"QEMU_LD_PREFIX": str(libraries)}
+    return [
+        run_rust_tests("aarch64", "aarch64-unknown-linux-gnu", CRATES, "under qemu", before, environment),
+        arm_wheel(before, libraries, environment),
+    ]
+
+
+def windows() -> list[Outcome]:
+    """Windows."""
+    wine = bring(["wine64", "wine"], ["wine", "wine64"])
+    environment = {
+        "CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER": wine,
+        "WINEPREFIX": str(FOLDER / "windows"),
+        "WINEDEBUG": "-all",
+    }
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    return [run_rust_tests("windows", "x86_64-pc-windows-gnu", CRATES, "under Wine", environment=environment)]
+
+
+def musl() -> list[Outcome]:
+    """Linux without any library: a static program, in a root folder of its own."""
+    began = time.monotonic()
+    target = "x86_64-unknown-linux-musl"
+    need(["cargo-zigbuild", "build", "--profile", "quick", "--package", "max-weights-cli", "--target", target])
+    root = FOLDER / "musl"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    shutil.copy(FOLDER.parent / target / "quick" / "max-weights", root)
+    shutil.copy(Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")) / "minilm.safetensors", root)
+    alone: list[str | Path] = ["unshare", "--map-root-user", "chroot", root, "/max-weights"]
+    commands = ("--version", "ls /minilm.safetensors", "validate /minilm.safetensors")
+    good = 0
+    for command in commands:
+        output, status = said([*alone, *command.split()])
+        good += status == 0 and bool(output)
+    what = "`max-weights` `ls`, `validate`, static, alone in a root folder with a model"
+    return [Outcome("musl", what, good, len(commands) - good, 0, time.monotonic() - began)]
+
+
+PLATFORMS: dict[str, tuple[str, Callable[[], list[Outcome]]]] = {
+    "aarch64": ("aarch64-unknown-linux-gnu", aarch64),
+    "windows": ("x86_64-pc-windows-gnu", windows),
+    "musl": ("x86_64-unknown-linux-musl", musl),
+}
+
+
+def main() -> int:
+    """Run what was asked for, and print a table of it; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("platforms", nargs="*", metavar="platform", help=f"one of {', '.join(PLATFORMS)} (all)")
+    names = parser.parse_args().platforms or list(PLATFORMS)
+    if unknown := set(names) - set(PLATFORMS):
+        parser.error(f"no such platform: {', '.join(sorted(unknown))}")
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        sys.exit("platforms: this runs on x86-64 Linux")
+    need(["rustup", "target", "add", *(PLATFORMS[name][0] for name in names)])
+    outcomes = [one for name in names for one in PLATFORMS[name][1]()]
+    print("\n| platform | what was run | passed | failed | ignored | seconds |\n|---|---|---:|---:|---:|---:|")
+    print("\n".join(one.row() for one in outcomes))
+    return int(any(one.failed or one.broken for one in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
