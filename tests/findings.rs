@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::gguf_files::{I32, Made, STRING, U16, U32};
 use crate::legacy_files::{self, Saved};
+use crate::zip_files::{self, FLAGS, OFFSET, SIZE, Zip, plain_parts};
 use max_weights::checkpoint::{Checkpoint, OpenOptions, check};
 use max_weights::error::{Fault, Policy};
 use max_weights::format::Options;
-use crate::zip_files::{self, FLAGS, OFFSET, SIZE, Zip, plain_parts};
 
 fn with(policy: Policy) -> OpenOptions {
     OpenOptions::default().format(Options { policy, ..Options::default() })

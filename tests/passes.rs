@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
+use crate::statistics_support::{Torch, gguf, noise, opened, safetensors};
 use max_weights::cast::elements_per_group;
 use max_weights::check::{Contents, Pass, Rows, Wanted, statistics};
 use max_weights::checkpoint::Checkpoint;
@@ -13,7 +14,6 @@ use max_weights::error::Error;
 use max_weights::load::digests;
 use max_weights::quant::{self, Encoding};
 use max_weights::workers::uninterrupted;
-use crate::statistics_support::{Torch, gguf, noise, opened, safetensors};
 
 const ALL: Wanted = Wanted { hash: true, values: true };
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::gguf_files::{self, ARRAY, STRING};
 use crate::legacy_files::{self, Saved};
+use crate::source_support::{Counts, Trial};
+use crate::zip_files::{self, Zip};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
 use max_weights::format::{Limits, Options, drive, index};
 use max_weights::source::{InMemory, LocalFile, Part, Source};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
-use crate::source_support::{Counts, Trial};
-use crate::zip_files::{self, Zip};
 
 /// Entries of the archive: the directory lies before the last bytes, which are looked at first.
 const ENTRIES: usize = 1200;

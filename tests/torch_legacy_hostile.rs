@@ -4,12 +4,12 @@
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 use crate::legacy_files::{Made, Saved, list, magic, object, protocol, system};
+use crate::source_support::{Counts, Trial};
 use max_weights::error::{Fault, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::{Limits, Options, drive};
 use max_weights::source::{InMemory, Source};
 use max_weights::workers::uninterrupted;
-use crate::source_support::{Counts, Trial};
 
 fn read_with(bytes: &[u8], limits: &Limits) -> Result<Legacy> {
     let options = Options { limits: limits.clone(), ..Options::default() };

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
+use crate::zip_files::{Part, Zip, assert_fault, contents, parse, plain_parts, read, torch_parts};
 use max_weights::budget::Budget;
 use max_weights::error::{Error, Result};
 use max_weights::format::Options;
 use max_weights::format::torch_zip::{self, Layout, LayoutParser, Method};
 use max_weights::workers::uninterrupted;
-use crate::zip_files::{Part, Zip, assert_fault, contents, parse, plain_parts, read, torch_parts};
 
 fn layout(zip: &Zip) -> Result<Layout> {
     let (archive, options) = (read(zip), Options::default());

@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
-use max_weights::error::{Error, Fault};
-use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
-use max_weights::format::{Limits, Options, drive};
-use max_weights::source::Source as _;
-use max_weights::workers::uninterrupted;
 use crate::source_support::Trial;
 use crate::zip_files::{
     COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, assert_fault, parse, plain_parts, read, torch_parts,
     try_read,
 };
+use max_weights::error::{Error, Fault};
+use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
+use max_weights::format::{Limits, Options, drive};
+use max_weights::source::Source as _;
+use max_weights::workers::uninterrupted;
 
 #[track_caller]
 fn refused(zip: &Zip, rule: &str, offset: usize) -> Fault {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use max_weights::format::{Options, Parse, gguf};
 
-use crate::gguf_files::{ARRAY, Made, STRING, U8, U16, U32, U64};
 use super::{LEAST_TENSOR, START, assert_fault, fault_of, one, refused};
+use crate::gguf_files::{ARRAY, Made, STRING, U8, U16, U32, U64};
 
 #[test]
 fn cve_2024_21802_more_dimensions_than_the_format_has() {

@@ -3,8 +3,8 @@
 use max_weights::format::gguf::{MAX_ARRAY_DEPTH, Value};
 use max_weights::format::{Limits, Options};
 
-use crate::gguf_files::{ARRAY, BOOL, F32, Made, STRING, U8, U32, U64};
 use super::{START, assert_fault, fault_of, noted, read, read_with, refused};
+use crate::gguf_files::{ARRAY, BOOL, F32, Made, STRING, U8, U32, U64};
 
 #[test]
 fn key_that_is_empty() {

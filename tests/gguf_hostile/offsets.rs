@@ -1,7 +1,7 @@
 //! Where the tensors lie in the data.
 
-use crate::gguf_files::Made;
 use super::{START, fault_of, noted, one, read, refused, two};
+use crate::gguf_files::Made;
 
 #[test]
 fn offset_that_is_not_aligned() {

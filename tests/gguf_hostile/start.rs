@@ -4,8 +4,8 @@ use max_weights::error::Error;
 use max_weights::format::gguf::{self, Value};
 use max_weights::format::{Options, Parse, Progress};
 
-use crate::gguf_files::{Made, STRING, U32};
 use super::{assert_fault, fault_of, read, read_with, refused};
+use crate::gguf_files::{Made, STRING, U32};
 
 #[test]
 fn file_shorter_than_its_start() {

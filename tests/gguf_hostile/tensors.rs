@@ -4,8 +4,8 @@ use max_weights::format::{Limits, Options};
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 
-use crate::gguf_files::Made;
 use super::{LEAST_TENSOR, START, assert_fault, fault_of, noted, one, read, read_with, refused};
+use crate::gguf_files::Made;
 
 #[test]
 fn name_that_is_empty() {

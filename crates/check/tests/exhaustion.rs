@@ -6,11 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::repository_support::{folder, found};
+use crate::support::{scan, scan_archive};
 use max_weights::rules::Answer;
 use max_weights::{Error, uninterrupted};
 use max_weights_check::{Depth, Options, Progress, Report, validate};
-use crate::repository_support::{folder, found};
-use crate::support::{scan, scan_archive};
 
 fn report(path: &Path, options: &Options) -> Report {
     validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")

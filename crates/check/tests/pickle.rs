@@ -1,8 +1,8 @@
 //! What loading a pickle would do is found, whatever way it takes; what plain weights need is not held against them.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-use max_weights::rules::Answer;
 use crate::support::{protocol_2, scan, tensor, text};
+use max_weights::rules::Answer;
 
 const SYSTEM: &[u8] = b"cos\nsystem\n(S'true'\ntR";
 

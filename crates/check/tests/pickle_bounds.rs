@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::{protocol_2, scan, scan_as, scan_legacy, tensor};
 use max_weights::rules::Answer;
 use max_weights_check::security::pickle::{Expected, may_be_pickle};
-use crate::support::{protocol_2, scan, scan_as, scan_legacy, tensor};
 
 /// Numbers that are the same each time.
 struct Numbers(u64);

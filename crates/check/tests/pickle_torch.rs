@@ -1,9 +1,9 @@
 //! The proof of PyTorch's archives, and its files from before 1.6.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
+use crate::support::{protocol_2, scan_archive, scan_as, scan_legacy, tensor};
 use max_weights::rules::Answer;
 use max_weights_check::security::pickle::Expected;
-use crate::support::{protocol_2, scan_archive, scan_as, scan_legacy, tensor};
 
 const SYSTEM: &[u8] = b"cos\nsystem\n(S'true'\ntR";
 

@@ -1,8 +1,8 @@
 //! Configurations that make loaders run code, from here or from elsewhere, wherever in them that stands.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-use max_weights::rules::{Answer, Severity};
 use crate::repository_support::{folder, found, look, only, rules, safetensors};
+use max_weights::rules::{Answer, Severity};
 
 const X: (&str, &str) = ("modeling_x.py", "class X: pass\n");
 

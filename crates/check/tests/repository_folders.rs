@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use max_weights::rules::Severity;
 use crate::repository_support::{folder, look, safetensors};
+use max_weights::rules::Severity;
 
 fn assert_quiet(name: &str, files: &[(&str, &str)]) {
     let weights = safetensors(r#"{"format": "pt"}"#);

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use max_weights::rules::{Answer, Severity};
 use crate::repository_support::{self, folder, found, look, only, rules, safetensors};
+use max_weights::rules::{Answer, Severity};
 
 /// The rules that an index breaks that names this file.
 fn of(file: &str) -> Vec<&'static str> {

@@ -1,8 +1,8 @@
 //! Programs: dangerous calls are found under whatever name they go, and code that only defines models is a note.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-use max_weights::rules::{Answer, Severity};
 use crate::repository_support::{folder, found, look, only, rules};
+use max_weights::rules::{Answer, Severity};
 
 /// A configuration by which loaders run modeling_x.py.
 const CONFIG: (&str, &str) = ("config.json", r#"{"model_type": "x", "auto_map": {"AutoModel": "modeling_x.X"}}"#);

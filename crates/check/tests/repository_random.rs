@@ -1,8 +1,8 @@
 //! Nothing that a file can say makes the look at a repository panic, hang or go deep: texts put together at random of what matters in each language.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
-use proptest::prelude::*;
 use crate::repository_support::{folder, look};
+use proptest::prelude::*;
 
 /// Texts of these words, in any order, with some characters between.
 fn of_words(words: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {

@@ -1,9 +1,9 @@
 //! Names in configurations that Hydra and its relatives call, and tags of YAML that make objects.
 #![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
+use crate::repository_support::{found, only, rules};
 use max_weights::rules::Answer;
 use max_weights_check::repository::{check_config, check_program, check_template, check_yaml};
-use crate::repository_support::{found, only, rules};
 
 /// The rules that a YAML file breaks.
 fn of(yaml: &str) -> Vec<&'static str> {
