@@ -307,6 +307,7 @@ fn shards_that_are_broken_missing_or_not_those_of_the_index() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is mapped is not removed there")]
 fn a_file_that_can_be_opened_has_its_findings_and_one_that_is_not_there_is_an_error() {
     let folder = Folder::new();
     let made = Made::new(1, 1).key("text", STRING).string(b"\xff").tensor("a", &[8], 0, 0).pad(32).data(64);

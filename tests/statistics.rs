@@ -269,6 +269,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is mapped is not cut off there")]
 fn a_file_that_is_truncated_meanwhile_is_an_error_that_names_the_tensor() {
     for (dtype, bytes) in [("F32", 4), ("BF16", 2)] {
         let folder = tempfile::tempdir().unwrap();

@@ -22,6 +22,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is open or mapped is not replaced there")]
 fn nothing_is_seen_before_the_end_and_what_was_there_stays_open() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("model.safetensors");

@@ -22,6 +22,7 @@ fn set(key: &str, value: &str) -> Vec<Change> {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is open or mapped is not replaced there")]
 fn a_tensor_of_a_dtype_that_is_not_known_here_stays_in_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");
@@ -37,6 +38,7 @@ fn a_tensor_of_a_dtype_that_is_not_known_here_stays_in_the_file() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is open or mapped is not replaced there")]
 fn values_of_the_same_length_are_changed_in_place_and_the_same_ones_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");

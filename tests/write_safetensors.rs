@@ -155,6 +155,7 @@ fn every_tensor_whose_size_is_a_multiple_of_the_alignment_is_aligned() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is open or mapped is not replaced there")]
 fn a_file_is_saved_over_while_its_tensors_are_views_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");

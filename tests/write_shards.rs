@@ -73,6 +73,7 @@ fn a_name_that_ggml_has_no_room_for() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "a file that is open or mapped is not replaced there")]
 fn a_shard_that_was_not_opened_beside_one_that_was() {
     let folder = tempfile::tempdir().unwrap();
     let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
