@@ -1,5 +1,4 @@
 //! The house rules of the core that a compiler does not check: imports run one way, and `unsafe` stays in its rooms.
-#![allow(clippy::expect_used, clippy::panic)] // helpers of tests, which clippy does not take for tests
 
 use std::fs;
 use std::path::{Path, PathBuf};

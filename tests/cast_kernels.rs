@@ -1,7 +1,5 @@
 //! Every level of instructions gives the oracle's bits: for every pair of dtypes, every length and every alignment.
 
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
-
 use crate::cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
 use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;

@@ -1,7 +1,5 @@
 //! The rule table of docs/dtypes.md, each rule with an oracle that is not ours: Rust's `as`, the `half` crate, or a search for the nearest value.
 
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
-
 use crate::cast_support::{Noise, covering, f32_boundaries, f64_boundaries, integer_boundaries, real_dtypes};
 use half::{bf16, f16};
 use max_weights::cast::{CastOptions, cast, cast_by_oracle, is_supported};

@@ -1,7 +1,5 @@
 //! Dequantisation by block scales equals the product computed element by element, at every level and for ragged blocks.
 
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
-
 use crate::cast_support::Noise;
 use max_weights::cast::{BlockScaled, CastOptions, cast_by_oracle, scale_block_rows, scale_block_rows_at};
 use max_weights::dtype::DType;

@@ -1,7 +1,5 @@
 //! The environment variable that forces a level is read once in a process, so each value is tried in a process of its own.
 
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
-
 use std::process::Command;
 
 use max_weights::cast::{CastOptions, cast};

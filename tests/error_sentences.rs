@@ -1,5 +1,4 @@
 //! The mistakes that people really make, and the sentence that each gets: the path, what is wrong, and what to do.
-#![allow(clippy::expect_used)] // helpers of tests, which clippy does not take for tests
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,5 @@
 //! Files with several faults: one opening finds all of them, and a strict one ends with the first.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! Valid GGUF files of every version and byte order, made from a description that is then compared with what was read; and the real ones.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::path::PathBuf;
 
 use crate::gguf_files::{ARRAY, Made, STRING};

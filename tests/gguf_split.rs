@@ -1,7 +1,5 @@
 //! Sets of GGUF files: what each file says about its place, and the ways in which they can disagree.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::path::PathBuf;
 
 use crate::gguf_files::{I32, Made, STRING, U8, U16, U32};

@@ -1,7 +1,5 @@
 //! The limits that docs/security.md names are those of the code.
 
-#![allow(clippy::expect_used)] // a test fails by panicking
-
 use max_weights::format::{self, gguf, index, pickle, torch_zip};
 
 #[test]

@@ -1,7 +1,5 @@
 //! Plans: tensors that are taken together are what each is alone, in the order that was asked for, and share what they share in the file.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

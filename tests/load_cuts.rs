@@ -1,6 +1,5 @@
 //! Cuts: ranges of one axis of a tensor are loaded as if they were taken from the whole, and no more of the file is read than is needed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 #![allow(clippy::single_range_in_vec_init)] // ranges of an axis
 
 use std::ops::Range;

@@ -1,7 +1,5 @@
 //! One pass over a tensor: the statistics that are had of it alone, the digest that it has in every file, and its rows.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 

@@ -1,7 +1,5 @@
 //! Small pickles that would take much time or memory: the cost of each is bounded by its length, or it is refused.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::time::{Duration, Instant};
 
 use max_weights::error::Error;

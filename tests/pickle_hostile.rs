@@ -1,7 +1,6 @@
 //! Pickles that attack, lie, or ask for too much: each case is a test. Nothing of them is ever called; what is tested is that they are
 //! refused with the rule and the place, or kept as placeholders that are listed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 use std::fs;

@@ -1,7 +1,5 @@
 //! The names of classes and functions in a pickle: which of them would be imported, and what is known of that.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use max_weights::format::pickle::{GlobalUse, Limits, PersistentIds, Verdict, read};
 
 fn listed(bytes: &[u8]) -> Vec<GlobalUse> {

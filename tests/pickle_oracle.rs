@@ -1,7 +1,5 @@
 //! What Python and PyTorch read from their own pickles, in every protocol, against what is read here (`tools/make_pickle_seeds.py`).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::fs;
 use std::path::PathBuf;
 

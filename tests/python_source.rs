@@ -1,8 +1,6 @@
 //! Values of a pickle as Python source: what `repr` says of plain data, the calls that would have been made, and pickles that would have a
 //! text without end.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};

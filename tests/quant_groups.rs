@@ -1,6 +1,5 @@
 //! Packed integers whose scales are apart: every level gives the bits of the scalar code, whatever the widths, the groups and the tails are. The
 //! scalar code is compared with the definition in `fuzz/src/groups.rs` and in tests/python/test_quantized_groups.py.
-#![allow(clippy::expect_used)] // helpers of tests, which clippy does not take for tests
 
 use max_weights::buffer::{Buffer, PackedGroups, dequantize_groups, scale_blocks};
 use max_weights::dtype::DType;

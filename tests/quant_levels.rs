@@ -1,5 +1,4 @@
 //! Every level of instructions decodes each encoding to the bits of the scalar code, whatever the blocks, their number and where the output lies.
-#![allow(clippy::expect_used)] // helpers of tests, which clippy does not take for tests
 
 use max_weights::dtype::DType;
 use max_weights::quant::{Encoding, dequantize_at};

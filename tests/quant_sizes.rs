@@ -1,5 +1,4 @@
 //! Whatever the bytes and the lengths, quantisation answers with values or with an error that says what does not fit.
-#![allow(clippy::expect_used)] // helpers of tests, which clippy does not take for tests
 
 use max_weights::dtype::DType;
 use max_weights::error::Error;

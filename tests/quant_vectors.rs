@@ -1,5 +1,4 @@
 //! Dequantising and quantising give the bits that the reference packages give: vectors written by tools/make_quant_vectors.py.
-#![allow(clippy::expect_used)] // helpers of tests, which clippy does not take for tests
 
 use half::{bf16, f16};
 use max_weights::dtype::DType;

@@ -1,7 +1,5 @@
 //! The registry of rules: every id has its text, is in use, and is named by a test; the page of all rules is that of the registry.
 
-#![allow(clippy::expect_used)] // a test fails by panicking
-
 #[path = "../examples/rules_page.rs"]
 mod rules_page;
 

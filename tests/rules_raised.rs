@@ -1,7 +1,5 @@
 //! Rules that are about no format alone, each raised by what breaks it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use crate::legacy_files;
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
 //! The safetensors crate as the oracle: the same tables from valid files, and the same verdict on damaged ones, but for the differences
 //! that are deliberate and listed here.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 use std::collections::HashMap;

@@ -1,7 +1,5 @@
 //! Slices of tensors that are read: what NumPy would give, and no more bytes of the file than lie in short gaps between the elements.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::sync::Arc;
 
 use max_weights::buffer::{Buffer, Index};

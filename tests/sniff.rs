@@ -1,6 +1,5 @@
 //! Every kind of file is known by its first bytes, and what is no checkpoint is called by its name.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 use max_weights::error::Fault;

@@ -1,7 +1,5 @@
 //! What a reader asks its source for, and what becomes of a source that fails, ends early, or answers late.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Many threads at once take, copy, cast and dequantise tensors of one checkpoint, and give memory back in between: everything is what the
 //! file has. `make sanitize` runs this under ThreadSanitizer, which sees races that no comparison does.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,5 @@
 //! PyTorch files against independent readers: zip files made by the `zip` crate, and real checkpoints.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
-
 use std::io::{Cursor, Read, Write};
 use std::path::PathBuf;
 

@@ -1,6 +1,5 @@
 //! What the entries of a zip file hold: deflated bytes that lie, and archives that are no checkpoint, with the rule that they must name.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 use crate::zip_files::{Part, Zip, assert_fault, contents, parse, plain_parts, read, torch_parts};

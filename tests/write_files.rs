@@ -1,7 +1,5 @@
 //! Files that are written appear whole or not at all, and look like those that they replace.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! Metadata that are changed in a file leave its tensors what they are.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::fs;
 use std::path::Path;
 

@@ -1,7 +1,5 @@
 //! What goes wrong while a tensor is written does not count as written, and is said of the file that it is about.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;

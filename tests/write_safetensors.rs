@@ -1,7 +1,5 @@
 //! Tensors that are saved are read back as they were by the safetensors crate and by this one, and the same tensors are the same bytes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! What stands in the way of one file of a sharded save is found before the first of them is written, and what belongs to others stays.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

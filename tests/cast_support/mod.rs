@@ -1,7 +1,6 @@
 //! What the cast tests share: inputs that cover a type, and the comparison of every level with the oracle.
 
 #![allow(dead_code)] // each test program uses a part
-#![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
 use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;

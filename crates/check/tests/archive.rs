@@ -1,7 +1,5 @@
 //! Archives and the files of other formats: what is hidden in them, and what could not be looked at. Every archive is built by hand.
 
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // a test fails by panicking
-
 mod arrays;
 mod build;
 mod compressed;

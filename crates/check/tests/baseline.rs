@@ -1,6 +1,5 @@
 //! What is known is not reported again, and what is known and gone is told.
 #![cfg(unix)]
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use crate::fixture;
 use std::num::NonZero;

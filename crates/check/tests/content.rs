@@ -1,5 +1,4 @@
 //! What reading every byte shows: each rule with a tensor that breaks it and no other, good models without a finding, and every dtype.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

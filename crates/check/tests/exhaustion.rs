@@ -1,5 +1,4 @@
 //! Files made to take time, memory or the process of whoever looks at them: each is answered soon, with a finding about what was not looked at.
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,4 @@
 //! What is expected of a checkpoint: each thing that may stand in a specification, and what is said where it is not so.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::comparison_files::{Entry, gguf, saved};
 use max_weights::{Checkpoint, uninterrupted};

@@ -1,5 +1,4 @@
 //! The body of the fuzz target `validate`, without libFuzzer: folders of the inputs that the other targets have, and random changes of them.
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! Manifests: what changed, is missing, is new or only moved is said of each file and tensor, and no other file is ever reached.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Bills of materials: what bytes prove and files say, the same each time. `tests/python/test_bom.py` compares them with the schema of CycloneDX.
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use std::fs;
 use std::path::Path;

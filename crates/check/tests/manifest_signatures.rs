@@ -1,5 +1,4 @@
 //! The signatures of OpenSSF's model signing, made by its own program (model-signing 1.1.1) of the folder that `signed` writes.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::fs;
 use std::path::{Path, PathBuf};

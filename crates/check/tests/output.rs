@@ -6,7 +6,6 @@
 //! SNAPSHOTS=overwrite cargo test -p max-weights-check --test main output
 //! ```
 #![cfg(unix)]
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
 use crate::fixture;
 use std::path::PathBuf;

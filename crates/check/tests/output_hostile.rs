@@ -1,6 +1,5 @@
 //! Whatever names a file has, every form of a report is valid, and nothing of the names is taken for anything but text.
 #![cfg(unix)]
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::fixture;
 use std::collections::HashSet;

@@ -1,6 +1,5 @@
 //! A quarter of a million findings: each form stays within what reads it, keeps the worst, and says what it leaves out.
 #![cfg(unix)]
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use crate::fixture;
 use std::fs;

@@ -1,5 +1,4 @@
 //! What is given by name, and not found in a folder.
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! What loading a pickle would do is found, whatever way it takes; what plain weights need is not held against them.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::support::{protocol_2, scan, tensor, text};
 use max_weights::rules::Answer;

@@ -1,5 +1,4 @@
 //! The proof of PyTorch's archives, and its files from before 1.6.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::support::{protocol_2, scan_archive, scan_as, scan_legacy, tensor};
 use max_weights::rules::Answer;

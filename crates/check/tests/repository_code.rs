@@ -1,5 +1,4 @@
 //! Configurations that make loaders run code, from here or from elsewhere, wherever in them that stands.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::repository_support::{folder, found, look, only, rules, safetensors};
 use max_weights::rules::{Answer, Severity};

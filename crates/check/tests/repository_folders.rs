@@ -1,5 +1,4 @@
 //! Folders as libraries write them, without code of their own: nothing of a warning or above may be said of what lies in them.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Paths that lead out of a folder, and which of several files loaders take.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use std::fs;
 

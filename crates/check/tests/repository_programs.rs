@@ -1,5 +1,4 @@
 //! Programs: dangerous calls are found under whatever name they go, and code that only defines models is a note.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::repository_support::{folder, found, look, only, rules};
 use max_weights::rules::{Answer, Severity};

@@ -1,5 +1,4 @@
 //! Nothing that a file can say makes the look at a repository panic, hang or go deep: texts put together at random of what matters in each language.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::repository_support::{folder, look};
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! Names in configurations that Hydra and its relatives call, and tags of YAML that make objects.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::repository_support::{found, only, rules};
 use max_weights::rules::Answer;

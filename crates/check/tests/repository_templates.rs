@@ -1,5 +1,4 @@
 //! Chat templates: what reaches out of them is found however it is written, and templates as those of well-known models are not suspected.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use crate::repository_support::{folder, found, gguf, look, only, rules, safetensors};
 use max_weights::rules::{Answer, Severity};

@@ -8,7 +8,6 @@
 //! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test main commands
 //! ```
 #![cfg(unix)]
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
 use crate::common;
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
 //! What shells are answered: the command is run as their scripts run it. `tests/shells.rs` does it in real shells.
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
 use crate::common;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! How a validation ends that would go on for long: by its time, or by Ctrl-C; and what is no file of settings ends it at once.
 #![cfg(unix)]
-#![allow(clippy::expect_used)] // a test fails by panicking
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -3,7 +3,6 @@
 //! ```sh
 //! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test main pages
 //! ```
-#![allow(clippy::expect_used)] // helpers of tests fail as tests do
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

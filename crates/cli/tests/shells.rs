@@ -1,7 +1,6 @@
 //! Completion in real shells: keys are typed into a pseudo terminal, and the shell prints what the line became.
 //!
 //! `script` of util-linux opens the terminal. After the keys, Ctrl-A and a `printf` before the line make the shell print its words.
-#![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 #![cfg(target_os = "linux")]
 
 use crate::common;

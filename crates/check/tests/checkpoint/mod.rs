@@ -1,5 +1,4 @@
 //! Weights and the folders that they lie in: what is whole has no finding, and each rule has a folder that breaks it and nothing else.
-#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod adapter;
 mod config;
