@@ -155,11 +155,12 @@ $(stamps)/models: tools/get_models.py $(stamps)/test-packages
 	@python tools/get_models.py $(MODELS) --derive
 	@touch $@
 
-# The safetensors package's own tests, which are run over ours.
-SDIST := $(MODELS)/safetensors-0.8.0.tar.gz
+# The safetensors package's own tests, which are run over ours: programs, and so not among the models, of which a test demands that none runs code.
+SDIST := $(venv)/sdists/safetensors-0.8.0.tar.gz
 
-$(SDIST): tools/safetensors_tests.py | $(stamps)/models
-	@python tools/safetensors_tests.py --fetch $(MODELS)
+$(SDIST): tools/safetensors_tests.py tools/get_models.py | $(stamps)/venv
+	@mkdir -p $(@D)
+	@python tools/safetensors_tests.py --fetch $(@D)
 	@touch $@
 
 # --- verbs -------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The safetensors package's own Python tests, with `max_weights.safetensors` in its place."""
 
-import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from safetensors_tests import SdistError, compared, main, unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
-SDIST = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")) / "safetensors-0.8.0.tar.gz"
+SDIST = Path(sys.prefix) / "sdists" / "safetensors-0.8.0.tar.gz"
 
 
 @pytest.mark.timeout(600)
