@@ -7,7 +7,6 @@ import pytest
 
 from safetensors_tests import SdistError, compared, main, unpacked
 
-ROOT = Path(__file__).resolve().parents[2]
 SDIST = Path(sys.prefix) / "sdists" / "safetensors-0.8.0.tar.gz"
 
 
