@@ -195,11 +195,11 @@ with_stand_ins = cargo build --quiet --package fake-cuda --package fake-cufile &
 
 .PHONY: python-tests
 python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)/site-packages $(SDIST) ## the tests of Python (PYTEST="-k streaming")
-	@$(with_stand_ins) python -m pytest --numprocesses $(WORKERS) --shard $(SHARD) $(PYTEST)
+	@$(with_stand_ins) python -m pytest tests/python --numprocesses $(WORKERS) --shard=$(SHARD) $(PYTEST)
 
 .PHONY: nightly
 nightly: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST) ## what `make test` leaves out, as it compares again and again: long tests, MAX, the site in Chromium
-	@$(with_stand_ins) python -m pytest --numprocesses $(WORKERS) -m nightly $(PYTEST)
+	@$(with_stand_ins) python -m pytest tests/python --numprocesses $(WORKERS) -m nightly $(PYTEST)
 	@$(MAKE) --no-print-directory compare-max site-check
 
 .PHONY: lint
