@@ -31,7 +31,8 @@ impl Shell {
             eprintln!("skipped: {missing} is not installed");
             return None;
         }
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        // Not where TMPDIR says: a variable whose value has a space is two words for bash.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
         checkpoints(folder.path());
         let mut child = Command::new("script")
             .args(["-qec", command, "/dev/null"])
