@@ -12,7 +12,7 @@
 #   JOBS    fuzz targets that run at a time                (1)
 #   WORKERS processes of pytest side by side               (one for each core)
 #   PYTEST  more arguments of pytest                       (make python-tests PYTEST="-k streaming")
-#   SHARD   which part of Python's tests is run            (SHARD=1/2: the first half of their files)
+#   SHARD   which part of Python's tests is run            (SHARD=1/2: every second file, from the first on)
 #   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
 #   PLATFORMS  platforms that `make platforms` runs        (aarch64 windows musl)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
@@ -129,7 +129,7 @@ $(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
 
 rust_sources := $(shell find src crates/*/src -name '*.rs' -o -name '*.ptx') $(wildcard crates/check/src/output/html/*) Cargo.toml $(wildcard crates/*/Cargo.toml Cargo.lock)
 
-# The profile `quick` is nearly as fast as a release, and builds in half the time. Only one of the two is where Python finds it.
+# The profile `quick` moves tensors nearly as fast as a release, and builds in half the time. Only one of the two is where Python finds it.
 $(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/maturin | need-cargo
 	@echo "building the extension"
 	@maturin develop --profile quick --uv --quiet
@@ -141,8 +141,6 @@ $(stamps)/release-extension: $(rust_sources) pyproject.toml $(stamps)/maturin | 
 	@rm -f $(stamps)/extension && touch $@
 
 # What runs the tests of Rust, each in a process of its own. One that is installed is taken.
-nextest := $(venv)/cargo/bin/cargo-nextest
-
 $(stamps)/nextest: | $(stamps)/venv need-cargo
 	@cargo nextest --version >/dev/null 2>&1 || { echo "installing cargo-nextest into $(VENV)" && \
 		cargo install --quiet --locked --version 0.9.143 --root $(venv)/cargo --no-default-features --features default-no-update cargo-nextest; }
@@ -297,7 +295,7 @@ site-check: site $(stamps)/site-check-packages ## every page of the site in Chro
 	@python tools/site_check.py
 
 .PHONY: quick
-quick: need-cargo $(stamps)/extension ## the extension for work: built in seconds after a change, nearly as fast as a release
+quick: need-cargo $(stamps)/extension ## the extension for work: built in seconds after a change, with tensors nearly as fast as in a release
 
 .PHONY: kernels
 kernels: $(stamps)/cuda-packages ## compile the GPU kernels after a change; rewrites src/device/kernels/kernels.ptx

@@ -4,7 +4,7 @@
 
 aarch64  Linux on ARM: the Rust tests, and the wheel with NumPy alone (`wheel_check.py`), run by qemu. The libraries and
          the Python of the other processor are Debian's packages for it, unpacked into a folder and not installed.
-windows  the Rust tests, run by Wine.
+windows  the Rust tests of the core, run by Wine.
 musl     the program `max-weights`, linked statically, in a root folder that holds it, one model and nothing else.
 
 zig links for all of them. Programs of aarch64 start other programs of aarch64, so that the kernel has to know how to

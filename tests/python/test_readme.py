@@ -25,7 +25,8 @@ NEEDS_TRANSFORMERS = re.compile(r"transformers|hub_folder|config\.json|patch\(\)
 def test_snippet_runs(snippet: str, models: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (tmp_path / ".models").symlink_to(models)
     parent: Parent = request.getfixturevalue("warm_transformers" if NEEDS_TRANSFORMERS.search(snippet) else "warm")
-    parent.checked(snippet, cwd=tmp_path)
+    ended = parent.run(snippet, tmp_path)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_there_are_snippets() -> None:

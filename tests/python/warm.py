@@ -17,7 +17,6 @@ import sys
 import tempfile
 import traceback
 import types
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,48 +38,27 @@ class Parent:
         self._modules = modules
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(
-        self,
-        code: str | Path,
-        *arguments: object,
-        cwd: Path | None = None,
-        environment: dict[str, str] | None = None,
-        ignore_warnings: bool = False,
-        timeout: float = 120,
-    ) -> Ended:
-        """Run a program, or the file of one, to its end, with `arguments` as `sys.argv[1:]`.
-
-        `environment` is added to this process's. A program that takes more than `timeout` seconds is killed, and is an
-        error.
-        """
+    def run(self, code: str, cwd: Path, timeout: float = 120) -> Ended:
+        """Run a program in a folder to its end; after `timeout` seconds it is killed, and that is an error."""
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, name) for name in ("stdout", "stderr")]
             process = self._started()
             assert process.stdin is not None
             assert process.stdout is not None
             request = {
-                "code": str(code),
-                "is_file": isinstance(code, Path),
-                "arguments": [str(argument) for argument in arguments],
-                "cwd": str(cwd or Path.cwd()),
-                "environment": {**os.environ, **(environment or {})},
-                "ignore_warnings": ignore_warnings,
+                "code": code,
+                "cwd": str(cwd),
+                "environment": dict(os.environ),
                 "outputs": [str(path) for path in outputs],
             }
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             if not select.select([process.stdout], [], [], timeout)[0]:
                 self.close()
-                raise subprocess.TimeoutExpired(str(code), timeout)
+                raise subprocess.TimeoutExpired(code, timeout)
             answer = process.stdout.readline()
             assert answer, "the parent of warm processes ended"
             return Ended(int(answer), *(path.read_text() for path in outputs))
-
-    def checked(self, code: str | Path, *arguments: object, **options: Any) -> str:
-        """What a program prints that ends well."""
-        ended = self.run(code, *arguments, **options)
-        assert ended.returncode == 0, f"{ended.returncode}: {ended.stderr}"
-        return ended.stdout
 
     def close(self) -> None:
         """End the parent, and with it whatever runs."""
@@ -119,26 +97,15 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
-    is_file = request["is_file"]
-    sys.argv = [request["code"] if is_file else "-c", *request["arguments"]]
-    sys.path[0] = str(Path(request["code"]).parent) if is_file else ""
-    paths = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
-    if request["ignore_warnings"]:
-        warnings.simplefilter("ignore")
+    sys.argv = ["-c"]
+    sys.path[0] = ""
 
 
 def _main(request: dict[str, Any]) -> None:
     """Run the program as `__main__`; what it raises ends the process, as it would a new one."""
     _become(request)
-    code, module = request["code"], types.ModuleType("__main__")
-    if request["is_file"]:
-        module.__file__ = code
-        source, name = Path(code).read_text(), code
-    else:
-        source, name = code, "<string>"
-    sys.modules["__main__"] = module
-    exec(compile(source, name, "exec"), vars(module))
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    exec(compile(request["code"], "<string>", "exec"), vars(module))
 
 
 def _end(status: int) -> NoReturn:
