@@ -18,6 +18,7 @@ import torch
 import transformers
 
 from max_weights import load_weights
+from warm import Parent
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:
@@ -83,17 +84,29 @@ def test_from_another_filesystem_where_the_system_cannot_copy(llama: Path, tmp_p
         source.unlink(missing_ok=True)
 
 
-def test_a_gguf_file_becomes_a_folder_that_transformers_opens(models: Path, tmp_path: Path) -> None:
+# In a process of its own, as the two models take more than a gigabyte.
+OPENED_BY_TRANSFORMERS = """
+from pathlib import Path
+import torch, transformers
+source = Path({source!r})
+model, info = transformers.AutoModelForCausalLM.from_pretrained({out!r}, output_loading_info=True)
+assert not info["missing_keys"]
+assert not info["unexpected_keys"]
+theirs = transformers.AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name).state_dict()
+assert all(torch.equal(tensor, theirs[name]) for name, tensor in model.state_dict().items())
+tokenizer = transformers.AutoTokenizer.from_pretrained({out!r})
+assert tokenizer.decode(tokenizer("max weights")["input_ids"]) == "max weights"
+"""
+
+
+def test_a_gguf_file_becomes_a_folder_that_transformers_opens(
+    models: Path, tmp_path: Path, warm_transformers: Parent
+) -> None:
     source = models / "smollm2-135m.Q4_1.gguf"
     out = tmp_path / "smollm2"
     assert "config.json" in run("convert", source, out, "--rename", "hf", "--max-shard-size", "300MB")
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name).state_dict()
-    assert all(torch.equal(tensor, theirs[name]) for name, tensor in model.state_dict().items())
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    assert tokenizer.decode(tokenizer("max weights")["input_ids"]) == "max weights"
+    ended = warm_transformers.run(OPENED_BY_TRANSFORMERS.format(out=str(out), source=str(source)), tmp_path)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_files_of_torch_become_safetensors(models: Path, tmp_path: Path) -> None:

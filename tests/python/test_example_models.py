@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import torch
 
 from conftest import ROOT
 from max_weights.graph import Graph, TensorType
+from warm import Parent
 
 
 def run(program: str, *arguments: object) -> str:
@@ -83,52 +85,75 @@ def test_minilm_takes_batches_and_lengths_of_any_size(models: Path, batch: int) 
         np.testing.assert_allclose(found, bert_embeddings(models, tokens, np.ones_like(tokens)), rtol=0, atol=1e-5)
 
 
+SMOLLM = "smollm2-135m.Q4_1.gguf"
 PROMPTS = {
     "a story": "Once upon a time, in 1987, there was a",
     "a question": "<|im_start|>user\nHow do I make bread, step by step?<|im_end|>\n<|im_start|>assistant\n",
 }
 
 
-@pytest.fixture(scope="module")
-def llama(models: Path) -> Any:
-    """The model of ours, its metadata, and transformers' model and tokenizer of the same file."""
-    import transformers
+# What transformers makes of the prompts and of some tokens, in a process of its own: its model takes a gigabyte.
+TRANSFORMERS = """
+import json
+import numpy as np
+import torch
+import transformers
+file = {{"gguf_file": {file!r}}}
+model = transformers.AutoModelForCausalLM.from_pretrained({folder!r}, dtype=torch.float32, **file).eval()
+tokenizer = transformers.AutoTokenizer.from_pretrained({folder!r}, **file)
+answers = {{}}
+with torch.no_grad():
+    for name, prompt in {prompts!r}.items():
+        tokens = tokenizer(prompt)["input_ids"]
+        out = model.generate(
+            torch.tensor([tokens]), max_new_tokens=20, do_sample=False, pad_token_id=2, repetition_penalty=1.0
+        )[0, len(tokens):].tolist()
+        answers[name] = [tokens, out, tokenizer.decode(out)]
+    tokens = torch.randint(0, 49152, (2, 12), generator=torch.Generator().manual_seed(0))
+    np.savez("logits.npz", tokens=tokens, logits=model(tokens).logits[:, -1])
+with open("answers.json", "w") as file:
+    json.dump(answers, file)
+"""
 
-    file = {"gguf_file": "smollm2-135m.Q4_1.gguf"}
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(models, dtype=torch.float32, **file).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(models, **file)
-    ours, metadata = smollm.load(models / file["gguf_file"])
-    return ours, metadata, theirs, tokenizer
+
+@pytest.fixture(scope="module")
+def transformers_says(
+    models: Path, tmp_path_factory: pytest.TempPathFactory, warm_transformers: Parent
+) -> tuple[dict[str, Any], Any]:
+    """The tokens of each prompt, what follows them, and its text; and tokens with the logits of what follows."""
+    folder = tmp_path_factory.mktemp("transformers")
+    code = TRANSFORMERS.format(file=SMOLLM, folder=str(models), prompts=PROMPTS)
+    ended = warm_transformers.run(code, folder, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads((folder / "answers.json").read_text()), np.load(folder / "logits.npz")
+
+
+@pytest.fixture(scope="module")
+def ours(models: Path) -> Any:
+    """The model and the metadata of the file."""
+    return smollm.load(models / SMOLLM)
 
 
 @pytest.mark.parametrize(
     "prompt",
     [pytest.param(prompt, marks=[pytest.mark.nightly] if prompt == "a story" else []) for prompt in PROMPTS],
 )
-def test_smollm_writes_what_transformers_writes(llama: Any, prompt: str) -> None:
-    ours, metadata, theirs, tokenizer = llama
-    tokens = smollm.tokenizer_of(metadata).encode(PROMPTS[prompt]).ids
-    assert tokens == tokenizer(PROMPTS[prompt])["input_ids"]
-    with torch.no_grad():
-        out = theirs.generate(
-            torch.tensor([tokens]), max_new_tokens=20, do_sample=False, pad_token_id=2, repetition_penalty=1.0
-        )
-    expected = out[0, len(tokens) :].tolist()
+def test_smollm_writes_what_transformers_writes(ours: Any, transformers_says: Any, prompt: str) -> None:
+    model, metadata = ours
+    tokens, expected, text = transformers_says[0][prompt]
+    assert smollm.tokenizer_of(metadata).encode(PROMPTS[prompt]).ids == tokens
     assert len(expected) == 20
-    made = list(smollm.continued(ours, tokens, 20))
+    made = list(smollm.continued(model, tokens, 20))
     assert made == expected
-    assert smollm.tokenizer_of(metadata).decode(made) == tokenizer.decode(expected)
+    assert smollm.tokenizer_of(metadata).decode(made) == text
 
 
-def test_smollms_logits_are_those_of_transformers(llama: Any) -> None:
-    ours, _, theirs, _ = llama
-    tokens = torch.randint(0, 49152, (2, 12), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        expected = theirs(tokens).logits[:, -1]
-    found = ours(tokens)[0].to_numpy()
+def test_smollms_logits_are_those_of_transformers(ours: Any, transformers_says: Any) -> None:
+    expected = transformers_says[1]["logits"]
+    found = ours[0](transformers_says[1]["tokens"])[0].to_numpy()
     assert found.shape == (2, 49152)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
 
 
 def test_the_smollm_example_answers(models: Path) -> None:
-    assert "The capital of France is Paris." in run("smollm.py", models / "smollm2-135m.Q4_1.gguf")
+    assert "The capital of France is Paris." in run("smollm.py", models / SMOLLM)
