@@ -1,9 +1,8 @@
 //! Files that are written appear whole or not at all, and look like those that they replace.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use max_weights::error::Error;
 use max_weights::write::Replacement;
 
 fn written(target: &Path, bytes: &[u8]) -> Replacement {
@@ -108,9 +107,9 @@ fn a_link_is_replaced_and_what_it_led_to_stays() {
 #[test]
 fn directories_devices_and_missing_folders_are_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = |target: PathBuf, what: &str| {
+    let refused = |target: std::path::PathBuf, what: &str| {
         let error = Replacement::create(&target, 1, true).map(drop).expect_err("refused");
-        let Error::Io { path, .. } = &error else { panic!("{error}") };
+        let max_weights::Error::Io { path, .. } = &error else { panic!("{error}") };
         assert_eq!(*path, target);
         assert!(error.to_string().contains(what), "{error}");
     };

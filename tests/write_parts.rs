@@ -1,7 +1,6 @@
 //! What goes wrong while a tensor is written does not count as written, and is said of the file that it is about.
 
 use std::cell::Cell;
-use std::fs;
 use std::path::Path;
 
 use max_weights::buffer::Buffer;
@@ -66,7 +65,7 @@ fn a_file_that_is_cut_off_while_its_tensors_are_saved_is_named_and_they_do_not_c
     made.write_tensor("w", &whole, &uninterrupted).unwrap();
     made.finish(&uninterrupted).unwrap();
     let mapped = open(&source).unwrap().get("w").unwrap();
-    fs::File::options().write(true).open(&source).unwrap().set_len(BYTES as u64 / 2).unwrap();
+    std::fs::File::options().write(true).open(&source).unwrap().set_len(BYTES as u64 / 2).unwrap();
 
     let told = |error: Error| {
         assert!(matches!(error, Error::FileChanged(_)), "{error}");
