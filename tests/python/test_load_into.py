@@ -16,6 +16,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.torch import LoadReport, load_file, load_into
+from warm import Parent
 
 SMOLLM2 = LlamaConfig(
     vocab_size=49152,
@@ -325,6 +326,66 @@ def test_tensors_that_keep_their_elements_otherwise_are_refused(tmp_path: Path) 
         module.register_buffer("w", tensor)
         with pytest.raises(ValueError, match=f"'w': .*{why}"):
             load_into(module, path)
+
+
+def test_a_module_that_loads_itself_keeps_the_kind_of_its_tensors_on_the_meta_device(tmp_path: Path) -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            whole = torch.zeros(2, 2, device="meta")
+            self.register_buffer("w", TwoTensor(whole, whole))
+
+        def _load_from_state_dict(self, *arguments: Any) -> None:
+            super()._load_from_state_dict(*arguments)
+
+    module = nn.Sequential(Own())
+    with pytest.raises(ValueError, match=r"'0\.w': it is a TwoTensor, which stores its elements in its own way"):
+        load_into(module, saved(tmp_path, {"0.w": torch.ones(2, 2)}))
+    assert type(module[0].w) is TwoTensor
+
+
+def test_a_distributed_module_is_refused_and_dcp_fills_it(warm: Parent, tmp_path: Path) -> None:
+    saved(tmp_path, two().state_dict())
+    program = """
+import safetensors.torch, torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from max_weights.integrations.distributed import WeightsReader
+from max_weights.torch import load_into
+
+path = "saved.safetensors"
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+whole = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+whole.load_state_dict(safetensors.torch.load_file(path))
+for device in ("meta", "cpu"):
+    with torch.device(device):
+        module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
+    before = [id(tensor) for tensor in module.parameters()]
+    try:
+        load_into(module, path)
+    except ValueError as error:
+        assert "'0.weight' (and 3 more) is a DTensor" in str(error), error
+        assert "dcp.load(state, storage_reader=WeightsReader(path))" in str(error), error
+    else:
+        raise AssertionError("not refused")
+    assert [id(tensor) for tensor in module.parameters()] == before
+    assert all(isinstance(tensor, DTensor) for tensor in module.parameters())
+    module.to_empty(device="cpu")
+    state = module.state_dict()
+    dcp.load(state, storage_reader=WeightsReader(path))
+    module.load_state_dict(state)
+    assert torch.equal(module(torch.ones(1, 3)), whole(torch.ones(1, 3)))
+dist.destroy_process_group()
+"""
+    ended = warm.run(program, tmp_path)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_parametrised_modules_take_their_own_names(tmp_path: Path) -> None:

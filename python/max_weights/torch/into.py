@@ -19,7 +19,7 @@ from max_weights.selection import selected
 from max_weights.sharding.by_name import parts_of_rank
 from max_weights.sharding.pieces import Pieces
 from max_weights.torch.report import LoadReport, misfit
-from max_weights.torch.slots import Slot, Slots, compute, computes
+from max_weights.torch.slots import Slot, Slots, compute, computes, require_local
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def load_into(
       device they are taken from the file, or computed by a model of transformers; other modules have to make them.
     - Modules that have a `_load_from_state_dict`, hooks, or extra state of their own, such as `BatchNorm2d`, load
       themselves, with `load_state_dict`, and with `assign=True` if they have anything on the meta device.
+    - Modules with distributed tensors (`DTensor`, as of FSDP2) are refused: `torch.distributed.checkpoint` fills them,
+      with the `WeightsReader` of `max_weights.integrations.distributed`.
 
     Everything is checked before the module is changed, except what modules that load themselves refuse: they load
     first. An error while the file is read leaves the module with a part of the new values.
@@ -76,9 +78,10 @@ def load_into(
         FormatError: the file is damaged.
     """
     began = time.perf_counter()
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
+    require_local(module)
     with load_weights(path) as weights:
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
         plan = _Plan(module, weights, strict, options)
         plan.require_fit()
         return plan.run(began)
@@ -134,6 +137,7 @@ class _Plan:
         self.slots.tie(set(self._infos))
         for slot in self.slots:
             self._examine(slot)
+        self.problems += self.slots.destroyed()
         prefixes = tuple(self.slots.loading_themselves)
         self.apart = [name for name in self._infos if prefixes and name.startswith(prefixes)]
         self.unexpected = [

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from max_weights._core import shown
 from max_weights.devices import torch_gpu
 from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
 
-__all__ = ["Place", "Slot", "Slots", "compute", "computes"]
+__all__ = ["Place", "Slot", "Slots", "compute", "computes", "require_local"]
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,10 @@ class Slot:
     def refusal(self) -> str | None:
         """Return why it cannot be filled; `None` if it can."""
         tensor = self.tensor
-        kind = type(tensor)
-        if is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        if _is_wrapper(tensor):
             return (
-                f"it is a {kind.__name__}, which stores its elements in its own way; load first, then distribute or "
-                "quantise"
+                f"it is a {type(tensor).__name__}, which stores its elements in its own way; load first, then "
+                "distribute or quantise"
             )
         if tensor.layout is not torch.strided:
             return f"it is sparse ({tensor.layout})"
@@ -117,6 +118,17 @@ class Slots:
 
     def __iter__(self) -> Iterator[Slot]:
         return iter({id(slot): slot for slot in self.by_name.values()}.values())
+
+    def destroyed(self) -> list[str]:
+        """Return what is wrong with modules that load themselves: `assign=True` would put plain tensors in place of
+        tensors on the meta device that store their elements in their own way.
+        """
+        return [
+            f"'{shown(prefix + name)}': {Slot(tensor).refusal()}"
+            for prefix, owner in self.loading_themselves.items()
+            for name, tensor in (*owner.named_parameters(), *owner.named_buffers())
+            if tensor.is_meta and _is_wrapper(tensor)
+        ]
 
     def tie(self, given: set[str]) -> None:
         """Merge two slots that the model declares to be tied, if only one of them is given."""
@@ -181,6 +193,33 @@ def _declared_ties(module: nn.Module) -> dict[str, str]:
             dot = f"{prefix}." if prefix else ""
             ties |= {dot + name: dot + other for name, other in declared.items()}
     return ties
+
+
+def _is_wrapper(tensor: torch.Tensor) -> bool:
+    kind = type(tensor)
+    return is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def require_local(module: nn.Module) -> None:
+    """Refuse a module whose tensors are distributed over several processes, in whatever way it loads itself.
+
+    Raises:
+        ArgumentError: a parameter or buffer is a DTensor.
+    """
+    library = sys.modules.get("torch.distributed.tensor")
+    if library is None:
+        return
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    names = [name for name, tensor in tensors if isinstance(tensor, library.DTensor)]
+    if names:
+        others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        raise ArgumentError(
+            f"{type(module).__name__}: '{shown(names[0])}'{others} is a DTensor, of which each process has a part; "
+            "load_into fills whole tensors. Load with torch.distributed.checkpoint: "
+            "`state = module.state_dict(); dcp.load(state, storage_reader=WeightsReader(path)); "
+            "module.load_state_dict(state)`, with the WeightsReader of max_weights.integrations.distributed, after "
+            "to_empty(device=...) if the module is on the meta device; or load first, then distribute"
+        )
 
 
 def computes(module: nn.Module) -> bool:
