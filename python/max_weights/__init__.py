@@ -163,7 +163,10 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    __import__(home)
+    try:
+        __import__(home)
+    except ImportError as error:  # `hasattr` asks whether it is there, and does not ask for this error
+        raise AttributeError(f"module {__name__!r} has {name!r} only with its library: {error}") from error
     module = sys.modules[home]
     value: object = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value  # found directly from now on

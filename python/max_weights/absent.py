@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 from collections.abc import Callable
 
 __all__ = ["absent"]
+
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 
 def absent(module: str, **advice: str) -> Callable[[str], object]:
@@ -15,12 +19,25 @@ def absent(module: str, **advice: str) -> Callable[[str], object]:
         advice: What to do instead, as a sentence, by name.
 
     Returns:
-        A function that raises ImportError with that sentence for these names, and AttributeError for all others.
+        A function that raises AttributeError, so that `hasattr` is False; with that sentence for these names. Where
+        `from module import name` asks, it is an ImportError, because Python would replace an AttributeError by one
+        without the sentence, and no class can be both.
     """
 
     def __getattr__(name: str) -> object:
-        if name in advice:
-            raise ImportError(f"{module}.{name} of MAX is not in max_weights: {advice[name]}", name=module)
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if name not in advice:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+        sentence = f"{module}.{name} of MAX is not in max_weights: {advice[name]}"
+        if _importing(module):
+            raise ImportError(sentence, name=module)
+        raise AttributeError(sentence, name=name)
 
     return __getattr__
+
+
+def _importing(module: str) -> bool:
+    """Whether the attribute that a module is being asked for was asked for by `from module import name`."""
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__name__") == module and frame.f_code.co_name == "__getattr__" and frame.f_back:
+        frame = frame.f_back  # a module with other lazy names, too, asks in its own __getattr__
+    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM

@@ -75,7 +75,7 @@ HERE = {
         "load_weights",
         "weights_format",
     ),
-    "graph.weights.weights": ("WeightData", "Weights", "WeightsAdapter"),
+    "graph.weights.weights": ("Shape", "ShapeLike", "WeightData", "Weights", "WeightsAdapter"),
     "nn": (
         "MLP",
         "Conv1D",
@@ -145,8 +145,34 @@ def test_names_that_are_not_here_say_what_to_do_instead(path: str) -> None:
     with pytest.raises(ImportError, match=ABSENT[path]) as caught:
         exec(f"from max_weights.{module} import {name}")
     assert name in str(caught.value)
-    with pytest.raises(ImportError):
-        getattr(importlib.import_module(f"max_weights.{module}"), name)
+
+
+@pytest.mark.parametrize("path", ABSENT)
+def test_asking_whether_a_name_is_here_answers_no(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    found = importlib.import_module(f"max_weights.{module}")
+    assert not hasattr(found, name)
+    assert getattr(found, name, None) is None
+    with pytest.raises(AttributeError, match=ABSENT[path]):
+        getattr(found, name)
+
+
+def test_asking_for_a_door_whose_library_is_missing_answers_no() -> None:
+    program = """
+import sys
+for library in ("jax", "numpy", "torch"):
+    sys.modules[library] = None
+import max_weights
+for library in ("jax", "numpy", "torch"):
+    assert not hasattr(max_weights, library), library
+    try:
+        exec(f"from max_weights import {library}")
+    except ImportError as error:
+        assert library in str(error), error
+    else:
+        raise AssertionError(library)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("module", sorted({path.rpartition(".")[0] for path in ABSENT}))
