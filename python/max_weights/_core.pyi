@@ -132,14 +132,19 @@ class Buffer:
     def _data_ptr(self) -> int: ...
     def _memory(self) -> tuple[Buffer, int]: ...
     def _require_file(self) -> None: ...
+    def _file_place(self) -> tuple[Path, int] | None: ...
     def to_numpy(self) -> _Array:
         """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
         ml_dtypes.
         """
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
+    @overload
     def to(self, device: Device | DeviceRef | str) -> Buffer:
         """This tensor on a device: itself if it is already there, else a contiguous copy."""
-    def copy(self) -> Buffer:
+    @overload
+    def to(self, device: list[Device] | tuple[Device, ...]) -> list[Buffer]:
+        """This tensor on each of these devices."""
+    def copy(self, device: Device | DeviceRef | str | None = None) -> Buffer:
         """A contiguous copy in its own memory, which no change of the file can reach."""
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> Buffer:
         """The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the
@@ -152,7 +157,8 @@ class Buffer:
     def prefetch(self) -> Self:
         """Starts to read the bytes of this view of a mapped file, and only those, and returns the view."""
     def contiguous(self) -> Buffer:
-        """This tensor if it is contiguous and aligned, else a copy that is."""
+        """A contiguous copy in its own memory, also of what is contiguous: writing to it never changes this tensor."""
+    def _contiguous(self) -> Buffer: ...
     def view(self, dtype: DTypeLike, shape: Sequence[int] | None = None) -> Buffer:
         """The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
         sizes.

@@ -22,8 +22,6 @@ from max_weights.dtype import DType
 from max_weights.errors import DeviceError, FileChangedError, UnsupportedError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -284,20 +282,6 @@ def assign(buffer: Buffer, key: Any, value: Any) -> None:
 # The functions that pickles of tensors name: `_PickledFile`, and these.
 def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer:
     return _remap_buffer(file, reach, place)
-
-
-def file_place(buffer: Buffer) -> tuple[Path, int] | None:
-    """Return the file that a tensor is a view of, and the byte in it where the tensor begins.
-
-    `None` if it is not such a view, or was written to, so that the file does not have its values.
-    """
-    if not buffer.is_mapped:
-        return None
-    pickled: Any = buffer.__reduce__()
-    if pickled[0] is not _remapped:
-        return None
-    file, _, place = pickled[1]
-    return file.__reduce__()[1][0], place[0]
 
 
 def _of_bytes(data: bytes, dtype: DType, shape: list[int]) -> Buffer:

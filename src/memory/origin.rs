@@ -63,6 +63,11 @@ impl Origin {
         }
     }
 
+    /// Whether the file under its name is the one that was opened, as it was then.
+    pub fn is_unchanged(&self) -> bool {
+        std::fs::metadata(&self.absolute).is_ok_and(|metadata| Fingerprint::of(&metadata) == self.fingerprint)
+    }
+
     /// An error if the file is no longer what it was.
     pub(crate) fn check(&self, now: Fingerprint) -> Result<()> {
         if now == self.fingerprint {

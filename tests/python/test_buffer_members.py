@@ -46,6 +46,41 @@ def test_inplace_copy_from_fills_this_tensor() -> None:
             target.inplace_copy_from(Buffer.from_numpy(bad))
 
 
+def test_a_tensor_that_is_copied_from_itself_stays_as_it_is() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    buffer = Buffer.from_numpy(array)
+    for same in (buffer, Buffer.from_numpy(array), array, buffer[:]):
+        buffer.inplace_copy_from(same)
+    np.testing.assert_array_equal(array, np.arange(6).reshape(2, 3))
+    with pytest.raises(ValueError, match="overlaps"):
+        buffer.inplace_copy_from(buffer.view(DType.float32, (3, 2)))
+
+
+@pytest.mark.parametrize("make", ["array", "mapped"])
+def test_writing_to_a_contiguous_copy_changes_nothing_else(make_file: Any, make: str) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    buffer = Buffer.from_numpy(array) if make == "array" else load_weights(make_file({"w": array})).w.data().to_buffer()
+    for part in (buffer, buffer[:, ::2], buffer[0]):
+        for copied in (part.contiguous(), part.copy(), part.copy(CPU()), part.copy(device="cpu")):
+            assert copied.is_contiguous
+            np.testing.assert_array_equal(copied.to_numpy(), part.to_numpy())
+            copied[...] = 9
+            np.testing.assert_array_equal(buffer.to_numpy(), np.arange(6).reshape(2, 3))
+
+
+def test_a_tensor_goes_to_several_devices_at_once() -> None:
+    buffer = Buffer(DType.float32, (2,))
+    assert buffer.to([]) == []
+    for devices in ([CPU(), CPU()], (CPU(),)):
+        there = buffer.to(devices)
+        assert isinstance(there, list)
+        assert [copy._data_ptr() for copy in there] == [buffer._data_ptr()] * len(devices)
+    with pytest.raises(DeviceError):
+        buffer.to([CPU(), "gpu:7"])  # type: ignore[call-overload]
+    with pytest.raises(DeviceError):
+        buffer.copy("cpu:7")
+
+
 def test_mmap_maps_a_file_of_bare_elements(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     np.arange(12, dtype=np.float32).tofile(path)

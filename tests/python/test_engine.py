@@ -1,7 +1,6 @@
 """Running graphs: sessions, models, their weights and inputs, and what they refuse."""
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -10,8 +9,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 from safetensors.numpy import save_file
@@ -438,80 +435,6 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-# Saving.
-
-
-def test_a_saved_graph_leaves_its_weights_in_the_checkpoint_beside_it(tmp_path: Path) -> None:
-    module, state = stack(tmp_path)
-    graph, x = module.trace(floats("n", 8)), given(3, 8)
-    graph.save(tmp_path / "model.onnx")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "stack.safetensors"]
-    (tmp_path / "elsewhere").mkdir()
-    graph.save(tmp_path / "elsewhere" / "model.onnx")
-    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["model.onnx", "model.onnx.data"]
-    for path in (tmp_path / "model.onnx", tmp_path / "elsewhere" / "model.onnx"):
-        onnx.checker.check_model(path, full_check=True)
-        (made,) = onnxruntime.InferenceSession(path).run(None, {"input0": x})
-        assert np.allclose(made, expected(state, x), atol=1e-5)
-    moved = shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-moved"))
-    (made,) = onnxruntime.InferenceSession(moved / "model.onnx").run(None, {"input0": x})
-    assert np.allclose(made, expected(state, x), atol=1e-5)
-
-
-def test_weights_that_were_written_to_are_saved_as_they_are(tmp_path: Path) -> None:
-    module, state = stack(tmp_path)
-    module.state_dict()["scale"].to_numpy()[:] = 2
-    module.trace(floats("n", 8)).save(tmp_path / "model.onnx")
-    assert (tmp_path / "model.onnx.data").exists()
-    x = given(3, 8)
-    (made,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"input0": x})
-    assert np.allclose(made, expected(state | {"scale": np.float32(2)}, x), atol=1e-5)
-
-
-def test_a_graph_is_not_saved_over_the_weights_that_it_refers_to(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx.data"
-    save_file({"w": given(8, 8)}, path)
-    before = path.read_bytes()
-    weights, shift = load_weights(path), Weight("shift", "float32", (8,), HOST)
-    graph = Graph("g", lambda x: x @ Weight("w", "float32", (8, 8), HOST) + shift, [floats("n", 8)])
-    values = {"w": weights["w"], "shift": given(8)}
-    (tmp_path / "folder").symlink_to(tmp_path)
-    for name in (
-        "model.onnx.data",
-        "model.onnx",
-        "folder/model.onnx.data",
-        "folder/../" + tmp_path.name + "/model.onnx",
-    ):
-        with pytest.raises(ValueError, match=r"model\.onnx\.data is the file that weight 'w' is in"):
-            graph.save(tmp_path / name, values)
-    assert path.read_bytes() == before
-    assert not (tmp_path / "model.onnx").exists()
-    (tmp_path / "link.onnx").symlink_to(path)
-    graph.save(tmp_path / "link.onnx", values)  # which takes the place of the link
-    assert path.read_bytes() == before
-    (made,) = onnxruntime.InferenceSession(tmp_path / "link.onnx").run(None, {"input0": given(3, 8)})
-    assert np.allclose(made, given(3, 8) @ values["w"].data().to_numpy() + given(8), atol=1e-5)
-
-
-def test_a_graph_in_one_piece_holds_its_weights() -> None:
-    state, module, x = values(), Stack(), given(3, 8)
-    module.load_state_dict(state)
-    model = module.trace(floats("n", 8)).to_onnx()
-    onnx.checker.check_model(model, full_check=True)
-    assert len(model.functions) == 1
-    (made,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"input0": x})
-    assert np.allclose(made, expected(state, x), atol=1e-5)
-
-
-def test_a_model_that_cannot_be_saved_leaves_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(b"before")
-    with pytest.raises(GraphError):
-        trace().save(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
-    assert path.read_bytes() == b"before"
 
 
 def test_bfloat16_weights_are_not_copied_and_are_computed_with(tmp_path: Path) -> None:

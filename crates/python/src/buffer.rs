@@ -11,7 +11,7 @@ use max_weights::memory::{Exclusive, Recycled};
 use max_weights::source::{LocalFile, Source};
 use pyo3::exceptions::{PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyList, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
 use crate::buffer_protocol;
@@ -294,6 +294,14 @@ impl Buffer {
         require_file(&self.tensor)
     }
 
+    /// The file that this is a view of, and the byte in it where the first element is. None if this is no such view, if its pages may have been
+    /// written to, or if the file at the path is another one by now or was changed: then no file is known to have these elements.
+    fn _file_place(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, usize)>> {
+        let Some(origin) = self.tensor.storage().origin() else { return Ok(None) };
+        let unchanged = detached(py, || origin.is_unchanged()) && !pickle::is_written(py, &self.tensor)?;
+        Ok(unchanged.then(|| (origin.absolute.clone(), self.tensor.offset())))
+    }
+
     /// An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
     /// ml_dtypes.
     ///
@@ -313,24 +321,39 @@ impl Buffer {
         handed::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
-    /// This tensor on a device: itself if it is already there, else a contiguous copy.
+    /// This tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a list.
     ///
     /// Args:
-    ///     device: `cpu`, `cuda` (torch's current device, or the first), `cuda:1`, or what names one (docs/gpu.md).
+    ///     device: `cpu`, `cuda` (torch's current device, or the first), `cuda:1`, or what names one (docs/gpu.md); or several.
     ///
     /// Raises:
     ///     DeviceError: no such device, too little memory there, or a copy that failed.
     ///     FileChangedError: the file of a mapped tensor was truncated.
-    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> Outcome<Bound<'py, Self>> {
-        place::to(slf, place::device_from_python(device)?)
+    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
+        if !device.is_instance_of::<PyList>() && !device.is_instance_of::<PyTuple>() {
+            return Ok(place::to(slf, place::device_from_python(device)?)?.into_any());
+        }
+        let there = PyList::empty(slf.py());
+        for device in device.try_iter()? {
+            there.append(place::to(slf.clone(), place::device_from_python(&device?)?)?)?;
+        }
+        Ok(there.into_any())
     }
 
     /// A contiguous copy in its own memory, which no change of the file can reach.
     ///
+    /// Args:
+    ///     device: Where; default: where this tensor is.
+    ///
     /// Raises:
     ///     MemoryError: there is not enough memory.
-    fn copy(&self, py: Python<'_>) -> Outcome<Self> {
-        Ok(Self { tensor: detached(py, || self.tensor.copy(&interrupt))? })
+    ///     DeviceError: no such device, too little memory there, or a copy that failed.
+    #[pyo3(signature = (device=None))]
+    fn copy(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
+        let here = self.tensor.device();
+        let place = device.map_or(Ok(here), place::device_from_python)?;
+        let copy = || if place == here { self.tensor.copy(&interrupt) } else { self.tensor.to(place, &interrupt) };
+        Ok(Self { tensor: detached(py, copy)? })
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
@@ -342,7 +365,7 @@ impl Buffer {
     }
 
     fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> Outcome<Self> {
-        self.copy(py)
+        self.copy(py, None)
     }
 
     /// The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the dtype.
@@ -387,13 +410,17 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
-    /// Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and number of elements.
+    /// Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and number of elements. From itself,
+    /// there is nothing to write.
     ///
     /// Raises:
     ///     ValueError: another dtype or size, or memory that cannot be written to, or that both share.
     fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> Outcome<()> {
         let py = slf.py();
         let source = imported_tensor(src)?;
+        if is_same(&source, &slf.get().tensor) {
+            return Ok(());
+        }
         let (_, mut target) = writable(slf.as_any(), Access::Write)?;
         let (have, want) = (source.dtype(), target.get().dtype());
         if have != want {
@@ -418,8 +445,17 @@ impl Buffer {
         Ok(slf.clone())
     }
 
-    /// This tensor if it is contiguous and aligned, else a copy that is.
+    /// A contiguous copy in its own memory, also of what is contiguous: writing to it never changes this tensor.
+    ///
+    /// Raises:
+    ///     MemoryError: there is not enough memory.
+    ///     FileChangedError: the file of a mapped tensor was truncated.
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
+        Ok(Self { tensor: detached(py, || self.tensor.copy(&interrupt))? })
+    }
+
+    /// This tensor if it is contiguous and aligned, else a copy that is: for those who only read.
+    fn _contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
 
@@ -444,7 +480,7 @@ impl Buffer {
             return Err(PyValueError::new_err(format!("item() needs a tensor of one element; this has {elements}")));
         }
         // Out of a copy, which answers a truncated file with an error.
-        let copy = Bound::new(slf.py(), slf.get().copy(slf.py()).map_err(PyErr::from)?)?;
+        let copy = Bound::new(slf.py(), slf.get().copy(slf.py(), None).map_err(PyErr::from)?)?;
         Self::to_numpy(&copy)?.call_method0(intern!(slf.py(), "item"))
     }
 
@@ -551,6 +587,12 @@ impl Buffer {
         // SAFETY: a view that was filled above, which Python releases once.
         unsafe { buffer_protocol::release(view) }
     }
+}
+
+/// Whether two tensors are the same elements at the same place.
+fn is_same(one: &Tensor, other: &Tensor) -> bool {
+    let layout = |tensor: &Tensor| (tensor.device(), tensor.dtype(), tensor.as_ptr() as usize);
+    layout(one) == layout(other) && one.shape() == other.shape() && one.strides() == other.strides()
 }
 
 /// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.

@@ -123,7 +123,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
 
 /// Whether pages of a view of a mapped file may have been written to: the kernel gives a process a page of its own at the first write.
 /// Where it does not tell which pages are the file's, they count as written.
-fn is_written(py: Python<'_>, tensor: &Tensor) -> PyResult<bool> {
+pub(crate) fn is_written(py: Python<'_>, tensor: &Tensor) -> PyResult<bool> {
     let page: usize = py.import("mmap")?.getattr("PAGESIZE")?.extract()?;
     let (start, reach) = (tensor.storage().as_ptr() as usize, tensor.reach());
     let pages = (start + reach.start) / page..(start + reach.end).div_ceil(page);

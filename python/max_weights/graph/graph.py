@@ -351,8 +351,13 @@ class Graph:
     def save(self, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None = None) -> None:
         """Write the graph as an ONNX file.
 
-        Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to them. All
-        others are written to a file beside it, `model.onnx.data` for `model.onnx`.
+        Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to their
+        bytes, so that file has to stay as it is. All others, and views of a file that was replaced, changed or removed
+        since it was opened, are written to a safetensors file beside it with a name of its own, such as
+        `model.onnx.5f0c9a3e.data`.
+
+        The ONNX file is replaced when all of that is on the disk, and the data of the former one is removed after that:
+        a save that is interrupted or killed leaves the old model with its data, or the new one with its own.
 
         Args:
             path: The file to write.

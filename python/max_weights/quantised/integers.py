@@ -124,7 +124,7 @@ def _group_of_rows(group: Group, scale: Part, rows: int, inputs: int) -> int:
 
 def _scales_of_rows(scale: Part) -> Buffer:
     values = scale.buffer()
-    return values.contiguous().view(values.dtype, (1,)) if values.shape == () else values
+    return values._contiguous().view(values.dtype, (1,)) if values.shape == () else values
 
 
 def _nibbles(group: Group, weight: Part, scale: Part) -> Layout:
@@ -171,7 +171,7 @@ def _as_words(
             of_rows = np.broadcast_to(_values(zeros).reshape(values.shape), scales.shape).T
             packed_zeros = as_buffer(np.ascontiguousarray(words(np.ascontiguousarray(of_rows)).T))  # along the rows
         return dequantize_groups(
-            as_buffer(words(weight.buffer().contiguous().to_numpy())),
+            as_buffer(words(weight.buffer()._contiguous().to_numpy())),
             as_buffer(scales),
             layout="rows",
             bits=bits,

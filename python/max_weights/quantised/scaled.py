@@ -185,7 +185,7 @@ def _whole(scale: Part, shape: tuple[int, ...] | None = None) -> _Scales:
 
     def scales() -> Buffer:
         values = _numbers(scale)
-        return values if shape is None else values.contiguous().view(values.dtype, shape)
+        return values if shape is None else values._contiguous().view(values.dtype, shape)
 
     return scales
 
@@ -193,7 +193,7 @@ def _whole(scale: Part, shape: tuple[int, ...] | None = None) -> _Scales:
 def _numbers(scale: Part) -> Buffer:
     """Return scales as numbers: bytes are exponents."""
     values = scale.buffer()
-    return values.contiguous().view(DType.float8_e8m0fnu) if values.dtype is DType.uint8 else values
+    return values._contiguous().view(DType.float8_e8m0fnu) if values.dtype is DType.uint8 else values
 
 
 def _decoder(
@@ -210,7 +210,7 @@ def _decoder(
     def decode(to: DType, out: Any) -> Buffer:
         data = weight.buffer()
         if dtype is not None or matrix != shape:
-            data = data.contiguous().view(dtype or data.dtype, matrix)
+            data = data._contiguous().view(dtype or data.dtype, matrix)
         if matrix == shape:
             return scale_blocks(data, scales(), block, dtype=to, out=out)
         if out is not None:

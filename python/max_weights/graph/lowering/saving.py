@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from max_weights._core import printable, shown
-from max_weights.buffer import Buffer, file_place
+from max_weights._core import open_weights, place_file, printable, save_tensors, shown
 from max_weights.errors import ArgumentError
 from max_weights.graph.lowering.model import lowered
 from max_weights.graph.lowering.values import values_of
@@ -17,6 +18,7 @@ from max_weights.graph.lowering.values import values_of
 if TYPE_CHECKING:
     import onnx
 
+    from max_weights.buffer import Buffer
     from max_weights.graph.graph import Graph
 
 __all__ = ["save", "to_onnx"]
@@ -44,41 +46,66 @@ def to_onnx(graph: Graph, weights_registry: Mapping[str, Any] | None) -> onnx.Mo
 
 
 def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None) -> None:
-    """Write an ONNX file; see `Graph.save`."""
+    """Write an ONNX file; see `Graph.save`.
+
+    The data goes into a file of a new name, and is there before the model that refers to it takes the place of the old
+    one, whose data is removed last: at any time, the model at `path` has its own data.
+    """
     target = Path(path).absolute()
     folder = target.parent.resolve()
     values = values_of(graph, weights_registry)
     model = _model(graph, values)
-    data = target.with_name(f"{target.name}.data")
-    apart: list[tuple[int, Buffer]] = []
-    end = 0
     _require_other(target, values)
+    places: dict[str, tuple[str, int]] = {}
+    apart: dict[str, Buffer] = {}
     for tensor in model.graph.initializer:
         value = values[tensor.name]
-        place = file_place(value)
+        place = value._file_place()
         if place is not None and place[0].resolve().is_relative_to(folder):
-            location, offset = place[0].resolve().relative_to(folder).as_posix(), place[1]
+            places[tensor.name] = place[0].resolve().relative_to(folder).as_posix(), place[1]
         else:
-            location, offset = data.name, end
-            apart.append((end, value))
-            end += -(-value.nbytes // _PAGE) * _PAGE
-        del tensor.external_data[:]
-        for key, said in (("location", location), ("offset", offset), ("length", value.nbytes)):
-            tensor.external_data.add(key=key, value=str(said))
-    if apart:
-        _require_other(data, values)
-        with _written(data) as file:
-            for at, value in apart:
-                file.seek(at)
-                file.write(_bytes(value))
-    with _written(target) as file:
-        file.write(model.SerializeToString())
+            apart[tensor.name] = value
+    data = target.with_name(f"{target.name}.{secrets.token_hex(4)}.data")
+    try:
+        if apart:
+            save_tensors(str(data), list(apart), list(apart.values()), None, alignment=_PAGE, sync=True)
+            places |= {info.name: (data.name, info.offset) for info in open_weights([data]).infos()}
+        for tensor in model.graph.initializer:
+            location, offset = places[tensor.name]
+            del tensor.external_data[:]
+            for key, said in (("location", location), ("offset", offset), ("length", values[tensor.name].nbytes)):
+                tensor.external_data.add(key=key, value=str(said))
+        old = _data_of(target)
+        place_file(target, model.SerializeToString(), sync=True)
+    except BaseException:
+        data.unlink(missing_ok=True)
+        raise
+    for name in old - {location for location, _ in places.values()}:
+        with contextlib.suppress(OSError):  # where a file in use cannot be removed, it stays
+            target.with_name(name).unlink()
+
+
+def _data_of(path: Path) -> set[str]:
+    """Return the names of the files that `save` wrote for the model at a path, if there is one."""
+    import onnx
+
+    try:
+        model = onnx.load_model(path, load_external_data=False)
+    except Exception:  # whatever is there, it is no model that refers to such a file
+        return set()
+    own = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.data")
+    return {
+        entry.value
+        for tensor in model.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location" and own.fullmatch(entry.value)
+    }
 
 
 def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
     """Refuse to write to a file that weights are in."""
     for name, value in values.items():
-        place = file_place(value)
+        place = value._file_place()
         if place is not None and _real_folder(path) in (_real_folder(place[0]), place[0].resolve()):
             raise ArgumentError(
                 f"{printable(str(path))} is the file that weight '{shown(name)}' is in, and would be overwritten; "
@@ -100,16 +127,3 @@ def _bytes(value: Buffer) -> Any:
     # A copy for mapped files, which answers a truncated file with an error.
     value = value.copy() if value.is_mapped else value
     return value.view("uint8", [value.nbytes]).to_numpy().data
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write, which has another name until it is complete."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            yield file
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

@@ -44,7 +44,7 @@ def as_buffer(given: Any, what: str) -> Buffer:
         given = Buffer.from_dlpack(given.detach() if hasattr(given, "detach") else given)
     if not given.device.is_host:
         given = given.to("cpu")
-    made = given.contiguous()
+    made = given._contiguous()
     aligned: Buffer = made if made.aligned else made.copy()
     return aligned
 
