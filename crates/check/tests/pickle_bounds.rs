@@ -101,7 +101,9 @@ fn what_makes_much_of_little_is_bounded() {
         assert_ne!(scanned.answer(), Answer::Nothing, "{why}");
         assert!(scanned.findings.len() < 1000, "{why}");
     }
-    assert!(started.elapsed() < Duration::from_secs(120), "{:?}", started.elapsed());
+    // A processor that is emulated (tools/platforms.py) takes a dozen times longer.
+    let longest = if std::env::var_os("MAX_WEIGHTS_EMULATED").is_some() { 1200 } else { 120 };
+    assert!(started.elapsed() < Duration::from_secs(longest), "{:?}", started.elapsed());
 }
 
 #[test]
