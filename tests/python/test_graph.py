@@ -354,6 +354,27 @@ def test_a_declared_weight_is_no_array_and_has_no_last_child() -> None:
         declared[-1]
 
 
+def test_the_symbols_of_a_graph_are_found_once_for_each_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    parameters = TensorType.parameters.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(TensorType, "parameters", property(lambda kind: looked.append(kind) or parameters(kind)))
+
+    def calls(count: int) -> int:
+        looked.clear()
+        with Graph("g", input_types=[TensorType("bool", ["n"], DeviceRef.CPU())]) as graph:
+            (x,) = graph.inputs
+            sub = graph.add_subgraph("sub", lambda x: ops.nonzero(x, "m"), [x.type])
+            for _ in range(count):
+                (found,) = ops.call(sub, x)
+        assert found.shape == [f"m_{count - 1}", 1]
+        assert graph.symbols == {"n", "m", *(f"m_{number}" for number in range(1, count))}
+        graph.symbols.clear()
+        assert "n" in graph.symbols
+        return len(looked)
+
+    assert calls(64) < 2.5 * calls(32)
+
+
 def test_a_name_of_max_that_cannot_work_says_what_to_do_instead() -> None:
     sentence = r"Module of MAX is not in max_weights: .* Graph\.add_subgraph\. .* nn\.Module"
     with pytest.raises(ImportError, match=sentence):

@@ -175,6 +175,17 @@ def test_reductions_of_no_elements() -> None:
                     run(lambda x, ours=ours: ours(x, -1), counted(3, 0, dtype=dtype), shapes=SYMBOLS)
 
 
+def test_norms_of_no_elements_are_refused_before_the_run() -> None:
+    x, row = counted(3, 0), counted(0)
+    for op, norm in (
+        ("layer_norm", lambda x, row: ops.layer_norm(x, row, row, 1e-5)),
+        ("rms_norm", lambda x, row: ops.rms_norm(x, row, 1e-5)),
+    ):
+        with pytest.raises(GraphError, match=f"^{op} of graph 'g' .* d must be at least 1, and d is 0$"):
+            run(norm, x, row, shapes=[("n", "d"), ("d",)])
+        assert run(norm, counted(0, 3), counted(3), shapes=[("n", "d"), ("d",)]).shape == (0, 3)
+
+
 def test_means_of_large_unsigned_integers() -> None:
     x = np.array([[2**63, 0], [2**64 - 2, 1]], np.uint64)
     close(run(lambda x: ops.mean(x), x), np.array([[2**62], [2**63 - 1]], np.uint64))

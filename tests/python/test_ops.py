@@ -223,6 +223,19 @@ def test_max_of_one_tensor_reduces_and_of_two_compares() -> None:
             ops.max(ops.constant(np.zeros(0, np.float32)))
 
 
+def test_what_has_to_have_elements_is_refused_where_it_is_recorded() -> None:
+    with given(("float32", [2, 0]), ("float32", [0]), ("float32", [1, 4, 4, 0])) as graph:
+        x, row, image = graph.inputs
+        for record in (lambda: ops.layer_norm(x, row, row, 1e-5), lambda: ops.rms_norm(x, row, 1e-5)):
+            with pytest.raises(
+                ValueError, match=r"_norm: the shape \[2, 0\] has no elements on axis 1 \(at "
+            ):
+                record()
+        for pool in (ops.avg_pool2d, ops.max_pool2d):
+            with pytest.raises(ValueError, match=r"_pool2d: the shape \[1, 4, 4, 0\] has no elements on axis 3"):
+                pool(image, (2, 2))
+
+
 def test_norms_take_a_row_as_long_as_the_last_axis() -> None:
     with given(("float32", ["b", 8]), ("float32", [8]), ("float32", [4]), ("bfloat16", [8])) as graph:
         x, row, short, half = graph.inputs

@@ -195,7 +195,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda x, _: ops.repeat_interleave(x, -1),
         "the number of repeats must be 0 or more, not -1",
     ),
-    "band_part": (lambda x, _: ops.band_part(x, 6), r"band_part: num_lower is 6; of 6 diagonals .*, 0 to 5 count"),
+    "band_part": (
+        lambda x, _: ops.band_part(x, 6),
+        r"band_part: num_lower is 6; .* has 6 diagonals: give fewer",
+    ),
+    "band_part below": (lambda x, _: ops.band_part(x, 0, -2), r"band_part: num_upper is -2; .* or -1 for all"),
     "band_part rank": (lambda x, _: ops.band_part(x[0, 0]), r"band_part: takes matrices, \[..., m, n\], found \[4\]"),
     "group_norm": (
         lambda x, _: ops.group_norm(x, x[0, :, 0], x[0, :, 0], 4, 1e-5),

@@ -149,9 +149,9 @@ class TestAgainstNumPy:
     def test_bands(self, symbols: bool) -> None:
         rows, columns = np.indices(FLOATS.shape[-2:])
         for x in (FLOATS, FLOATS > 0):
-            for lower, upper in ((None, 0), (0, None), (1, 2), (None, None)):
-                inside = (True if lower is None else rows - columns <= lower) & (
-                    True if upper is None else columns - rows <= upper
+            for lower, upper in ((None, 0), (0, -1), (-1, 1), (1, 2), (None, None)):
+                inside = (True if lower in (None, -1) else rows - columns <= lower) & (
+                    True if upper in (None, -1) else columns - rows <= upper
                 )
                 for exclude in (False, True):
                     found = run(

@@ -86,6 +86,8 @@ class Graph:
         self._by_weight: dict[Weight, TensorValue] = {}
         self._by_name: dict[str, Weight] = {}
         self._of_calls: set[str] = set()
+        self._symbols: set[str] = set()  # of the first nodes, as many as were counted
+        self._counted = 0
         self._own_symbols: frozenset[str] | None = None  # set once the graph has its outputs
         self._subgraphs: dict[str, Graph] = {}
         self._weight_prefix = ""
@@ -137,7 +139,14 @@ class Graph:
     @property
     def symbols(self) -> set[str]:
         """The names of the symbols in the shapes of all values so far."""
-        return {symbol.name for node in self._nodes for value in node.outputs for symbol in value.type.parameters}
+        return set(self.taken_symbols())
+
+    def taken_symbols(self) -> set[str]:
+        """Return the same as one set that grows with the graph: whoever adds a name takes it from then on."""
+        end = len(self._nodes)
+        new, self._counted = self._nodes[self._counted : end], end
+        self._symbols.update(symbol.name for node in new for value in node.outputs for symbol in value.type.parameters)
+        return self._symbols
 
     @property
     def own_symbols(self) -> frozenset[str]:

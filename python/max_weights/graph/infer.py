@@ -50,6 +50,14 @@ def new_symbol(name: str, taken: set[str]) -> Dim:
     return to_dim(found)
 
 
+def some(op: str, shape: Shape, axis: int) -> tuple[tuple[Dim, Dim], ...]:
+    """Return that an axis has elements, as what an operation assumes; refuse an axis that is known to have none."""
+    size = shape[axis]
+    if is_size(size, 0):
+        raise problem(op, f"the shape {listed(shape)} has no elements on axis {axis % len(shape)}")
+    return () if isinstance(size, StaticDim) else ((size, to_dim(1)),)
+
+
 def broadcast(op: str, left: Shape, right: Shape) -> Shape:
     """Return the shape that both are broadcast to, by NumPy's rules: aligned at the last axis, 1 fits anything."""
     shared = min(len(left), len(right))

@@ -97,5 +97,5 @@ def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
     """Record the names in this call of the symbols of the outputs that the subgraph creates itself."""
     own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
     if own:
-        taken = caller.symbols
+        taken = caller.taken_symbols()
         dims |= {name: infer.new_symbol(name, taken) for name in dict.fromkeys(own)}

@@ -51,8 +51,8 @@ def band_part(
 
     Args:
         x: `[..., m, n]`.
-        num_lower: The number of diagonals below the main one that are kept; `None` for all.
-        num_upper: The number above it; `None` for all.
+        num_lower: The number of diagonals below the main one that are kept; `None` or -1 for all.
+        num_upper: The number above it; `None` or -1 for all.
         exclude: Whether the band itself is set to zero, and the rest kept.
 
     Returns:
@@ -62,10 +62,13 @@ def band_part(
     shape = value.shape
     if len(shape) < 2:
         raise problem("band_part", f"takes matrices, [..., m, n], found {listed(shape)}")
+    num_lower = None if num_lower == -1 else num_lower
+    num_upper = None if num_upper == -1 else num_upper
     for name, count, size in (("num_lower", num_lower, shape[-2]), ("num_upper", num_upper, shape[-1])):
         if count is not None and (count < 0 or (isinstance(size, StaticDim) and size <= count)):
             raise problem(
-                "band_part", f"{name} is {count}; of {size} diagonals in {listed(shape)}, 0 to {size - 1} count"
+                "band_part",
+                f"{name} is {count}; {listed(shape)} has {size} diagonals: give fewer than that, or -1 for all",
             )
     rows = unsqueeze(range(0, shape[-2], device=value.device), 1)
     below = rows - range(0, shape[-1], device=value.device)

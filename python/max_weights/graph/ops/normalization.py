@@ -29,7 +29,7 @@ def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValue
     """Compute `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over the last axis.
 
     Args:
-        input: `[..., n]`, floats.
+        input: `[..., n]`, floats; `n` is at least 1.
         gamma: `[n]`, of the same dtype.
         beta: `[n]`, of the same dtype.
         epsilon: A positive number.
@@ -37,7 +37,13 @@ def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValue
     value, scale, shift = operands("layer_norm", input, gamma, beta)
     _require_row("layer_norm", value, scale)
     _require_row("layer_norm", value, shift)
-    return record("layer_norm", [value, scale, shift], value.type, epsilon=_positive("layer_norm", epsilon))
+    return record(
+        "layer_norm",
+        [value, scale, shift],
+        value.type,
+        epsilon=_positive("layer_norm", epsilon),
+        at_least=infer.some("layer_norm", value.shape, -1),
+    )
 
 
 def group_norm(
@@ -84,7 +90,7 @@ def rms_norm(
     """Compute `x / sqrt(mean(x * x) + epsilon) * (weight + weight_offset)`, over the last axis.
 
     Args:
-        input: `[..., n]`, floats; the result has their dtype.
+        input: `[..., n]`, floats, where `n` is at least 1; the result has their dtype.
         weight: `[n]`, of any float dtype.
         epsilon: A positive number.
         weight_offset: Added to the weight: 1.0 for models that store the weight less one.
@@ -101,6 +107,7 @@ def rms_norm(
         epsilon=_positive("rms_norm", epsilon),
         weight_offset=float(weight_offset),
         multiply_before_cast=bool(multiply_before_cast),
+        at_least=infer.some("rms_norm", value.shape, -1),
     )
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
-from max_weights.dim import StaticDim, to_dim
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import converted, like, operand, record, require_number
 from max_weights.graph.value import TensorValue
-from max_weights.shape import listed
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
@@ -93,9 +90,6 @@ def _reduce(
     require_number(op, value)
     shape = value.shape
     axis = infer.axis_of(op, axis, len(shape), shape)
-    size = shape[axis]
-    if infer.is_size(size, 0) and not may_be_empty:
-        raise problem(op, f"the shape {listed(shape)} has no elements on axis {axis}")
-    needs = () if may_be_empty or isinstance(size, StaticDim) else ((size, to_dim(1)),)
+    needs = () if may_be_empty else infer.some(op, shape, axis)
     shape[axis] = 1
     return record(op, [value], like(value, shape, dtype), axis=axis, at_least=needs)

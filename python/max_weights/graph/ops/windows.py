@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+import max_weights.graph.infer as infer
 from max_weights.dim import Dim, DimLike, StaticDim, to_dim
 from max_weights.graph.call_site import problem
 from max_weights.graph.ops.creation import constant
@@ -151,7 +152,7 @@ class _Pool:
             (padded - reach + (step + beyond)) // step
             for (padded, reach), beyond, step in zip(both, more, self.steps, strict=True)
         ]
-        self.needs = _needs(both)
+        self.needs = (*_needs(both), *infer.some(op, value.shape, 3))
         self.planes = permute(value, [0, 3, 1, 2])
 
     def over(self, planes: TensorValue, outside: float) -> TensorValue:
