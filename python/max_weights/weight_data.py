@@ -161,10 +161,12 @@ class WeightData:
             return self
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
+        encoding = self.quantization_encoding
+        blocks = encoding is not None and encoding.is_gguf
         if is_virtual_device_mode():
-            return WeightData(NoData(self.name), self.name, dtype, self.shape, self.quantization_encoding)
-        if self.quantization_encoding is not None and self.quantization_encoding.is_gguf:
-            return self._decoded(self.quantization_encoding, dtype, saturate, out)
+            return WeightData(NoData(self.name), self.name, dtype, self.logical_shape if blocks else self.shape)
+        if encoding is not None and blocks:
+            return self._decoded(encoding, dtype, saturate, out)
         return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self.shape)
 
     def _decoded(self, encoding: QuantizationEncoding, dtype: DType, saturate: bool, out: Any) -> WeightData:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from max_weights import WeightData, load_weights
+from max_weights import WeightData, load_weights, virtual_devices
 from max_weights.dtype import DType
 from max_weights.graph import Graph
 from max_weights.graph.quantization import QuantizationEncoding
@@ -227,3 +227,19 @@ def test_gguf_weights_load_packed(models: Path) -> None:
     assert np.array_equal(
         np.asarray(decoded.state_dict()["ffn_down.weight"]), np.asarray(down.astype("float32").to_buffer())
     )
+
+
+def test_gguf_models_load_decoded_inside_virtual_devices(models: Path) -> None:
+    path = models / "smollm2-135m.Q4_1.gguf"
+    down = load_weights(path).blk[0].ffn_down.weight.data()
+    shape = down.logical_shape
+    with virtual_devices():
+        for dtype in ("float32", "bfloat16"):
+            made = down.astype(dtype)
+            assert (made.dtype, made.shape, made.quantization_encoding) == (DType(dtype), shape, None)
+            model = Holder(ffn_down=Holder(weight=weight("weight", shape, dtype)))
+            assert model.load(path, dtype, {"blk.0.": ""}, strict=False).missing == ()
+            assert (model.ffn_down.weight.dtype, model.ffn_down.weight.shape) == (DType(dtype), shape)
+        packed = Holder(ffn_down=Holder(weight=weight("weight", shape, quantization_encoding="q4_1")))
+        packed.load(path, None, {"blk.0.": ""}, strict=False)
+        assert packed.ffn_down.weight.shape == down.shape

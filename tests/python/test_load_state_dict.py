@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import max_weights
-from max_weights import Buffer, WeightData, load_weights, virtual_devices
+from max_weights import Buffer, DeviceError, WeightData, load_weights, virtual_devices
 from max_weights.dtype import DType
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LayerList, LayerV2, LoadReport, Module
@@ -403,6 +403,35 @@ def test_version_2_layers_ignore_unexpected_names_and_convert(make_file: Callabl
         model.load_state_dict({"weight": array((2, 3))})
     with pytest.raises(ValueError, match="is not an array"):
         model.load_state_dict({"weight": 3})
+
+
+def test_version_2_layers_say_what_they_converted_and_cut_off_no_fractions(caplog: pytest.LogCaptureFixture) -> None:
+    model = OldLinear()
+    with caplog.at_level(logging.WARNING, "max_weights.nn"):
+        model.load_state_dict({"weight": array((2, 2)) * 1.5})
+    assert [record.message for record in caplog.records] == [
+        "OldLinear: values were converted to the dtypes of the weights: 1 from float32 to bfloat16"
+    ]
+    caplog.clear()
+    model.load_state_dict({"weight": model.state_dict()["weight"]})
+    assert caplog.records == []
+    model.weight = weight("weight", (2, 2), "int8")
+    with pytest.raises(ValueError, match="the dtype is float32, declared is int8"):
+        model.load_state_dict({"weight": array((2, 2)) * 1.5})
+    model.load_state_dict({"weight": array((2, 2), np.int64)})
+    assert np.asarray(model.state_dict()["weight"]).tolist() == [[1, 1], [1, 1]]
+
+
+def test_a_missing_device_is_no_misfit_of_a_value() -> None:
+    class Elsewhere:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise DeviceError("no device gpu:99")
+
+    with pytest.raises(DeviceError, match="no device gpu:99"):
+        Holder(w=weight("w")).load_state_dict({"w": Elsewhere()})
 
 
 def test_load_takes_path_dtype_and_rename(make_file: Callable[..., Path]) -> None:

@@ -14,6 +14,7 @@ from max_weights.allocation import LazyCast
 from max_weights.buffer import as_buffer
 from max_weights.devices import NoData
 from max_weights.dtype import DType
+from max_weights.errors import DeviceError
 from max_weights.shape import Shape
 from max_weights.weight_data import WeightData
 
@@ -138,5 +139,7 @@ def _by_dlpack(data: Any) -> Buffer:
         )
     try:
         return as_buffer(data)
+    except DeviceError:
+        raise  # nothing is wrong with the value
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise Misfit(f"the {type(data).__name__} cannot be read: {error}") from error

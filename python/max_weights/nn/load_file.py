@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from max_weights.nn.load_state import LoadReport
     from max_weights.nn.walk import ModuleNode
     from max_weights.weights import WeightsAdapter
+
+_log = logging.getLogger("max_weights.nn")
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str] | str | None
 
@@ -64,21 +68,37 @@ def load_file(
     )
 
 
-def converted(given: Any, dtype: DType) -> Any:
-    """Return a value as `dtype`; itself if it has that dtype, is packed, or cannot be converted.
+class Conversions:
+    """What `LayerV2.load_state_dict` converts to the dtypes of its weights."""
 
-    Code that examines the value next reports what is wrong with it.
-    """
-    try:
-        value = Candidate(given)
-    except Misfit:
-        return given
-    if value.encoding is not None or value.dtype is dtype:
-        return given
-    if isinstance(given, WeightData):
-        return _cast(given, dtype)
-    memory = value.stored.to_buffer() if value.memory is None else value.memory
-    return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[DType, DType]] = Counter()
+
+    def convert(self, weight: Weight, given: Any) -> Any:
+        """Return a value as the weight's dtype; itself if it has that dtype, is packed, or cannot be converted.
+
+        Code that examines the value next reports what is wrong with it.
+        """
+        try:
+            value = Candidate(given)
+        except Misfit:
+            return given
+        dtype = weight.dtype
+        if weight.quantization_encoding or value.encoding is not None or value.dtype is dtype:
+            return given
+        if value.dtype.is_float() and not dtype.is_float():
+            return given  # the fractions would be cut off
+        self._counts[value.dtype, dtype] += 1
+        if isinstance(given, WeightData):
+            return _cast(given, dtype)
+        memory = value.stored.to_buffer() if value.memory is None else value.memory
+        return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
+
+    def warn(self, model: str) -> None:
+        """Say in the log what was converted."""
+        if self._counts:
+            kinds = ", ".join(f"{count} from {old!r} to {new!r}" for (old, new), count in self._counts.items())
+            _log.warning("%s: values were converted to the dtypes of the weights: %s", model, kinds)
 
 
 def _decoded(data: WeightData, dtype: DType) -> Any:

@@ -364,13 +364,15 @@ class LayerV2(Module):
         """Give every weight its value, converted to the weight's dtype: all of them, or none.
 
         Data in a mapped file is converted when it is first used, everything else now. Packed weights are not converted.
-        The arguments are those of `Module.load_state_dict`.
+        A warning in the log names what was converted. The arguments are those of `Module.load_state_dict`.
 
         Raises:
-            ValueError: a weight is missing in `state_dict` (unless `strict` is false), or a value does not fit.
+            ValueError: a weight is missing in `state_dict` (unless `strict` is false), or a value does not fit, such as
+                fractions for a weight of integers.
         """
-        from max_weights.nn.load_file import converted
+        from max_weights.nn.load_file import Conversions
 
+        conversions = Conversions()
         report = load(
             self,
             state_dict,
@@ -378,9 +380,10 @@ class LayerV2(Module):
             weight_alignment=weight_alignment,
             strict=strict,
             copy_if_misaligned=copy_if_misaligned,
-            convert=lambda weight, value: value if weight.quantization_encoding else converted(value, weight.dtype),
+            convert=conversions.convert,
             ignore_unexpected=True,
         )
+        conversions.warn(type(self).__name__)
         return None if strict else report
 
 

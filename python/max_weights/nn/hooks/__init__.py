@@ -1,52 +1,56 @@
 """`Layer`, and the hooks that see the arguments and the outputs of every layer.
 
 If a class defines `__call__`, it is wrapped once, when the class is created. Without hooks, the wrapper costs one
-lookup of a context variable, so layers need no switch for debugging, and debugging costs nothing when it is off.
+comparison, so layers need no switch for debugging, and debugging costs nothing when it is off.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-import logging
-from collections.abc import Callable, Iterable
-from contextvars import ContextVar
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from max_weights.nn.module import Module
 
 __all__ = ["Layer", "LayerHook", "PrintHook", "add_layer_hook", "clear_hooks"]
 
-_log = logging.getLogger("max_weights.nn")
-
 LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], Any]
 
-# A tuple, so that a copied context (of a task, or given to a thread) has a list of its own.
-_HOOKS: ContextVar[tuple[LayerHook, ...]] = ContextVar("max_weights_layer_hooks", default=())
+# A tuple, which a call that runs meanwhile keeps as it was.
+_hooks: tuple[LayerHook, ...] = ()
+_lock = threading.Lock()
 
 
 def add_layer_hook(fn: LayerHook) -> None:
-    """Call a function after each call of a layer, from now on and in this context only.
+    """Call a function after each call of a layer, from now on, in every thread and task.
 
-    A context is a task of asyncio or a thread. A new task inherits the hooks of the one that creates it; a new thread
-    starts without any (unless it runs in `contextvars.copy_context()`). Hooks run in the order they were added, and
-    those of inner layers before those of outer ones. An exception in a hook reaches the caller of the layer.
+    Hooks run in the order they were added, and those of inner layers before those of outer ones. An exception in a hook
+    reaches the caller of the layer.
 
     Args:
         fn: Called as `fn(layer, args, kwargs, outputs)`. Parameters that can be given by position are in `args`,
             however they were given; `kwargs` has the rest. If it returns a value other than `None`, that replaces the
             outputs, also for later hooks.
     """
+    global _hooks
     if not callable(fn):
         raise TypeError(f"a hook must be a function of (layer, args, kwargs, outputs), not {fn!r}")
-    _HOOKS.set((*_HOOKS.get(), fn))
+    with _lock:
+        _hooks = (*_hooks, fn)
+
+
+def remove_layer_hook(fn: LayerHook) -> None:
+    """Remove a hook, however often it was added."""
+    global _hooks
+    with _lock:
+        _hooks = tuple(hook for hook in _hooks if hook is not fn)
 
 
 def clear_hooks() -> None:
-    """Remove all hooks of this context."""
-    _HOOKS.set(())
+    """Remove all hooks."""
+    global _hooks
+    with _lock:
+        _hooks = ()
 
 
 class Layer:
@@ -84,7 +88,7 @@ def _with_hooks(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def hooked(self: Layer, /, *args: Any, **kwargs: Any) -> Any:
         outputs = call(self, *args, **kwargs)
-        hooks = _HOOKS.get()
+        hooks = _hooks
         if hooks and _outermost(type(self)) is hooked:
             args, kwargs = _bound(call, self, args, kwargs)
             for hook in hooks:
@@ -132,78 +136,4 @@ def _signature(call: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-class PrintHook:
-    """A hook that prints the inputs and outputs of each layer when the graph is run.
-
-    It is added when it is created, in the current context, and records `print` operations in the graphs that are built
-    from then on. The labels are those of MAX: `model.up-input_0`, `model.up-input_mask`, `model.up-output`,
-    `model.up-output_1` for one of several. A layer without a name is labelled by its class.
-
-    Args:
-        export_path: Nothing is written: tensors are only printed, and a path gives a warning.
-        filter: The names of the layers to print; default: all.
-    """
-
-    def __init__(self, export_path: str | None = None, filter: Iterable[str] | None = None) -> None:
-        if export_path is not None:
-            _log.warning("PrintHook does not write files, so nothing goes to %s: tensors are printed", export_path)
-        self.filter = None if filter is None else frozenset(filter)
-        self.labels: list[str] = []
-        """The labels recorded since the last `step`."""
-        self._step = 0
-        # The layer is kept, because the id of one that is gone may be given to another.
-        self._names: dict[int, tuple[Layer, str]] = {}
-        add_layer_hook(self)
-
-    def name_layers(self, model: Module) -> None:
-        """Name a model and all layers below it by their paths: `model`, `model.layers.0`."""
-        for prefix, layer in model.named_modules():
-            self.add_layer(layer, f"model.{prefix}".removesuffix("."))
-
-    def add_layer(self, layer: Layer, name: str) -> None:
-        """Name one layer."""
-        self._names[id(layer)] = layer, name
-
-    def __call__(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
-        """Record print operations for one call's tensors."""
-        name = self._name(layer)
-        if self.filter is not None and name not in self.filter:
-            return
-        for key, value in (*enumerate(args), *kwargs.items()):
-            self.print_value(f"{name}-input_{key}", value)
-        if isinstance(outputs, (list, tuple)):
-            for index, value in enumerate(outputs):
-                self.print_value(f"{name}-output_{index}", value)
-        else:
-            self.print_value(f"{name}-output", outputs)
-
-    def _name(self, layer: Layer) -> str:
-        if id(layer) not in self._names:
-            taken = {name for _, name in self._names.values()}
-            kind = type(layer).__name__
-            numbered = itertools.chain([kind], (f"{kind}{number}" for number in itertools.count(2)))
-            self.add_layer(layer, next(name for name in numbered if name not in taken))
-        return self._names[id(layer)][1]
-
-    def print_value(self, name: str, value: Any) -> bool:
-        """Print a value under a label; return False if it is not a tensor of a graph."""
-        from max_weights.graph.value import TensorValue
-
-        if not isinstance(value, TensorValue):
-            return False
-        value.print(name)
-        self.labels.append(name)
-        return True
-
-    def step(self) -> None:
-        """Restart the count from zero, as for the next graph."""
-        self._step += 1
-        self.labels.clear()
-
-    def summarize(self) -> None:
-        """Print the number of tensors."""
-        print(f"Printed {len(self.labels)} tensors for step {self._step}.")
-
-    def remove(self) -> None:
-        """Stop printing."""
-        _HOOKS.set(tuple(hook for hook in _HOOKS.get() if hook is not self))
+from max_weights.nn.hooks.print_hook import PrintHook  # noqa: E402 (it adds itself to the hooks above)
