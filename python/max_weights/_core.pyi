@@ -6,7 +6,9 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, Unpack, final, overload
 
+import jax
 import numpy as np
+import torch as _torch
 from typing_extensions import disjoint_base
 
 from max_weights.buffer import DLPackArray
@@ -16,7 +18,7 @@ from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
 from max_weights.lazy import LazyTensor
-from max_weights.loading import LazyArguments, LoadArguments, PlanArguments, RanksArguments, StreamArguments
+from max_weights.loading import LazyArguments, PlanArguments, RanksOptions, StreamArguments, TensorsOptions
 from max_weights.planning import LoadPlan
 from max_weights.quantised import QuantisedWeight, QuantisedWeights
 from max_weights.quantization import QuantizationEncoding
@@ -137,6 +139,10 @@ class Buffer:
         """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
         ml_dtypes.
         """
+    def numpy(self) -> _Array:
+        """As `to_numpy`."""
+    def torch(self) -> _torch.Tensor:
+        """A torch tensor over the same memory, which it keeps alive."""
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
     @overload
     def to(self, device: Device | DeviceRef | str) -> Buffer:
@@ -313,15 +319,47 @@ class WeightsNode:
         """The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
         dtypes of ml_dtypes; packed blocks come as bytes.
         """
+    def torch(self) -> _torch.Tensor:
+        """The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes."""
     def infos(self) -> WeightInfos:
         """What `items` walks, as a light listing: no tensors are made."""
+    # fmt: off
     @overload
-    def load(self, select: Select | None = None, **options: Unpack[LoadArguments]) -> dict[str, Any]:
+    def load(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[TensorsOptions]
+    ) -> dict[str, Buffer]:
         """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
         waits at the first touch.
         """
     @overload
-    def load(self, select: Select | None = None, **options: Unpack[RanksArguments]) -> list[dict[str, Any]]: ...
+    def load(
+        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, _Array]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, _torch.Tensor]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, jax.Array]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: str | None, **options: Unpack[TensorsOptions]
+    ) -> dict[str, Any]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[RanksOptions]
+    ) -> list[dict[str, Buffer]]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[RanksOptions]
+    ) -> list[dict[str, _torch.Tensor]]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[RanksOptions]
+    ) -> list[dict[str, jax.Array]]: ...
+    # fmt: on
     def digests(self, select: Select | None = None, *, threads: int | None = None,
                 progress: Callable[[int, int], object] | bool | None = None) -> dict[str, str]:  # fmt: skip
         """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
@@ -373,6 +411,8 @@ class WeightsNode:
         """The weights of a GGUF file by the names that Hugging Face gives them, as a separate tree over the same open
         files.
         """
+    @property
+    def _root(self) -> Self: ...
     @property
     def _scheme(self) -> str | None: ...
     def data(self) -> WeightData:
@@ -585,8 +625,9 @@ def release_memory() -> int:
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
 def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
-                 own: bool, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None, drop_cache: bool
-                 = False, per_tensor: bool = False, max_host_bytes: int | None = None, places: _Places = None,
+                 own: bool | None, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 places: _Places = None, verify: Sequence[str] | None = None,
                  progress: Callable[[int, int], object] | None = None) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
@@ -638,8 +679,9 @@ def get_threads() -> int: ...
 def accelerator_count() -> int: ...
 def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
-                 own: bool, outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-                 per_tensor: bool = False, max_host_bytes: int | None = None, places: _Places = None) -> tuple[
+                 own: bool | None, outs: set[int], backend: str = "auto", threads: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 places: _Places = None, whole: bool = False) -> tuple[
                  list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 

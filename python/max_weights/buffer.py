@@ -23,6 +23,7 @@ from max_weights.errors import DeviceError, FileChangedError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -73,6 +74,19 @@ def to_numpy(buffer: Buffer) -> Array:
     return np.ndarray(
         buffer.shape, numpy_dtype, memory, offset, tuple(stride * item if dim > 1 else item for dim, stride in axes)
     )
+
+
+def to_torch(buffer: Buffer) -> torch.Tensor:
+    """Return the tensor as a torch tensor over the same memory, which that keeps alive.
+
+    Raises:
+        ImportError: torch is missing.
+        BufferError: the strides go backward, which torch does not support.
+    """
+    from torch.utils.dlpack import from_dlpack
+
+    tensor: torch.Tensor = from_dlpack(buffer)
+    return tensor
 
 
 def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -302,6 +316,7 @@ hand_over(
     scalar=scalar,
     text=text,
     to_numpy=to_numpy,
+    to_torch=to_torch,
     writable=writable,
     writable_unsaid=writable_unsaid,
 )

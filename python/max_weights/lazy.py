@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import Ahead, load_tensors
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.loading import dtypes_wanted, own_dtype, renamed_by
+from max_weights.loading import dtypes_wanted, names_of_tree, own_dtype, renamed_by
 from max_weights.selection import selected
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def lazy_state_dict(
         node, rename = node.renamed(rename), None
     infos = {info.name: info for info in node.infos()}
     names = list(infos) if select is None else selected(list(infos), select)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    dtypes = dtypes_wanted([infos[name] for name in new_names], dtype, packed)
+    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, names_of_tree(node))
+    dtypes = dtypes_wanted([infos[name] for name in new_names], dtype, packed, names_of_tree(node))
     nodes = dict(node.items())
     ahead = Ahead(node, list(new_names), dtypes, bool(copy))
     return {
-        new: LazyTensor(nodes[name], infos[name], wanted, bool(copy), (ahead, position))
+        new: LazyTensor(nodes[name], infos[name], wanted, copy, (ahead, position))
         for position, ((name, new), wanted) in enumerate(zip(new_names.items(), dtypes, strict=True))
     }
 
@@ -53,7 +53,7 @@ class LazyTensor:
     __slots__ = ("_ahead", "_copy", "_info", "_node", "_wanted")
 
     def __init__(
-        self, node: WeightsNode, info: WeightInfo, wanted: DType | None, copy: bool, ahead: tuple[Ahead, int]
+        self, node: WeightsNode, info: WeightInfo, wanted: DType | None, copy: bool | None, ahead: tuple[Ahead, int]
     ) -> None:
         self._node = node
         self._info = info

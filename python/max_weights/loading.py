@@ -14,12 +14,11 @@ from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.devices import place
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, DeviceError
+from max_weights.load_apart import Apart
 from max_weights.progress import Progress, progress_of
-from max_weights.selection import Select, fits, not_found, selected
-from max_weights.sharding.by_name import NOTHING, Cut, Ranks, Shard, parts_of_rank
-from max_weights.sharding.data import read
+from max_weights.selection import Pattern, Select, fits, not_found, require_effect, selected
+from max_weights.sharding.by_name import Cut, Ranks, Shard, parts_of_rank
 from max_weights.sharding.pieces import Pieces
-from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Convert",
     "LazyArguments",
-    "LoadArguments",
     "LoadOptions",
     "PlanArguments",
     "Rank",
-    "RanksArguments",
+    "RanksOptions",
     "Rename",
     "Select",
     "StreamArguments",
+    "TensorsOptions",
     "Wanted",
     "as_they_are",
     "backend_for",
@@ -44,9 +43,11 @@ __all__ = [
     "converter",
     "device_for",
     "digests",
+    "digests_expected",
     "dtypes_wanted",
     "load",
     "log_choice",
+    "names_of_tree",
     "own_dtype",
     "ranks_of",
     "renamed_by",
@@ -86,21 +87,19 @@ class LoadOptions(_Kept, total=False):
     select: Select | None
 
 
-class LoadArguments(_Kept, total=False):
-    """The keyword arguments of `WeightsNode.load`."""
+class TensorsOptions(_Kept, total=False):
+    """The keyword arguments of `WeightsNode.load`, but for `framework`, which decides the type of the tensors."""
 
     shard: Shard | None
-    framework: Literal["numpy", "torch", "jax"] | None
     device: Any
     out: Mapping[str, Any] | None
 
 
-class RanksArguments(_Read, total=False):
-    """The keyword arguments of `WeightsNode.load` for several ranks, each on a device of its own."""
+class RanksOptions(_Read, total=False):
+    """The same for several ranks, each on a device of its own."""
 
     shard: Required[Ranks]
     storage: Literal["arena", "per-tensor"]
-    framework: Literal["torch", "jax"] | None
     device: Required[list[Any] | tuple[Any, ...]]
 
 
@@ -163,40 +162,40 @@ def load(
     out: Mapping[str, Any] | None = None,
 ) -> Any:
     """Load the weights below a node; see `WeightsNode.load`."""
-    check_copy(copy, storage, backend, drop_cache)
+    check_copy(copy, storage, backend, drop_cache, verify)
     ranks = ranks_of(shard, device_for(device, out))
     check_device(ranks, copy, framework, out)
     convert = converter(framework)
     with collecting_later():
         wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
     outs = by_position({} if out is None else out, wanted)
-    if verify is not None:
-        verify_digests(wanted, verify, threads)
-    apart = {i: (pieces, outs.pop(i, None)) for i, pieces in wanted.pieces()}
+    expected = None if verify is None else digests_expected(wanted, verify)
+    apart = Apart(wanted.node, wanted.parts, wanted.infos, wanted.dtypes, outs, whole=verify is not None, copy=copy)
+    if max_host_bytes is not None:
+        max_host_bytes = apart.rest_of(max_host_bytes)
     told, end = progress_of(progress)
+    told, tell = apart.progress(told)
     try:
         loaded, choice = load_tensors(
             wanted.node,
             wanted.names,
-            wanted.dtypes,
-            cuts=wanted.cuts,
-            own=bool(copy),
+            apart.dtypes,
+            cuts=apart.cuts,
+            own=copy,
             outs=outs,
-            backend=backend_for(backend),
+            backend=backend_for(backend, copy),
             threads=threads,
             drop_cache=drop_cache,
             per_tensor=storage == "per-tensor",
             max_host_bytes=max_host_bytes,
             places=places,
+            verify=expected,
             progress=told,
         )
+        apart.load_into(loaded, tell)
     finally:
         end()
     log_choice("load", choice)
-    for i, (pieces, memory) in apart.items():
-        there = loaded[i].device
-        part = _cut(wanted.node, wanted.infos[i], pieces, wanted.dtypes[i], memory)
-        loaded[i] = part if memory is not None else part.to(there)
     with collecting_later():
         made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
         tensors = ((new, convert(buffer, info)) for new, buffer, info in made)
@@ -231,8 +230,11 @@ class Wanted(NamedTuple):
 
     @property
     def cuts(self) -> list[Cut | None]:
-        """The parts as ranges of one axis; `NOTHING` for pieces of several axes."""
-        return [NOTHING if isinstance(part, Pieces) else part for part in self.parts]
+        """The parts as ranges of one axis. ValueError for pieces of several axes."""
+        if pieces := self.pieces():
+            name = shown(self.names[pieces[0][0]])
+            raise ArgumentError(f"'{name}' is cut along several axes at once, which only load does")
+        return [part for part in self.parts if not isinstance(part, Pieces)]
 
     def pieces(self) -> list[tuple[int, Pieces]]:
         """Return the positions of the weights that are cut along several axes at once, with their pieces."""
@@ -252,11 +254,17 @@ def resolved(
         node, rename = node.renamed(rename), None
     infos = {info.name: info for info in node.infos()}
     names = list(infos) if select is None else selected(list(infos), select)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+    every = names_of_tree(node)
+    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
     chosen = [infos[name] for name in new_names]
     parts: list[Cut | Pieces | None] = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
-    dtypes = dtypes_wanted(chosen, dtype, packed)
+    dtypes = dtypes_wanted(chosen, dtype, packed, every)
     return Wanted(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
+
+
+def names_of_tree(node: WeightsNode) -> Callable[[], list[str]]:
+    """Return a function that lists all names of the checkpoint: a table of options may be for more than one node."""
+    return lambda: [info.name for info in node._root.infos()]
 
 
 class Rank(NamedTuple):
@@ -330,31 +338,31 @@ def digests(
         end()
 
 
-def verify_digests(wanted: Wanted, expected: Mapping[str, str], threads: int | None) -> None:
-    """Raise an error for a weight whose digest differs from the expected one, or for which none is expected."""
+def digests_expected(wanted: Wanted, verify: Mapping[str, str]) -> list[str]:
+    """Return the digest that each weight must have, or raise an error for a weight that has none in `verify`."""
     for name in wanted.names:
-        if not isinstance(expected.get(name), str):
+        if not isinstance(verify.get(name), str):
             raise ArgumentError(
                 f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
             )
-    digests_of(wanted.node, wanted.names, [expected[name] for name in wanted.names], threads=threads)
+    return [verify[name] for name in wanted.names]
 
 
-def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | None, out: Any) -> Buffer:
-    """Cut pieces along several axes out of a tensor, then convert them."""
-    part = read(next(weight for name, weight in node.items() if name == info.name), pieces)
-    if dtype is None and out is None:
-        return part
-    data = WeightData(part, info.name, part.dtype, part.shape, None if dtype is None else info.encoding)
-    return data.astype(data.dtype if dtype is None else dtype, out=out).to_buffer()
+def verify_digests(wanted: Wanted, verify: Mapping[str, str], threads: int | None) -> None:
+    """Raise an error for a weight whose digest differs from the expected one, or for which none is expected."""
+    digests_of(wanted.node, wanted.names, digests_expected(wanted, verify), threads=threads)
 
 
-def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) -> None:
+def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool, verify: object) -> None:
     """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
+    if not (copy is None or isinstance(copy, bool)):
+        raise ArgumentError(f"copy must be True, False or None, not {copy!r}")
     if storage not in _STORAGES:
         raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {storage!r}")
     if copy is False and (drop_cache or backend not in ("auto", "mmap")):
         raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+    if copy is False and verify is not None:
+        raise ArgumentError("verify compares bytes that nothing changes later: it gives no views, as copy=False asks")
 
 
 def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
@@ -408,8 +416,10 @@ def check_device(
         )
 
 
-def backend_for(backend: str) -> str:
-    """Return the requested backend, or else the one that the environment variable names."""
+def backend_for(backend: str, copy: bool | None = None) -> str:
+    """Return the requested backend, or else the one that the environment variable names, which gives way to views."""
+    if copy is False:
+        return "mmap"
     return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
 
 
@@ -432,17 +442,24 @@ def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
     return node.infos() if isinstance(node, GGUFWeights) else ()
 
 
-def renamed_by(names: Iterable[str], rename: Rename) -> dict[str, str]:
+def renamed_by(
+    names: Iterable[str], rename: Rename, every: Callable[[], Iterable[str]] | None = None
+) -> dict[str, str]:
     """Return {name: new name}, without the names that are dropped.
 
     Args:
         names: The current names.
         rename: A function (returning `None` drops the weight) or a mapping. A key that ends with a dot stands for every
             name that starts with it, and the longest such key applies; other names stay.
+        every: Returns all names that a key may stand for; default: `names`.
 
     Raises:
-        ArgumentError: two names become the same (a ValueError).
+        ArgumentError: two names become the same, or the mapping is empty (a ValueError).
+        WeightNotFoundError: a key stands for no name.
     """
+    if isinstance(rename, Mapping):
+        names = list(names)
+        require_effect("rename", rename, names, every, fits=_renames)
     new_name = _by_table(rename) if isinstance(rename, Mapping) else rename
     found: dict[str, str] = {}
     old_names: dict[str, str] = {}
@@ -470,9 +487,29 @@ def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
     return new_name
 
 
-def dtypes_wanted(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
-    """Return the dtype wanted for each weight; `None` for the dtype in the file."""
+def _renames(key: Pattern) -> Callable[[str], bool]:
+    """Return a function that says whether a key of `rename` stands for a name."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key of rename is a name, or the beginning of names that ends with a dot, not {key!r}")
+    return (lambda name: name.startswith(key)) if key.endswith(".") else (lambda name: name == key)
+
+
+def dtypes_wanted(
+    infos: list[WeightInfo], dtype: Any, packed: bool, every: Callable[[], Iterable[str]] | None = None
+) -> list[DType | None]:
+    """Return the dtype wanted for each weight; `None` for the dtype in the file.
+
+    Args:
+        infos: The weights.
+        dtype: What is wanted, as for `load`.
+        packed: Whether packed blocks stay as they are.
+        every: Returns all names that a pattern may be for; default: those of the weights.
+
+    Raises:
+        WeightNotFoundError: a pattern fits no weight.
+    """
     if isinstance(dtype, Mapping):
+        require_effect("dtype", dtype, [info.name for info in infos], every)
         by_name = {pattern: DType(wanted) for pattern, wanted in dtype.items()}
         table = [(fits(pattern), wanted) for pattern, wanted in by_name.items()]
         named = [

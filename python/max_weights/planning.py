@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
 from max_weights.html import count, paragraph, table, view
+from max_weights.load_apart import Apart
 from max_weights.loading import (
     Rename,
     Select,
+    Wanted,
     backend_for,
     by_position,
     check_copy,
@@ -163,30 +165,35 @@ def plan(
     threads: int | None = None,
     progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
     drop_cache: bool = False,
-    verify: Any = None,  # noqa: ARG001 (likewise)
+    verify: Mapping[str, str] | None = None,
     device: Any = None,
     out: Mapping[str, Any] | None = None,
 ) -> LoadPlan:
     """Return what `load` would do; see `WeightsNode.plan`."""
-    check_copy(copy, storage, backend, drop_cache)
+    check_copy(copy, storage, backend, drop_cache, verify)
     ranks = ranks_of(shard, device_for(device, out))
     check_device(ranks, copy, framework, out)
     converter(framework)
     wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
     outs = by_position({} if out is None else out, wanted)
+    to_outs = set(outs)
+    apart = Apart(wanted.node, wanted.parts, wanted.infos, wanted.dtypes, outs, whole=verify is not None, copy=copy)
+    if max_host_bytes is not None:
+        max_host_bytes = apart.rest_of(max_host_bytes)
     ranges, arenas, how = plan_tensors(
         wanted.node,
         wanted.names,
-        wanted.dtypes,
-        cuts=wanted.cuts,
-        own=bool(copy),
+        apart.dtypes,
+        cuts=apart.cuts,
+        own=copy,
         outs=set(outs),
-        backend=backend_for(backend),
+        backend=backend_for(backend, copy),
         threads=threads,
         drop_cache=drop_cache,
         per_tensor=storage == "per-tensor",
         max_host_bytes=max_host_bytes,
         places=places,
+        whole=verify is not None,
     )
     paths = files(wanted.node)
     planned = [
@@ -196,10 +203,31 @@ def plan(
             bytes=size,
             names=tuple(wanted.new_names[position] for position in positions),
             action=action,
-            to="out" if any(position in outs for position in positions) else to,
+            to="out" if any(position in to_outs for position in positions) else to,
             at=at,
             memory=memory,
         )
         for file, offset, size, memory, positions, action, to, at in ranges
+        if size or not all(position in apart for position in positions)  # of those, the engine reads nothing
     ]
+    if verify is None and (cut_here := _planned_apart(wanted, apart, to_outs)):
+        order = {path: number for number, path in enumerate(paths)}
+        planned = sorted([*planned, *cut_here], key=lambda part: (order.get(part.file, 0), part.offset))
     return LoadPlan(tuple(planned), tuple(wanted.new_names), {DType[name]: size for name, size in arenas}, how)
+
+
+def _planned_apart(wanted: Wanted, apart: Apart, outs: set[int]) -> list[PlannedRange]:
+    """Return what is read of the weights that are cut along several axes; the offset is that of the weight."""
+    return [
+        PlannedRange(
+            file=wanted.infos[position].file,
+            offset=wanted.infos[position].offset,
+            bytes=stored,
+            names=(wanted.new_names[position],),
+            action="read parts, cut",
+            to="out" if position in outs else "own memory",
+            at=0,
+            memory=0 if position in outs else memory,
+        )
+        for position, (stored, memory) in apart.sizes().items()
+    ]

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
 from max_weights._core import near_names, shown
-from max_weights.errors import WeightNotFoundError
+from max_weights.errors import ArgumentError, WeightNotFoundError
 
-__all__ = ["Chooser", "Pattern", "Select", "fits", "not_found", "selected"]
+__all__ = [
+    "Chooser",
+    "Pattern",
+    "Select",
+    "fits",
+    "not_found",
+    "require_effect",
+    "selected",
+]
 
 
 @runtime_checkable
@@ -70,3 +78,36 @@ def not_found(name: str, names: list[str], asker: str) -> WeightNotFoundError:
     error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{meant}")
     error.tensor = name
     return error
+
+
+def require_effect(
+    option: str,
+    patterns: Collection[Pattern],
+    names: Iterable[str],
+    every: Callable[[], Iterable[str]] | None = None,
+    *,
+    fits: Callable[[Pattern], Callable[[str], bool]] = fits,
+) -> None:
+    """Refuse an option that changes nothing: one without a pattern, or with a pattern that fits no weight.
+
+    Args:
+        option: The name of the option, for the message.
+        patterns: The names and patterns that it was given.
+        names: The names that it applies to.
+        every: Returns all names of the checkpoint: a table for all of it is good for a part of it.
+        fits: Returns a function that says whether a name matches a pattern.
+
+    Raises:
+        ArgumentError: there is no pattern (a ValueError).
+        WeightNotFoundError: a pattern fits none of the names; the message suggests up to three similar ones.
+    """
+    if not patterns:
+        raise ArgumentError(f"{option} is empty, so that it changes nothing: leave it out")
+    among = list(names)
+    unused = [pattern for pattern in patterns if not any(map(fits(pattern), among))]
+    if unused and every is not None:
+        among = list(every())
+        unused = [pattern for pattern in unused if not any(map(fits(pattern), among))]
+    if unused:
+        pattern = unused[0]
+        raise not_found(pattern if isinstance(pattern, str) else pattern.pattern, among, f"{option} names")

@@ -16,6 +16,7 @@ from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import torch
 
     from max_weights._core import Buffer
     from max_weights.buffer import DLPackArray
@@ -114,6 +115,21 @@ class WeightData:
             UnsupportedError: the elements are smaller than a byte, which NumPy cannot view.
         """
         return self.__array__()
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """As `to_numpy`."""
+        return self.to_numpy()
+
+    def torch(self) -> torch.Tensor:
+        """Return the data as a torch tensor over the same memory.
+
+        Raises:
+            ImportError: torch is missing.
+            BufferError: a type that torch does not have.
+        """
+        from max_weights.buffer import to_torch
+
+        return to_torch(self.to_buffer())
 
     def to_buffer(self) -> Buffer:
         """Return the data as a `Buffer` over the same memory, which is kept as `data` from then on.

@@ -240,15 +240,6 @@ def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     return files
 
 
-# The modules behind tensors are imported with the first tensor: without them, opening a checkpoint takes a few
-# milliseconds.
-_HOMES = {"DType": "dtype", "QuantizationEncoding": "quantization", "Shape": "shape", "WeightData": "weight_data"}
-
-
-def _bring(name: str) -> None:
-    __import__(f"max_weights.{_HOMES.get(name, 'buffer')}")
-
-
 # Methods of the trees whose modules import the graph or gguf-py.
 def _allocate(node: WeightsNode, *arguments: Any) -> Weight:
     from max_weights.allocation import allocate
@@ -341,7 +332,6 @@ def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
 hand_over(
     allocate=_allocate,
     allocate_as_bytes=_allocate_as_bytes,
-    bring=_bring,
     diff=_diff,
     digests=_digests,
     html=_html,

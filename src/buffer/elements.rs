@@ -120,7 +120,7 @@ pub(crate) fn check_out<'a>(
     let found = out.get();
     check_fits(found, dtype, shape)?;
     let addresses = |buffer: &Buffer| {
-        let (base, reach) = (buffer.storage.as_ptr() as usize, buffer.reach());
+        let (base, reach) = (buffer.storage.base(), buffer.reach());
         (base + reach.start, base + reach.end)
     };
     let (start, end) = addresses(found);

@@ -142,7 +142,7 @@ impl Buffer {
 
     /// True if the first element is at a multiple of its alignment.
     pub fn is_aligned(&self) -> bool {
-        (self.as_ptr() as usize).is_multiple_of(self.dtype.align())
+        (self.storage.base() + self.offset).is_multiple_of(self.dtype.align())
     }
 
     /// The bytes of a contiguous tensor in host memory; `None` for another.

@@ -36,6 +36,7 @@ use crate::names::{NameIndex, nearest};
 use crate::rules;
 use crate::source::{LocalFile, Source};
 use crate::tensor::{TensorInfo, TensorTable};
+use crate::text;
 use crate::workers::Interrupt;
 
 /// How many near names an error gives.
@@ -235,7 +236,7 @@ impl Catalog {
             name: name.to_owned(),
             near: nearest(&self.names, &self.table, name, NEAR_NAMES),
             below: self.range(name).len(),
-            note: self.note.clone(),
+            note: self.object_note(name).or_else(|| self.note.clone()),
         })
     }
 
@@ -332,6 +333,23 @@ impl Checkpoint {
     /// What the files were when they were opened.
     pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         self.files.iter().flatten().map(|file| file.origin().fingerprint)
+    }
+
+    /// An error if this process has written to a tensor that is a view: another one that opens the files would not see it.
+    ///
+    /// # Errors
+    /// That; what reading says, where the system does not tell what was written.
+    pub fn require_unwritten(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        for file in self.files.iter().flatten() {
+            if file.any_written(interrupt)? {
+                let path = text::path(file.path());
+                return Err(Error::Argument(format!(
+                    "tensors of '{path}' were written to in this process, which no other process sees: pickle the tensors instead of the tree, \
+                     or save the weights and open the new file"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// An open file, by its number.

@@ -3,6 +3,8 @@
 use super::Catalog;
 use crate::format::pickle::{GlobalUse, Object, ObjectId, Pickled, source_of};
 use crate::format::torch::Torch;
+use crate::names::join;
+use crate::text;
 
 /// A value of a PyTorch file that is not a tensor, or a call that its pickle describes.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +46,14 @@ impl<'a> FileObject<'a> {
 }
 
 impl Catalog {
+    /// What a name is that no weight has, where a PyTorch file has a value of that name, or values below it.
+    pub(super) fn object_note(&self, name: &str) -> Option<String> {
+        let below = join(name, "");
+        let leaf = self.objects().find(|object| object.name == name || object.name.starts_with(&below))?.name;
+        let (is, leaf) = if leaf == name { ("is", name) } else { ("holds", leaf) };
+        Some(format!("it {is} a value that is not a tensor: weights.objects()['{}']", text::shown(leaf)))
+    }
+
     fn torch_files(&self) -> impl Iterator<Item = (u32, &Torch)> {
         (0..self.files.len() as u32).filter_map(|file| Some((file, &**self.torch(file)?)))
     }

@@ -26,6 +26,7 @@ const SAMPLED: usize = 16;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option that is there or not")]
 pub struct LoadOptions {
     /// How bytes get into memory; where it is `Auto`, as the checkpoint was opened, or as is best.
     pub backend: Backend,
@@ -37,6 +38,8 @@ pub struct LoadOptions {
     pub per_tensor: bool,
     /// Whether bytes go to a device by GPUDirect Storage, where they can.
     pub cufile: bool,
+    /// Whether every tensor is read by itself and as a whole, so that what it is made of can be compared with a digest.
+    pub whole: bool,
     /// The most bytes of host memory that the load may take.
     pub max_host_bytes: Option<u64>,
 }

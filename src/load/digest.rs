@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::READ_AT_A_TIME;
+use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Fault, Result};
 use crate::rules;
@@ -38,26 +39,33 @@ pub fn digests(
         order,
         interrupt,
         |(position, number), read: &mut Vec<u8>, go_on| {
-            let tensor = checkpoint.tensor(number)?.contiguous(go_on)?;
-            let (storage, reach) = (tensor.storage(), tensor.reach());
-            let mut hash = Sha256::new();
-            for start in reach.clone().step_by(READ_AT_A_TIME) {
-                let len = READ_AT_A_TIME.min(reach.end - start);
-                read.resize(len, 0);
-                storage.copy_runs(std::iter::once((start, len)), read)?;
-                hash.update(&*read);
-                go_on()?;
-            }
-            let mut digest = ALGORITHM.to_owned();
-            for byte in hash.finalize() {
-                digest.push_str(&format!("{byte:02x}"));
-            }
+            let tensor = checkpoint.tensor(number)?;
+            let digest = digest(&tensor, read, go_on)?;
             found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
             done.fetch_add(tensor.size() as u64, Ordering::Relaxed);
             Ok(())
         },
     )?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+}
+
+/// The digest of a tensor as its file has it; `read` is memory for a part of it.
+pub(super) fn digest(tensor: &Buffer, read: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<String> {
+    let tensor = tensor.contiguous(interrupt)?;
+    let (storage, reach) = (tensor.storage(), tensor.reach());
+    let mut hash = Sha256::new();
+    for start in reach.clone().step_by(READ_AT_A_TIME) {
+        let len = READ_AT_A_TIME.min(reach.end - start);
+        read.resize(len, 0);
+        storage.copy_runs(std::iter::once((start, len)), read)?;
+        hash.update(&*read);
+        interrupt()?;
+    }
+    let mut digest = ALGORITHM.to_owned();
+    for byte in hash.finalize() {
+        digest.push_str(&format!("{byte:02x}"));
+    }
+    Ok(digest)
 }
 
 /// An error for the first weight whose digest is another than the one that is expected.

@@ -2,12 +2,13 @@
 //! conversion on the way.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
 use super::choice::{PROBED, PROBES, remember};
+use super::digest::{check_digests, digest};
 use super::direct::{Reader, TOGETHER};
 use super::job::{Extent, Job, Room, Sizes};
 use super::layout::{Destination, Layout, Way};
@@ -188,9 +189,9 @@ impl Layout {
         let mut apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
         apart.sort_by_key(|&i| self.wanted[i].placement.segment);
         let mut made: Vec<(usize, Buffer)> = budget::list(apart.len())?;
-        for group in apart.chunk_by(|&a, &b| self.wanted[a].placement.segment == self.wanted[b].placement.segment) {
-            let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
-            for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
+        let groups = apart.chunk_by(|&a, &b| self.wanted[a].placement.segment == self.wanted[b].placement.segment);
+        for groups in self.at_a_time(groups) {
+            for (i, read) in self.read_apart(checkpoint, groups, interrupt)? {
                 let one = &self.wanted[i];
                 let made_here = match &mut outs[i] {
                     out if self.to_host => one.made_of(read, out.as_mut(), interrupt)?,
@@ -208,6 +209,47 @@ impl Layout {
             self.ways[i] = Way::Made(buffer);
         }
         Ok(())
+    }
+
+    /// Groups in the order of the files; several, where their tensors are compared with digests, so that all threads have work.
+    fn at_a_time<'a>(&self, groups: impl Iterator<Item = &'a [usize]>) -> Vec<Vec<&'a [usize]>> {
+        let most = if self.expected.is_empty() { 0 } else { self.together };
+        let (mut together, mut bytes): (Vec<Vec<&[usize]>>, u64) = (Vec::new(), 0);
+        for group in groups {
+            let len = group.iter().map(|&i| self.wanted[i].placement.len).sum::<u64>();
+            bytes = bytes.saturating_add(len);
+            match together.last_mut() {
+                Some(last) if bytes <= most => last.push(group),
+                _ => {
+                    bytes = len;
+                    together.push(vec![group]);
+                }
+            }
+        }
+        together
+    }
+
+    /// Tensors as they are in the files, by position; where digests are known, they are those.
+    fn read_apart(
+        &self,
+        checkpoint: &Checkpoint,
+        groups: Vec<&[usize]>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<BTreeMap<usize, Buffer>> {
+        let found: Mutex<BTreeMap<usize, Buffer>> = Mutex::default();
+        let threads = if groups.len() > 1 { self.choice.threads } else { 1 };
+        in_order(threads, groups, interrupt, |group: &[usize], scratch: &mut Vec<u8>, go_on| {
+            let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
+            for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
+                if let Some((number, expected)) = self.expected.get(i) {
+                    let digest = digest(&read, scratch, go_on)?;
+                    check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[digest])?;
+                }
+                found.lock().unwrap_or_else(PoisonError::into_inner).insert(i, read);
+            }
+            Ok(())
+        })?;
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn results(self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
@@ -244,7 +286,7 @@ pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for out in outs.iter().flatten().map(Exclusive::get).filter(|out| out.size() > 0) {
         let reach = out.reach();
-        let start = out.storage().as_ptr().addr();
+        let start = out.storage().base();
         spans.push((start + reach.start, start + reach.end));
     }
     spans.sort_unstable();

@@ -25,6 +25,8 @@ pub(super) const GAP: u64 = 64 << 10;
 
 /// From this size on, a tensor that is read past the page cache begins as far from a page in memory as in its file.
 const PAGES_FROM: usize = 1 << 20;
+/// So many bytes of tensors whose digests are computed are in memory at a time.
+const VERIFIED_TOGETHER: u64 = 256 << 20;
 /// Of results that are so many bytes together, those of the other size are written past the caches.
 const MANY: usize = 32 << 20;
 const STREAMED_OF_MANY: usize = 64 << 10;
@@ -96,6 +98,10 @@ pub struct Layout {
     pub(super) to_host: bool,
     /// The most bytes of pinned memory on the way to a device.
     pub(super) pinned: usize,
+    /// The number of each tensor, and the digest that it must have; none, if nobody asked for that.
+    pub(super) expected: Vec<(usize, String)>,
+    /// So many bytes of tensors that are read by themselves are in memory at a time, or one tensor.
+    pub(super) together: u64,
 }
 
 impl Layout {
@@ -131,6 +137,8 @@ impl Layout {
             drop_cache: options.drop_cache,
             to_host,
             pinned: 0,
+            expected: Vec::new(),
+            together: if options.max_host_bytes.is_none() { VERIFIED_TOGETHER } else { 0 },
         };
         for group in order.chunk_by(|&a, &b| shares(a) == shares(b)) {
             let mut plain: Vec<usize> = Vec::new();
@@ -140,7 +148,7 @@ impl Layout {
                 let raw = placement.segment.transform == Transform::default();
                 let out = outs.get(i).copied().unwrap_or_default();
                 let changed = one.conversion != Conversion::Nothing || one.cut.is_some();
-                let way = if !raw || ((changed || out) && !placement.is_dense()) {
+                let way = if !raw || options.whole || ((changed || out) && !placement.is_dense()) {
                     layout.bytes += placement.len;
                     Way::Apart
                 } else if out {
@@ -189,6 +197,31 @@ impl Layout {
         }
         layout.keep_to(options.max_host_bytes)?;
         Ok(layout)
+    }
+
+    /// Compares each tensor with a digest before anything is made of it: of these numbers, in the order in which they are wanted. For a layout of
+    /// tensors that are read as a whole ([`LoadOptions::whole`]).
+    #[must_use]
+    pub fn verified(self, numbers: &[usize], digests: Vec<String>) -> Self {
+        Self { expected: numbers.iter().copied().zip(digests).collect(), ..self }
+    }
+
+    /// The first tensor that is not a view of its file, by position, and why.
+    pub fn first_copied(&self) -> Option<(usize, String)> {
+        let position = self.ways.iter().position(|way| !matches!(way, Way::Made(_)))?;
+        let one = &self.wanted[position];
+        let reason = if one.conversion != Conversion::Nothing {
+            format!("it is converted to {}", one.dtype)
+        } else if one.cut.is_some() {
+            "its part is not one range of bytes".to_owned()
+        } else if !one.placement.is_mappable() {
+            "its bytes are compressed, not aligned, or in the other order".to_owned()
+        } else if self.choice.backend == Backend::Map {
+            "it is written to other memory".to_owned()
+        } else {
+            self.choice.reason.clone()
+        };
+        Some((position, reason))
     }
 
     /// What was chosen, and why.

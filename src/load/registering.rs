@@ -110,6 +110,9 @@ impl Mapped {
         if room > PIECE {
             return None;
         }
+        if checkpoint.file(extent.file).is_ok_and(|file| file.is_written(extent.offset, extent.len)) {
+            return None;
+        }
         let file = self.file(checkpoint, extent.file)?;
         let mut parts: BTreeMap<usize, Vec<Span>> = BTreeMap::new();
         for (offset, place) in job.places() {

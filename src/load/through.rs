@@ -29,6 +29,9 @@ impl Opened {
                 continue;
             }
             let source = checkpoint.file(number)?;
+            if source.is_written(0, source.len()) {
+                continue; // the disk does not have what was written
+            }
             let file = source.open_direct().ok_or_else(|| {
                 let path = text::path(source.path());
                 Error::Device(format!(

@@ -201,6 +201,37 @@ impl Catalog {
     /// Of weight number `number`, which is wanted as a whole so far, some ranges of one axis, joined along it. They count elements, also where
     /// those are packed, and must not part a block.
     pub fn cut(&self, wanted: Wanted, number: usize, axis: usize, ranges: &[Range<u64>]) -> Result<Wanted> {
+        let mut wanted = self.cut_of_whole(wanted, number, axis, ranges)?;
+        let stored = self.stored(number, axis, ranges) as i64;
+        let placement = &mut wanted.placement;
+        let range = wanted.cut.as_ref().and_then(Cut::one_range);
+        if let Some(range) = range
+            && placement.segment.transform == Transform::default()
+            && placement.is_dense()
+        {
+            placement.start += range.start as u64;
+            placement.len = range.len() as u64;
+            placement.shape[axis] = stored;
+            placement.strides = None;
+            wanted.cut = None;
+        }
+        Ok(wanted)
+    }
+
+    /// The size of ranges of an axis as the file has it: of the bytes of packed blocks.
+    fn stored(&self, number: usize, axis: usize, ranges: &[Range<u64>]) -> usize {
+        let info = self.table().get(number);
+        let size = ranges.iter().map(|range| range.end - range.start).sum::<u64>() as usize;
+        match info.element {
+            Element::Packed(encoding) if axis + 1 == info.shape.len() => {
+                size / encoding.elements_per_block() * encoding.bytes_per_block()
+            }
+            _ => size,
+        }
+    }
+
+    /// The same of a weight that is read as a whole.
+    pub fn cut_of_whole(&self, wanted: Wanted, number: usize, axis: usize, ranges: &[Range<u64>]) -> Result<Wanted> {
         let info = self.table().get(number);
         let unit = match info.element {
             Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
@@ -214,20 +245,10 @@ impl Catalog {
         };
         let cut = Cut::new(info.shape, unit, axis, ranges).map_err(named)?;
         let size = ranges.iter().map(|range| range.end - range.start).sum::<u64>() as usize;
-        let packed = matches!(info.element, Element::Packed(_)) && axis + 1 == info.shape.len();
-        let stored = if packed { size / unit.0 * unit.1 } else { size } as i64;
         let mut wanted = wanted;
-        wanted.shape[axis] = if wanted.conversion == Conversion::Nothing { stored } else { size as i64 };
-        let placement = &mut wanted.placement;
-        match cut.one_range() {
-            Some(range) if placement.segment.transform == Transform::default() && placement.is_dense() => {
-                placement.start += range.start as u64;
-                placement.len = range.len() as u64;
-                placement.shape[axis] = stored;
-                placement.strides = None;
-            }
-            _ => wanted.cut = Some(cut),
-        }
+        let plain = wanted.conversion == Conversion::Nothing;
+        wanted.shape[axis] = if plain { self.stored(number, axis, ranges) } else { size } as i64;
+        wanted.cut = Some(cut);
         Ok(wanted)
     }
 }

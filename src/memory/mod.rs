@@ -22,6 +22,7 @@ mod pages;
 mod pool;
 mod raw;
 mod storage;
+mod written;
 
 pub use aligned::{Aligned, DIRECT_ALIGN};
 pub use block::Block;

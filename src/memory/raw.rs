@@ -44,9 +44,15 @@ impl Storage {
         Self::of(start, len, Owner::Foreign { writable, _owner: owner })
     }
 
-    /// The address of the first byte, for the doors (DLPack, buffer protocol).
+    /// The address of the first byte, for the doors (DLPack, buffer protocol): whoever gets it may write there.
     pub fn as_ptr(&self) -> *mut u8 {
+        self.lend();
         self.start.as_ptr()
+    }
+
+    /// The same as a number, for comparisons.
+    pub fn base(&self) -> usize {
+        self.start.as_ptr().addr()
     }
 }
 
@@ -81,6 +87,7 @@ impl<T> Exclusive<T> {
             return Err(Error::Argument("this memory is read-only".into()));
         }
         let at = storage.host(start, len)?;
+        storage.lend();
         // SAFETY: the bytes are writable (private pages, a block, or foreign memory given as such) and stay while `self` does, which has the
         // storage. That no reference to them lives is what whoever made this promised, and it is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(at, len) })

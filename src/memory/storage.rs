@@ -11,6 +11,7 @@ use std::io;
 use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use memmap2::MmapMut;
 
@@ -28,6 +29,8 @@ pub struct Storage {
     pub(super) start: NonNull<u8>,
     len: usize,
     owner: Owner,
+    /// Of a mapping: somebody has had its address to write to.
+    pub(super) lent: AtomicBool,
 }
 
 /// Who frees the memory, which says also what memory it is.
@@ -59,7 +62,7 @@ unsafe impl Sync for Storage {}
 impl Storage {
     /// The `len` bytes from `start`, which `owner` has.
     pub(super) fn of(start: NonNull<u8>, len: usize, owner: Owner) -> Arc<Self> {
-        Arc::new(Self { start, len, owner })
+        Arc::new(Self { start, len, owner, lent: AtomicBool::new(false) })
     }
 
     pub(crate) fn mapping(mut map: MmapMut, origin: Arc<Origin>) -> Arc<Self> {

@@ -126,6 +126,37 @@ impl LocalFile {
         Ok(())
     }
 
+    /// Fills a part out of the mapping.
+    fn copy_written(&self, part: &mut Part<'_>, interrupt: Interrupt<'_>) -> Result<()> {
+        let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
+        let (mut start, rest) = (part.offset as usize, mapping.len() as u64 - part.offset.min(mapping.len() as u64));
+        if (part.bytes.len() as u64) > rest {
+            return Err(self.origin.truncated());
+        }
+        for bytes in part.bytes.chunks_mut(READ_AT_A_TIME) {
+            mapping.copy_runs(std::iter::once((start, bytes.len())), bytes)?;
+            start += bytes.len();
+            interrupt()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file has other bytes than its mapping: the way to know what was written where the system does not tell.
+    fn differs_from(&self, mapping: &Storage, interrupt: Interrupt<'_>) -> Result<bool> {
+        let mut room = [vec![0; READ_AT_A_TIME], vec![0; READ_AT_A_TIME]];
+        for start in (0..mapping.len()).step_by(READ_AT_A_TIME) {
+            let len = READ_AT_A_TIME.min(mapping.len() - start);
+            let [read, mapped] = room.each_mut().map(|bytes| &mut bytes[..len]);
+            self.with_file(|file| self.fill(|at, bytes| pread(file, at, bytes), start as u64, read))?;
+            mapping.copy_runs(std::iter::once((start, len)), mapped)?;
+            if read != mapped {
+                return Ok(true);
+            }
+            interrupt()?;
+        }
+        Ok(false)
+    }
+
     fn map(&self, file: &File) -> Result<Arc<Storage>> {
         let failed = |source: io::Error| Error::io(self.path(), "map", source);
         if self.is_empty() {
@@ -148,8 +179,20 @@ impl Source for LocalFile {
         &self.origin
     }
 
+    /// What was written to the mapping is read there, so that a file has one content for whoever has it open.
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        self.with_file(|file| self.read_from(file, parts, interrupt))
+        let is_written = |part: &Part<'_>| self.is_written(part.offset, part.bytes.len() as u64);
+        if !parts.iter().any(is_written) {
+            return self.with_file(|file| self.read_from(file, parts, interrupt));
+        }
+        for part in parts {
+            if is_written(part) {
+                self.copy_written(part, interrupt)?;
+            } else {
+                self.with_file(|file| self.read_from(file, std::slice::from_mut(part), interrupt))?;
+            }
+        }
+        Ok(())
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -189,6 +232,9 @@ impl Source for LocalFile {
 
     #[cfg(target_os = "linux")]
     fn copy_to(&self, mut offset: u64, len: u64, target: &File, mut at: u64) -> Result<bool> {
+        if self.is_written(offset, len) {
+            return Ok(false);
+        }
         self.with_file(|file| {
             let mut rest = len as usize;
             while rest > 0 {
@@ -215,6 +261,18 @@ impl Source for LocalFile {
             .mapping
             .get_or_init(|| Box::new(self.with_file(|file| self.map(file)).map_err(|error| error.to_string())));
         made.as_ref().map_err(String::as_str)
+    }
+
+    fn is_written(&self, offset: u64, len: u64) -> bool {
+        let Some(Ok(mapping)) = self.mapping.get() else { return false };
+        // What is asked for may end beyond the file, which is an error of whoever reads it.
+        let start = usize::try_from(offset).map_or(mapping.len(), |start| start.min(mapping.len()));
+        mapping.is_written(start, usize::try_from(len).map_or(mapping.len(), |len| len.min(mapping.len() - start)))
+    }
+
+    fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {
+        let Some(Ok(mapping)) = self.mapping.get() else { return Ok(false) };
+        mapping.any_written().map_or_else(|| self.differs_from(mapping, interrupt), Ok)
     }
 
     fn shared_pages(&self) -> Option<SharedPages> {
@@ -312,5 +370,39 @@ mod tests {
         };
         let told = file.fill(broken, 500, &mut [0; 300]).expect_err("broken").to_string();
         assert!(told.contains("read 200 bytes at 600") && told.contains("the disk is broken"), "{told}");
+    }
+
+    #[test]
+    fn what_was_written_to_the_mapping_is_what_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 300_000]).expect("written");
+        let file = LocalFile::open(&path).expect("opened");
+        let go_on = || Ok(());
+        let read = |offset: u64, len: usize| {
+            let (mut first, mut second) = (vec![0; len], vec![0; 10]);
+            let mut parts = [Part { offset, bytes: &mut first }, Part { offset: 0, bytes: &mut second }];
+            file.read(&mut parts, &go_on).expect("read");
+            assert_eq!(second, [1; 10]);
+            first
+        };
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing is mapped");
+        let mapping = file.mapping().expect("mapped").clone();
+        assert!(!file.is_written(0, 300_000), "nobody has the address");
+        let start = mapping.as_ptr();
+        #[cfg(target_os = "linux")]
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nobody has written");
+        assert!(!file.differs_from(&mapping, &go_on).expect("compared"));
+        // SAFETY: the byte is in the private mapping, which nobody else has.
+        unsafe { start.add(200_000).write(7) };
+        assert!(file.is_written(199_999, 2) && file.any_written(&go_on).unwrap_or(true));
+        #[cfg(target_os = "linux")]
+        assert!(!file.is_written(0, 100_000), "those pages are the file's");
+        assert!(file.differs_from(&mapping, &go_on).expect("compared"));
+        assert_eq!(read(199_999, 3), [1, 7, 1]);
+        assert_eq!(read(0, 300_000).iter().filter(|&&byte| byte == 7).count(), 1);
+        assert_eq!(std::fs::read(&path).expect("read"), vec![1; 300_000]);
+        let beyond = &mut [Part { offset: 299_999, bytes: &mut [0; 2] }];
+        assert!(matches!(file.read(beyond, &go_on), Err(Error::FileChanged(_))));
     }
 }

@@ -109,6 +109,19 @@ pub trait Source: Send + Sync + fmt::Debug {
         Err("only files are mapped")
     }
 
+    /// Whether this process may have written to the private memory of some of these bytes. [`Self::read`] gives what was written; who reads in
+    /// another way asks first.
+    fn is_written(&self, offset: u64, len: u64) -> bool {
+        let _ = (offset, len);
+        false
+    }
+
+    /// Whether this process has written to the private memory of any byte.
+    fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {
+        let _ = interrupt;
+        Ok(false)
+    }
+
     /// All bytes as pages of the page cache, which nobody can write to through them; `None` where there are none.
     fn shared_pages(&self) -> Option<SharedPages> {
         None

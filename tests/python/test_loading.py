@@ -31,9 +31,11 @@ def raw(tensor: Any) -> bytes:
 
 
 @pytest.mark.parametrize("backend", ["mmap", "read"])
-@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_loaded_together_is_what_each_is_alone(models: Path, name: str, copy: bool, backend: Any) -> None:
+def test_what_is_loaded_together_is_what_each_is_alone(
+    models: Path, name: str, copy: bool | None, backend: Any
+) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
     loaded = weights.load(copy=copy, packed=True)
     assert list(loaded) == [info.name for info in weights.infos()]
@@ -174,8 +176,8 @@ def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_p
     assert np.array_equal(out, np.arange(6.0, dtype=np.float32).reshape(2, 3).T)
 
 
-@pytest.mark.parametrize("copy", [False, True])
-def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Path, copy: bool) -> None:
+@pytest.mark.parametrize("copy", [None, True])
+def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Path, copy: bool | None) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     told: list[tuple[int, int]] = []
     weights.load(copy=copy, progress=lambda done, of: told.append((done, of)))
@@ -193,9 +195,9 @@ def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Pa
     assert len(weights.load(copy=copy)) == len(weights)
 
 
-@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("copy", [None, True])
 def test_a_file_that_was_truncated_is_an_error_and_no_signal(
-    make_file: Callable[..., Path], copy: bool, tmp_path: Path
+    make_file: Callable[..., Path], copy: bool | None, tmp_path: Path
 ) -> None:
     path = make_file({f"w{i}": ("F32", [1 << 18], bytes(1 << 20)) for i in range(8)})
     weights = max_weights.load_weights(path)
@@ -211,7 +213,7 @@ def test_threads_load_one_tree_at_the_same_time(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     found: list[Any] = []
     threads = [
-        threading.Thread(target=lambda i=i: found.append(weights.load(dtype="float16", copy=bool(i % 2))))
+        threading.Thread(target=lambda i=i: found.append(weights.load(dtype="float16", copy=True if i % 2 else None)))
         for i in range(8)
     ]
     for thread in threads:
@@ -225,7 +227,7 @@ def test_threads_load_one_tree_at_the_same_time(models: Path) -> None:
 def test_no_weight_at_all_is_an_empty_dict(make_file: Callable[..., Path]) -> None:
     assert max_weights.load_weights(make_file({})).load() == {}
     empty = make_file({"e": ("F32", [0, 3], b""), "s": ("F32", [], bytes(4))})
-    for copy in (False, True):
+    for copy in (None, True):
         loaded = max_weights.load_weights(empty).load(copy=copy, dtype="float16")
         assert [tensor.shape for tensor in loaded.values()] == [(0, 3), ()]
 

@@ -35,9 +35,11 @@ def by_shape(weights: Any) -> Callable[[str], ShardingStrategy | None]:
 
 
 @pytest.mark.parametrize("backend", ["mmap", "read"])
-@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("name", FILES)
-def test_a_rank_has_what_its_strategy_takes_of_each_weight(models: Path, name: str, copy: bool, backend: Any) -> None:
+def test_a_rank_has_what_its_strategy_takes_of_each_weight(
+    models: Path, name: str, copy: bool | None, backend: Any
+) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
     strategies = by_shape(weights)
     names = [info.name for info in weights.infos()][:60]

@@ -9,7 +9,7 @@ use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::memory::{Exclusive, Recycled};
 use max_weights::source::{LocalFile, Source};
-use pyo3::exceptions::{PyImportError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyList, PyTuple, PyType};
 use pyo3::{ffi, intern};
@@ -20,9 +20,9 @@ use crate::dlpack::{self, Access};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::handed;
+use crate::own::{is_same, own_or_imported, require_file};
 use crate::pickle;
 use crate::place;
-use crate::weights::WeightsNode;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive. `Buffer(dtype, shape)` is a new one of zeros.
 ///
@@ -53,22 +53,6 @@ impl Buffer {
     pub(crate) fn tensor(&self) -> &Tensor {
         &self.tensor
     }
-}
-
-/// The tensor of a DLPack producer. One of ours, or what holds one of ours, still knows its file, which a capsule would forget.
-fn imported_tensor(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
-    if let Ok(own) = producer.cast::<Buffer>() {
-        return Ok(own.get().tensor.clone());
-    }
-    if let Ok(node) = producer.cast::<WeightsNode>() {
-        return imported_tensor(&node.call_method0(intern!(node.py(), "data"))?);
-    }
-    if let Some(to_buffer) = producer.getattr_opt(intern!(producer.py(), "to_buffer"))?
-        && let Ok(own) = to_buffer.call0()?.cast::<Buffer>()
-    {
-        return Ok(own.get().tensor.clone());
-    }
-    Ok(dlpack::import(producer, Access::Read)?)
 }
 
 #[pymethods]
@@ -164,7 +148,7 @@ impl Buffer {
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
-        let tensor = imported_tensor(array)?;
+        let tensor = own_or_imported(array)?;
         Ok(Self { tensor: if copy == Some(true) { detached(array.py(), || tensor.copy(&interrupt))? } else { tensor } })
     }
 
@@ -298,7 +282,7 @@ impl Buffer {
     /// written to, or if the file at the path is another one by now or was changed: then no file is known to have these elements.
     fn _file_place(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, usize)>> {
         let Some(origin) = self.tensor.storage().origin() else { return Ok(None) };
-        let unchanged = detached(py, || origin.is_unchanged()) && !pickle::is_written(py, &self.tensor)?;
+        let unchanged = detached(py, || origin.is_unchanged()) && !pickle::is_written(py, &self.tensor);
         Ok(unchanged.then(|| (origin.absolute.clone(), self.tensor.offset())))
     }
 
@@ -310,6 +294,16 @@ impl Buffer {
     ///     UnsupportedError: a packed dtype; view the bytes instead.
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         handed::TO_NUMPY.get(slf.py())?.call1((slf,))
+    }
+
+    /// As `to_numpy`.
+    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::to_numpy(slf)
+    }
+
+    /// A torch tensor over the same memory, which it keeps alive.
+    fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        handed::TO_TORCH.get(slf.py())?.call1((slf,))
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]
@@ -417,7 +411,7 @@ impl Buffer {
     ///     ValueError: another dtype or size, or memory that cannot be written to, or that both share.
     fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> Outcome<()> {
         let py = slf.py();
-        let source = imported_tensor(src)?;
+        let source = own_or_imported(src)?;
         if is_same(&source, &slf.get().tensor) {
             return Ok(());
         }
@@ -589,19 +583,6 @@ impl Buffer {
     }
 }
 
-/// Whether two tensors are the same elements at the same place.
-fn is_same(one: &Tensor, other: &Tensor) -> bool {
-    let layout = |tensor: &Tensor| (tensor.device(), tensor.dtype(), tensor.as_ptr() as usize);
-    layout(one) == layout(other) && one.shape() == other.shape() && one.strides() == other.strides()
-}
-
-/// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
-pub(crate) fn require_file(tensor: &Tensor) -> PyResult<()> {
-    let reach = tensor.reach();
-    let origin = tensor.storage().origin().filter(|_| !reach.is_empty());
-    origin.map_or(Ok(()), |origin| origin.require(reach.end as u64)).map_err(to_python)
-}
-
 /// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
 pub(crate) fn writable<'py>(
     out: &Bound<'py, PyAny>,
@@ -622,16 +603,4 @@ pub(crate) fn recycled() -> Exclusive<Recycled> {
     // SAFETY: `stream(reuse=True)` is the caller's promise not to use a tensor any more once the next one was asked for, and its memory comes
     // here no sooner.
     unsafe { Exclusive::promised(Recycled::default()) }
-}
-
-/// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would
-/// outlive the interpreter that it came from.
-pub(crate) fn require_main_interpreter() -> PyResult<()> {
-    // SAFETY: the calling thread is attached to an interpreter, as it runs a module's initialisation.
-    match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
-        0 => Ok(()),
-        _ => Err(PyImportError::new_err(
-            "max_weights works in the main interpreter of a process only, not in a subinterpreter; use a separate process (multiprocessing)",
-        )),
-    }
 }

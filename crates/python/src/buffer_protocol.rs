@@ -13,8 +13,9 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, require_file};
+use crate::buffer::Buffer;
 use crate::error::{Outcome, to_python};
+use crate::own::require_file;
 
 /// Dimensions that an exporter may have (`PyBUF_MAX_NDIM`).
 const MAX_RANK: usize = 64;
@@ -171,4 +172,16 @@ fn first_index_runs_fastest(tensor: &Tensor) -> bool {
         expected *= dim;
         fits
     })
+}
+
+/// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would
+/// outlive the interpreter that it came from.
+pub(crate) fn require_main_interpreter() -> PyResult<()> {
+    // SAFETY: the calling thread is attached to an interpreter, as it runs a module's initialisation.
+    match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
+        0 => Ok(()),
+        _ => Err(PyImportError::new_err(
+            "max_weights works in the main interpreter of a process only, not in a subinterpreter; use a separate process (multiprocessing)",
+        )),
+    }
 }

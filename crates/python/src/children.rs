@@ -11,6 +11,8 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::error::{Outcome, no_attribute};
+use crate::reserved::{OF_ARRAYS, OF_WEIGHTS, RESERVED};
 use crate::weights::WeightsNode;
 
 impl WeightsNode {
@@ -68,6 +70,32 @@ impl WeightsNode {
             return None; // a checkpoint without weights is one
         }
         self.catalog().require(self.name()).err()
+    }
+
+    /// An error for a name that no child has by attribute: one of Python's own, of the object's, or of what people ask an array for.
+    pub(crate) fn require_possible(&self, key: &str) -> Outcome<()> {
+        if key.starts_with('_') && !self.has_child(key) {
+            let key = text::shown(key);
+            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight with that name")).into());
+        }
+        if RESERVED.contains(&key) {
+            let why = match key {
+                "aliases" | "objects" => "is only for the weights of PyTorch files",
+                _ => "is the name of a method that this version does not have",
+            };
+            let message = format!("'{key}' {why}; use weights[\"{key}\"] for a weight or a child of that name");
+            return Err(PyAttributeError::new_err(message).into());
+        }
+        if OF_WEIGHTS.contains(&key) && !self.has_child(key) {
+            let missing = self.catalog().require(&self.name).err();
+            return Err(no_attribute(key, missing).into());
+        }
+        if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
+            let name = text::shown(&self.name);
+            let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
+            return Err(PyAttributeError::new_err(message).into());
+        }
+        Ok(())
     }
 
     /// What `dir` lists: what the class has, and the children.

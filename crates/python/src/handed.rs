@@ -1,5 +1,5 @@
 //! What the Python side hands over when its modules are imported: the classes that results are made of, and what only Python can do.
-//! Nothing but the errors is imported from here.
+//! A module is imported here where something of it is needed that nobody has imported yet; but for the errors, nothing is before.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -9,75 +9,88 @@ use pyo3::types::PyDict;
 /// One class or function.
 pub(crate) struct Handed {
     name: &'static str,
+    /// The module of the package that hands it over.
+    module: &'static str,
     object: PyOnceLock<Py<PyAny>>,
 }
 
 impl Handed {
-    const fn named(name: &'static str) -> Self {
-        Self { name, object: PyOnceLock::new() }
+    const fn of(module: &'static str, name: &'static str) -> Self {
+        Self { name, module, object: PyOnceLock::new() }
     }
 
-    /// The object. If nobody has handed it over yet, whoever opened a checkpoint can bring it; otherwise that is an error.
+    /// The object. If nobody has imported the module that defines it, as whoever reached a class of ours by another module, that is done now.
     pub(crate) fn get<'py>(&'static self, py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
-        if let (None, Some(bring)) = (self.object.get(py), BRING.object.get(py)) {
-            bring.call1(py, (self.name,))?;
+        if self.object.get(py).is_none() {
+            py.import(format!("max_weights.{}", self.module))?;
         }
         let object = self.object.get(py).map(|object| object.bind(py));
         object.ok_or_else(|| {
-            PyRuntimeError::new_err(format!(
-                "max_weights._core was not handed {} yet, as its classes were reached without the modules that define them; \
-                 import them from max_weights",
-                self.name
-            ))
+            let (module, name) = (self.module, self.name);
+            PyRuntimeError::new_err(format!("max_weights.{module} is still being imported, and has no {name} yet"))
         })
     }
 }
 
 macro_rules! handed {
-    ($($slot:ident = $name:literal),+ $(,)?) => {
-        $(pub(crate) static $slot: Handed = Handed::named($name);)+
-        static ALL: &[&Handed] = &[$(&$slot),+];
+    ($($module:literal => { $($slot:ident = $name:literal),+ $(,)? })+) => {
+        $($(pub(crate) static $slot: Handed = Handed::of($module, $name);)+)+
+        static ALL: &[&Handed] = &[$($(&$slot),+),+];
     };
 }
 
 handed! {
-    DEVICE = "Device",
-    DTYPE = "DType",
-    QUANTIZATION_ENCODING = "QuantizationEncoding",
-    WEIGHT_DATA = "WeightData",
-    ALLOCATE = "allocate",
-    ALLOCATE_AS_BYTES = "allocate_as_bytes",
-    ARRAY = "array",
-    ASSIGN = "assign",
-    BRING = "bring",
-    BUFFER_HTML = "buffer_html",
-    BUFFER_OF_BYTES = "buffer_of_bytes",
-    CONTAINS = "contains",
-    DIFF = "diff",
-    DIGESTS = "digests",
-    FROM_NUMPY = "from_numpy",
-    MEMMAP = "memmap",
-    HTML = "html",
-    LAZY_STATE_DICT = "lazy_state_dict",
-    LOAD = "load",
-    NUMBERS = "numbers",
-    PICKLED_ARRAY = "pickled_array",
-    PLACE = "place",
-    PLAN = "plan",
-    QUANTISED = "quantised",
-    REMAP_BUFFER = "remap_buffer",
-    RENAMED = "renamed",
-    REOPEN_RENAMED = "reopen_renamed",
-    REOPEN_WEIGHTS = "reopen_weights",
-    SCALAR = "scalar",
-    SHAPE = "Shape",
-    SAVE = "save",
-    STATS = "stats",
-    STREAM = "stream",
-    TEXT = "text",
-    TO_NUMPY = "to_numpy",
-    WRITABLE = "writable",
-    WRITABLE_UNSAID = "writable_unsaid",
+    "devices" => {
+        DEVICE = "Device",
+        PLACE = "place",
+    }
+    "dtype" => {
+        DTYPE = "DType",
+    }
+    "quantization" => {
+        QUANTIZATION_ENCODING = "QuantizationEncoding",
+    }
+    "shape" => {
+        SHAPE = "Shape",
+    }
+    "weight_data" => {
+        WEIGHT_DATA = "WeightData",
+    }
+    "buffer" => {
+        ARRAY = "array",
+        ASSIGN = "assign",
+        BUFFER_HTML = "buffer_html",
+        BUFFER_OF_BYTES = "buffer_of_bytes",
+        CONTAINS = "contains",
+        FROM_NUMPY = "from_numpy",
+        MEMMAP = "memmap",
+        NUMBERS = "numbers",
+        PICKLED_ARRAY = "pickled_array",
+        REMAP_BUFFER = "remap_buffer",
+        SCALAR = "scalar",
+        TEXT = "text",
+        TO_NUMPY = "to_numpy",
+        TO_TORCH = "to_torch",
+        WRITABLE = "writable",
+        WRITABLE_UNSAID = "writable_unsaid",
+    }
+    "weights" => {
+        ALLOCATE = "allocate",
+        ALLOCATE_AS_BYTES = "allocate_as_bytes",
+        DIFF = "diff",
+        DIGESTS = "digests",
+        HTML = "html",
+        LAZY_STATE_DICT = "lazy_state_dict",
+        LOAD = "load",
+        PLAN = "plan",
+        QUANTISED = "quantised",
+        RENAMED = "renamed",
+        REOPEN_RENAMED = "reopen_renamed",
+        REOPEN_WEIGHTS = "reopen_weights",
+        SAVE = "save",
+        STATS = "stats",
+        STREAM = "stream",
+    }
 }
 
 /// Keeps classes and functions of the Python side, by name; the first of a name stays.

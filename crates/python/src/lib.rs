@@ -22,6 +22,7 @@ mod node;
 mod objects;
 mod one_file;
 mod open;
+mod own;
 mod pickle;
 mod place;
 mod plan;
@@ -49,7 +50,7 @@ use pyo3::wrap_pyfunction as function;
 #[pymodule(gil_used = false)]
 #[pyo3(name = "_core")]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    buffer::require_main_interpreter()?; // before anything is made that stays
+    buffer_protocol::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
     max_weights::device::wait_by(dlpack::without_gil);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -10,6 +10,7 @@ use max_weights::dtype::DType;
 use max_weights::error::Error;
 use max_weights::load::{Layout, LoadOptions, Wanted, check_digests, digests};
 use max_weights::memory::Exclusive;
+use max_weights::text;
 use max_weights::workers::{self, now_and_then};
 use pyo3::prelude::*;
 
@@ -40,13 +41,14 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// The same in the words of the core.
-    pub(crate) fn wanted(&self, catalog: &Catalog) -> Result<Vec<Wanted>, Error> {
+    pub(crate) fn wanted(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Wanted>, Error> {
         let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.cuts).zip(&self.devices);
         let wanted = asked.map(|(((&number, &dtype), cut), &device)| {
-            let whole = Wanted { device, ..catalog.wanted(number, dtype)? };
+            let one = Wanted { device, ..catalog.wanted(number, dtype)? };
             match cut {
-                Some((axis, ranges)) => catalog.cut(whole, number, *axis, ranges),
-                None => Ok(whole),
+                Some((axis, ranges)) if whole => catalog.cut_of_whole(one, number, *axis, ranges),
+                Some((axis, ranges)) => catalog.cut(one, number, *axis, ranges),
+                None => Ok(one),
             }
         });
         wanted.collect()
@@ -90,7 +92,7 @@ impl WeightsNode {
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
 ///     own: Give every tensor its own memory; otherwise those that the file has as they are wanted are views of its mapping, whose pages
-///         are brought into memory.
+///         are brought into memory. If it is False, not None, a tensor that cannot be a view is an error.
 ///     outs: {position: memory to write to}.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
 ///     threads: How many; None for as many as is best.
@@ -98,17 +100,18 @@ impl WeightsNode {
 ///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
 ///     max_host_bytes: The most bytes of memory that this may take.
 ///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
+///     verify: The digest of each, with which what it is made of is compared.
 ///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, places=None, progress=None))]
+                    max_host_bytes=None, places=None, verify=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `load`, by name")]
 pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
     dtypes: Vec<Option<Bound<'_, PyAny>>>,
     cuts: Option<Vec<Option<PythonCut>>>,
-    own: bool,
+    own: Option<bool>,
     outs: HashMap<usize, Bound<'_, PyAny>>,
     backend: &str,
     threads: Option<NonZero<usize>>,
@@ -116,10 +119,12 @@ pub(crate) fn load_tensors(
     per_tensor: bool,
     max_host_bytes: Option<u64>,
     places: Option<Places<'_>>,
+    verify: Option<Vec<String>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(Vec<Buffer>, String)> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, max_host_bytes };
+    let whole = verify.is_some();
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;
@@ -132,7 +137,19 @@ pub(crate) fn load_tensors(
     let given: Vec<bool> = room.iter().map(Option::is_some).collect();
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let loaded = detached(py, || {
-        let layout = Layout::new(&checkpoint, asked.wanted(node.catalog())?, own, &given, &options)?;
+        // Nothing is written to memory of the caller's before all of it is known to be right.
+        if let Some(expected) = verify.as_ref().filter(|_| given.contains(&true)) {
+            let found =
+                digests(&checkpoint, &asked.numbers, threads.map(NonZero::get), &done, &now_and_then(&interrupt))?;
+            check_digests(&checkpoint, &asked.numbers, expected, &found)?;
+            done.store(0, Ordering::Relaxed);
+        }
+        let wanted = asked.wanted(node.catalog(), whole)?;
+        let mut layout = Layout::new(&checkpoint, wanted, own == Some(true), &given, &options)?;
+        require_views(&layout, own, &names)?;
+        if let Some(expected) = verify {
+            layout = layout.verified(&asked.numbers, expected);
+        }
         let (bytes, choice) = (layout.bytes(), layout.choice().to_string());
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
@@ -148,6 +165,17 @@ pub(crate) fn load_tensors(
         made.push(Buffer::new(tensor));
     }
     Ok((made, choice))
+}
+
+/// An error if views were asked for, and a tensor of these names cannot be one.
+pub(crate) fn require_views(layout: &Layout, own: Option<bool>, names: &[String]) -> Result<(), Error> {
+    let copied = if own == Some(false) { layout.first_copied() } else { None };
+    copied.map_or(Ok(()), |(position, reason)| {
+        let name = text::shown(&names[position]);
+        Err(Error::Argument(format!(
+            "copy=False asks for views of the files, and '{name}' cannot be one: {reason}; leave copy out to get it in memory of its own"
+        )))
+    })
 }
 
 /// The digests of the tensors of these full names, in this order; an error if one is another than the one that is expected.

@@ -5,7 +5,6 @@
 //! nothing that can be written to or closed, but for the files of trees, which are opened once.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -54,6 +53,7 @@ fn keep(key: Reopening, checkpoint: &Arc<Checkpoint>) {
 /// `__reduce__` of a tree of weights.
 pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
     let checkpoint = node.shared().checkpoint()?;
+    detached(py, || checkpoint.require_unwritten(&interrupt))?;
     if let Some(scheme) = node.shared().scheme() {
         // A tree of the same files with their own names goes along, and is renamed where it arrives.
         let file = Shared::over(py, checkpoint, node.shared().arguments().clone());
@@ -105,7 +105,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
     tensor.device().require_host()?;
     let dtype = dtype_to_python(py, tensor.dtype())?;
     let tensor = match tensor.storage().origin() {
-        Some(origin) if !is_written(py, tensor)? => {
+        Some(origin) if !is_written(py, tensor) => {
             let reach = tensor.reach();
             let place = (tensor.offset(), dtype, tensor.shape().to_vec(), tensor.strides().to_vec());
             let file = PickledFile::of(py, tensor.storage(), origin)?;
@@ -121,45 +121,10 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
     Ok((handed::BUFFER_OF_BYTES.get(py)?, arguments).into_pyobject(py)?)
 }
 
-/// Whether pages of a view of a mapped file may have been written to: the kernel gives a process a page of its own at the first write.
-/// Where it does not tell which pages are the file's, they count as written.
-pub(crate) fn is_written(py: Python<'_>, tensor: &Tensor) -> PyResult<bool> {
-    let page: usize = py.import("mmap")?.getattr("PAGESIZE")?.extract()?;
-    let (start, reach) = (tensor.storage().as_ptr() as usize, tensor.reach());
-    let pages = (start + reach.start) / page..(start + reach.end).div_ceil(page);
-    Ok(!reach.is_empty() && !detached(py, || are_of_a_file(pages)).unwrap_or(false))
-}
-
-/// Whether what is present of these pages of this process, or swapped out, is a file's.
-fn are_of_a_file(mut pages: std::ops::Range<usize>) -> std::io::Result<bool> {
-    const ENTRY: usize = 8;
-    const OF_FILE: u64 = 1 << 61;
-    const SWAPPED_OR_PRESENT: u64 = 3 << 62;
-    let map = File::open("/proc/self/pagemap")?;
-    let mut entries = vec![0; ENTRY * pages.len().min(1 << 13)];
-    while !pages.is_empty() {
-        let part = &mut entries[..ENTRY * pages.len().min(1 << 13)];
-        read_exact_at(&map, part, (pages.start * ENTRY) as u64)?;
-        let written = |entry: &[u8]| {
-            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-            entry & SWAPPED_OR_PRESENT != 0 && entry & OF_FILE == 0
-        };
-        if part.chunks_exact(ENTRY).any(written) {
-            return Ok(false);
-        }
-        pages.start += part.len() / ENTRY;
-    }
-    Ok(true)
-}
-
-#[cfg(unix)]
-fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-}
-
-#[cfg(not(unix))]
-fn read_exact_at(_: &File, _: &mut [u8], _: u64) -> std::io::Result<()> {
-    Err(std::io::ErrorKind::Unsupported.into())
+/// Whether pages of a view of a mapped file may have been written to.
+pub(crate) fn is_written(py: Python<'_>, tensor: &Tensor) -> bool {
+    let reach = tensor.reach();
+    detached(py, || tensor.storage().is_written(reach.start, reach.len()))
 }
 
 /// A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping where they arrive.

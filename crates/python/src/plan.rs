@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;
 
+use max_weights::error::Error;
 use max_weights::load::{Layout, LoadOptions, Planned};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::Outcome;
-use crate::load::{Places, PythonCut};
+use crate::load::{Places, PythonCut, require_views};
 use crate::weights::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
@@ -23,7 +24,7 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     names: Full names.
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted.
-///     own: Give every tensor its own memory.
+///     own: Give every tensor its own memory; False, not None: an error for a tensor that cannot be a view.
 ///     outs: The positions of those that are written to memory of the caller's.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
 ///     threads: How many; None for as many as is best.
@@ -31,13 +32,14 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     per_tensor: Memory of its own is one piece for each tensor.
 ///     max_host_bytes: The most bytes of host memory that the load may take.
 ///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
+///     whole: Every tensor is read as a whole, to be compared with a digest.
 ///
 /// Returns:
 ///     The ranges in the order of the files, as (file, offset, bytes in the file, bytes in memory, positions of the tensors, what is done,
 ///     where to, the byte there); the arenas, as (dtype, bytes on all devices); and how the files would be read, in words.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, places=None))]
+                    max_host_bytes=None, places=None, whole=false))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `plan`, by name")]
 #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
 pub(crate) fn plan_tensors(
@@ -45,7 +47,7 @@ pub(crate) fn plan_tensors(
     names: Vec<String>,
     dtypes: Vec<Option<Bound<'_, PyAny>>>,
     cuts: Option<Vec<Option<PythonCut>>>,
-    own: bool,
+    own: Option<bool>,
     outs: HashSet<usize>,
     backend: &str,
     threads: Option<NonZero<usize>>,
@@ -53,14 +55,20 @@ pub(crate) fn plan_tensors(
     per_tensor: bool,
     max_host_bytes: Option<u64>,
     places: Option<Places<'_>>,
+    whole: bool,
 ) -> Outcome<Description> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, max_host_bytes };
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
-    let layout = detached(py, || Layout::new(&checkpoint, asked.wanted(node.catalog())?, own, &given, &options))?;
+    let layout = detached(py, || {
+        let wanted = asked.wanted(node.catalog(), whole)?;
+        let layout = Layout::new(&checkpoint, wanted, own == Some(true), &given, &options)?;
+        require_views(&layout, own, &names)?;
+        Ok::<_, Error>(layout)
+    })?;
     let ranges = layout.planned().into_iter().map(|planned| {
         let Planned { file, offset, len, room, tensors, action, to, at } = planned;
         (file, offset, len, room, tensors, action.to_string(), to.to_string(), at)

@@ -33,7 +33,7 @@ impl Ahead {
         let checkpoint = node.shared().checkpoint()?;
         let asked = node.asked(&names, &dtypes, None, None)?;
         let prefetch = detached(py, || {
-            Ok::<_, max_weights::error::Error>(Prefetch::new(&checkpoint, &asked.wanted(node.catalog())?, own))
+            Ok::<_, max_weights::error::Error>(Prefetch::new(&checkpoint, &asked.wanted(node.catalog(), false)?, own))
         })?;
         Ok(Self { prefetch })
     }

@@ -1,7 +1,7 @@
 //! Names of children that a node does not give by attribute, and what it says of them.
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
-pub(crate) const RESERVED: [&str; 27] = [
+pub(crate) const RESERVED: [&str; 28] = [
     "name",
     "exists",
     "items",
@@ -25,6 +25,7 @@ pub(crate) const RESERVED: [&str; 27] = [
     "children",
     "keys",
     "numpy",
+    "torch",
     "stats",
     "diff",
     "save",

@@ -53,11 +53,12 @@ impl TensorStream {
         let (py, node) = (node.py(), node.get());
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
         let (backend, cufile) = crate::open::load_backend(backend)?;
-        let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, max_host_bytes: None };
+        let load =
+            LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole: false, max_host_bytes: None };
         let places = device.map(|device| vec![(device, names.len())]);
         let asked = node.asked(&names, &dtypes, cuts, places)?;
         let stream = detached(py, || {
-            let wanted = asked.wanted(&catalog)?;
+            let wanted = asked.wanted(&catalog, false)?;
             let options = StreamOptions { budget: max_host_bytes, recycled: reuse.then(recycled), load };
             Stream::new(checkpoint, catalog, asked.numbers, wanted, options)
         })?;

@@ -5,18 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use max_weights::names::join;
 use max_weights::text;
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyString, PyTuple};
 
 use crate::convert::{element_to_python, index_from_python};
-use crate::error::{Outcome, no_attribute};
+use crate::error::Outcome;
 use crate::handed;
 use crate::infos::{WeightInfos, shape_to_python};
 use crate::metadata::Metadata;
 use crate::pickle;
-use crate::reserved::{OF_ARRAYS, OF_WEIGHTS, RESERVED};
 use crate::shared::Shared;
 use crate::slices::WeightSlice;
 use crate::walk::Items;
@@ -88,27 +87,7 @@ impl WeightsNode {
 
     /// The child of that name.
     fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
-        if key.starts_with('_') && !self.has_child(key) {
-            let key = text::shown(key);
-            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight with that name")).into());
-        }
-        if RESERVED.contains(&key) {
-            let why = match key {
-                "aliases" | "objects" => "is only for the weights of PyTorch files",
-                _ => "is the name of a method that this version does not have",
-            };
-            let message = format!("'{key}' {why}; use weights[\"{key}\"] for a weight or a child of that name");
-            return Err(PyAttributeError::new_err(message).into());
-        }
-        if OF_WEIGHTS.contains(&key) && !self.has_child(key) {
-            let missing = self.catalog().require(&self.name).err();
-            return Err(no_attribute(key, missing).into());
-        }
-        if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
-            let name = text::shown(&self.name);
-            let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
-            return Err(PyAttributeError::new_err(message).into());
-        }
+        self.require_possible(key)?;
         Ok(self.child(py, key)?.into_any())
     }
 
@@ -238,7 +217,7 @@ impl WeightsNode {
     ///
     /// Args:
     ///     select: Which: a name (that weight, or all below it), a glob, a compiled regular expression that matches the whole name, several of
-    ///         these, or a function of the name. Default: all.
+    ///         these, or a function of the name. Default: all. Here, and in the three mappings below, what fits no weight is an error.
     ///     rename: New names: a function (None drops the weight), a mapping (a key that ends with a dot stands for every name that begins with
     ///         it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at the names of the file, or, for `hf`, at the new ones.
     ///     dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as `select` takes them, to
@@ -248,7 +227,8 @@ impl WeightsNode {
     ///         `device` of its own. The strategies are a ShardingStrategy, a mapping of names and patterns to them (None, and what is not named:
     ///         the whole weight), a function of the name, or the name of a table of `max_weights.sharding.tables`. `dtype` comes after the cut.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
-    ///     copy: Give every tensor its own memory; tied tensors stay tied. False: views, and nothing else.
+    ///     copy: Give every tensor its own memory; tied tensors stay tied. False: views, whatever MAX_WEIGHTS_BACKEND says; a weight that cannot
+    ///         be one is an error.
     ///     storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
     ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
     ///         variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache and the memory that is free. The logger
@@ -259,14 +239,15 @@ impl WeightsNode {
     ///         says; or as many as the process may use, and more where a disk is waited for.
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read; every tensor has its own memory then.
-    ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
+    ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: compared with what the tensors are made of, before
+    ///         any is handed out. They have their own memory then.
     ///     device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may be going on when this returns; who takes a
     ///         tensor by DLPack waits for them. Not with `copy=False` and NumPy. A list, for several ranks: a list of dicts is the result.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on one device.
     ///
     /// Raises:
-    ///     WeightNotFoundError: `select` or `out` names what is not there.
-    ///     ValueError: two weights get one name; an `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
+    ///     WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
+    ///     ValueError: two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError: a file is another than when it was opened.
     ///     FormatError: a digest is another than in `verify`.
@@ -421,7 +402,7 @@ impl WeightsNode {
     /// What `load` would do with these arguments: which bytes of which files, in which order, where to, in how much
     /// memory, and with which backend. No content is read, and no memory is taken.
     ///
-    /// All arguments are what they are for `load`; `progress` and `verify` are not used, and what is in `out` is not looked at.
+    /// All arguments are what they are for `load`; `progress` is not used, and what is in `out` and in `verify` is not looked at.
     ///
     /// Returns:
     ///     A `max_weights.planning.LoadPlan`, which prints as a table.
@@ -459,6 +440,12 @@ impl WeightsNode {
         handed::RENAMED.get(slf.py())?.call1((slf, scheme))
     }
 
+    /// The whole tree.
+    #[getter]
+    fn _root<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, Self>> {
+        Self::at(self.shared.clone(), String::new()).into_python(py)
+    }
+
     /// The scheme of the names; None for those of the file.
     #[getter]
     fn _scheme(&self) -> Option<&str> {
@@ -483,6 +470,14 @@ impl WeightsNode {
     ///     UnsupportedError: elements of less than a byte.
     fn numpy<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         Ok(handed::TO_NUMPY.get(py)?.call1((self.part(py, &[])?,))?)
+    }
+
+    /// The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: a KeyError; there is no such weight.
+    fn torch<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        Ok(handed::TO_TORCH.get(py)?.call1((self.part(py, &[])?,))?)
     }
 
     /// A `Weight` of this name for a graph; its value is recorded in `allocated_weights`.

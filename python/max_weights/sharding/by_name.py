@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 from max_weights._core import WeightInfo, WeightsNode, shown
 from max_weights.errors import ArgumentError
 from max_weights.quantization import QuantizationEncoding
-from max_weights.selection import Pattern, fits
+from max_weights.selection import Pattern, fits, require_effect
 from max_weights.shape import listed
 from max_weights.sharding import companions, tables
 from max_weights.sharding.model_config import model_config
@@ -55,6 +55,8 @@ def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) 
     ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, tables.Table) else None)
     # Only in a mapping can a weight be left out, or follow another.
     every = {info.name: info for info in node.infos()} if isinstance(strategies, Mapping) else {}
+    if isinstance(strategies, Mapping) and not isinstance(strategies, tables.Table):  # a table is for many models
+        require_effect("shard", strategies, every, lambda: [info.name for info in node._root.infos()])
     return [_part(ranks.pieces(info, every), info) for info in infos]
 
 

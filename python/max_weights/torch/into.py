@@ -13,7 +13,7 @@ from torch import nn
 
 from max_weights._core import shown
 from max_weights.dtype import DType
-from max_weights.loading import dtypes_wanted, renamed_by
+from max_weights.loading import dtypes_wanted, names_of_tree, renamed_by
 from max_weights.progress import progress_of
 from max_weights.selection import selected
 from max_weights.sharding.by_name import parts_of_rank
@@ -125,11 +125,16 @@ class _Plan:
             self.weights, rename = self.weights.renamed(rename), None
         infos = {info.name: info for info in self.weights.infos()}
         names = list(infos) if select is None else selected(list(infos), select)
-        new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+        every = names_of_tree(self.weights)
+        new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
         self._old_names = {new: name for name, new in new_names.items()}
         self._infos = {new: infos[name] for name, new in new_names.items()}
         self._dtypes = dict(
-            zip(new_names.values(), dtypes_wanted([infos[name] for name in new_names], dtype, packed), strict=True)
+            zip(
+                new_names.values(),
+                dtypes_wanted([infos[name] for name in new_names], dtype, packed, every),
+                strict=True,
+            )
         )
         self._computes = computes(self.module)
         self._shapes = self._shapes_of_parts(names=new_names, infos=infos)
@@ -275,7 +280,7 @@ class _Plan:
         return self.weights.load(
             old_names.__contains__,
             rename=old_names,
-            dtype={name: dtypes[new] for name, new in old_names.items() if dtypes[new] is not None},
+            dtype={name: dtypes[new] for name, new in old_names.items() if dtypes[new] is not None} or None,
             framework="torch",
             progress=told,
             out=outs,

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, assert_type
 
+import jax
 import numpy as np
 import numpy.typing as npt
+import torch
 
 import max_weights
 from max_weights import DType, WeightData
@@ -46,6 +48,23 @@ def hops(path: Path) -> None:
         assert_type(opened.a.b[0].c.data().to_buffer().shape, tuple[int, ...])
     assert_type(max_weights.load_weights("model.gguf").output.weight.data(), WeightData)
     assert_type(weights_format([path]), WeightsFormat)
+
+
+def tensors(path: Path, framework: str) -> None:
+    """The type of loaded tensors is that of the framework."""
+    weights = load_weights(path)
+    assert_type(weights.load(), dict[str, Buffer])
+    assert_type(weights.load("a", dtype="float16", copy=True), dict[str, Buffer])
+    assert_type(weights.load(framework="numpy"), dict[str, np.ndarray[Any, np.dtype[Any]]])
+    assert_type(weights.load(framework="torch", device="cuda"), dict[str, torch.Tensor])
+    assert_type(weights.load(framework="jax"), dict[str, jax.Array])
+    assert_type(weights.load(framework=framework), dict[str, Any])
+    ranks = weights.load(framework="torch", shard=(range(2), 2, "llama"), device=["cuda:0", "cuda:1"])
+    assert_type(ranks, list[dict[str, torch.Tensor]])
+    assert_type(weights.a.torch(), torch.Tensor)
+    assert_type(weights.a.numpy(), np.ndarray[Any, np.dtype[Any]])
+    assert_type(weights.a.data().torch(), torch.Tensor)
+    assert_type(weights.a.data().to_buffer().torch(), torch.Tensor)
 
 
 def formats(path: Path) -> None:

@@ -1,0 +1,39 @@
+//! Tensors of objects that may hold one of ours, and what is asked of two or of one.
+
+use max_weights::buffer::Buffer as Tensor;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::dlpack::{self, Access};
+use crate::error::{Outcome, to_python};
+use crate::weights::WeightsNode;
+
+/// The tensor of a DLPack producer. One of ours, or what holds one of ours, still knows its file, which a capsule would forget.
+pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
+    if let Ok(own) = producer.cast::<Buffer>() {
+        return Ok(own.get().tensor().clone());
+    }
+    if let Ok(node) = producer.cast::<WeightsNode>() {
+        return own_or_imported(&node.call_method0(intern!(node.py(), "data"))?);
+    }
+    if let Some(to_buffer) = producer.getattr_opt(intern!(producer.py(), "to_buffer"))?
+        && let Ok(own) = to_buffer.call0()?.cast::<Buffer>()
+    {
+        return Ok(own.get().tensor().clone());
+    }
+    Ok(dlpack::import(producer, Access::Read)?)
+}
+
+/// Whether two tensors are the same elements at the same place.
+pub(crate) fn is_same(one: &Tensor, other: &Tensor) -> bool {
+    let layout = |tensor: &Tensor| (tensor.device(), tensor.dtype(), tensor.storage().base() + tensor.offset());
+    layout(one) == layout(other) && one.shape() == other.shape() && one.strides() == other.strides()
+}
+
+/// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
+pub(crate) fn require_file(tensor: &Tensor) -> PyResult<()> {
+    let reach = tensor.reach();
+    let origin = tensor.storage().origin().filter(|_| !reach.is_empty());
+    origin.map_or(Ok(()), |origin| origin.require(reach.end as u64)).map_err(to_python)
+}

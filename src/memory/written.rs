@@ -1,0 +1,68 @@
+//! Which pages of a private mapping this process has written to: the file does not have their bytes, and nobody else sees them.
+//!
+//! The kernel gives a process a page of its own at the first write, and says so in `/proc/self/pagemap`. It is asked only for a mapping that
+//! was lent, so that reading a file of which nobody has a view costs nothing.
+
+use std::sync::atomic::Ordering;
+
+use super::Storage;
+
+impl Storage {
+    /// Says that somebody gets the address, and may write there.
+    pub(super) fn lend(&self) {
+        if self.is_mapped() {
+            self.lent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether these bytes of a mapped file may have been written to through the mapping. Where the system does not tell which pages are the
+    /// file's, all count as written once the mapping was lent.
+    pub fn is_written(&self, start: usize, len: usize) -> bool {
+        self.may_be_written() && len > 0 && has_own_pages(self.base() + start, len).unwrap_or(true)
+    }
+
+    /// Whether that is known of any of its bytes; `None` where the system does not tell.
+    pub fn any_written(&self) -> Option<bool> {
+        if !self.may_be_written() || self.is_empty() {
+            return Some(false);
+        }
+        has_own_pages(self.base(), self.len()).ok()
+    }
+
+    fn may_be_written(&self) -> bool {
+        self.lent.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether one of the pages with these addresses is present, or swapped out, and not a file's.
+#[cfg(target_os = "linux")]
+fn has_own_pages(address: usize, len: usize) -> std::io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+
+    const ENTRY: usize = 8;
+    const AT_A_TIME: usize = 1 << 13;
+    const OF_FILE: u64 = 1 << 61;
+    const SWAPPED_OR_PRESENT: u64 = 3 << 62;
+    let page = rustix::param::page_size();
+    let mut pages = address / page..(address + len).div_ceil(page);
+    let map = std::fs::File::open("/proc/self/pagemap")?;
+    let mut entries = vec![0; ENTRY * pages.len().min(AT_A_TIME)];
+    while !pages.is_empty() {
+        let part = &mut entries[..ENTRY * pages.len().min(AT_A_TIME)];
+        map.read_exact_at(part, (pages.start * ENTRY) as u64)?;
+        let is_own = |entry: &[u8]| {
+            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+            entry & SWAPPED_OR_PRESENT != 0 && entry & OF_FILE == 0
+        };
+        if part.chunks_exact(ENTRY).any(is_own) {
+            return Ok(true);
+        }
+        pages.start += part.len() / ENTRY;
+    }
+    Ok(false)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_own_pages(_: usize, _: usize) -> std::io::Result<bool> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}

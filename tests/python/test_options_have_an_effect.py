@@ -1,0 +1,192 @@
+"""Nothing silent: an option of a load does what it says, or is an error that says why it cannot."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+from max_weights.errors import ArgumentError, FormatError, WeightNotFoundError
+from max_weights.sharding import ShardingStrategy, tables
+from max_weights.weights import WeightsNode
+
+WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
+# Cuts two axes at once, which the engine does not do.
+QUARTER = ShardingStrategy(2, lambda weight, i, _: weight[i * 200 : i * 200 + 200, 0:150])
+
+
+@pytest.fixture
+def weights(make_file: Callable[..., Path]) -> WeightsNode:
+    return max_weights.load_weights(make_file({"model.a.weight": WHOLE, "model.b.weight": np.ones(8, "f4")}))
+
+
+DOORS: dict[str, Callable[..., Any]] = {
+    "load": lambda w, **options: w.load(**options),
+    "plan": lambda w, **options: w.plan(**options),
+    "stream": lambda w, **options: dict(w.stream(**options)),
+    "lazy_state_dict": lambda w, **options: w.lazy_state_dict(**options),
+    "save": lambda w, **options: w.save(f"{w.infos()[0].file}.out", **options),
+    "numpy.load_file": lambda w, **options: max_weights.numpy.load_file(w.infos()[0].file, **options),
+}
+HALF = ShardingStrategy.rowwise(2)
+WITHOUT_EFFECT: dict[str, tuple[dict[str, Any], str]] = {
+    "dtype, a name": ({"dtype": {"model.a.wieght": "float16"}}, "dtype names 'model.a.wieght'.*'model.a.weight'"),
+    "dtype, a pattern": ({"dtype": {"*.bias": "float16"}}, r"dtype names '\*\.bias'"),
+    "dtype, one of two": ({"dtype": {"model": "float16", "modle.a": "float16"}}, "dtype names 'modle.a'"),
+    "dtype, empty": ({"dtype": {}}, "dtype is empty"),
+    "rename, a name": ({"rename": {"model.a.wieght": "x"}}, "model.a.wieght"),
+    "rename, a prefix": ({"rename": {"encoder.": ""}}, r"encoder\."),
+    "rename, a prefix without its dot": ({"rename": {"model": ""}}, "model"),
+    "rename, empty": ({"rename": {}}, "rename"),
+    "shard, a pattern": ({"shard": (0, 2, {"*.wieght": HALF})}, r"shard .*\*\.wieght"),
+    "shard, empty": ({"shard": (0, 2, {})}, "shard is empty"),
+    "select": ({"select": "modle"}, "select asks for 'modle'"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_EFFECT)
+@pytest.mark.parametrize("door", DOORS)
+def test_an_option_without_effect_is_an_error(weights: WeightsNode, door: str, case: str) -> None:
+    options, message = WITHOUT_EFFECT[case]
+    if door == "lazy_state_dict" and "shard" in options:
+        pytest.skip("lazy tensors have no shard: they are indexed")
+    with pytest.raises((ArgumentError, WeightNotFoundError), match=message):
+        DOORS[door](weights, **options)
+
+
+def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: WeightsNode) -> None:
+    dtypes, names = {"model.a": "float16", "model.b": "float64"}, {"model.a.": "x.", "model.b.": "y."}
+    for layer in weights.model.children():
+        (loaded,) = layer.load(dtype=dtypes, rename=names, shard=(0, 2, {"model.a": HALF, "model.b": None})).items()
+        assert loaded[0] in ("x.weight", "y.weight")
+        assert loaded[1].dtype.name in ("float16", "float64")
+    assert list(weights.load("model.a", rename=names)) == ["x.weight"]
+
+
+def test_a_table_for_many_models_need_not_fit_all_of_one(make_file: Callable[..., Path]) -> None:
+    weights = max_weights.load_weights(make_file({"model.layers.0.mlp.up_proj.weight": WHOLE}))
+    (loaded,) = weights.load(shard=(0, 2, tables.llama(2, num_heads=4))).values()
+    assert loaded.shape == (200, 300)
+
+
+@pytest.mark.parametrize("backend", ["direct", "read", "mmap", "auto"])
+def test_views_are_views_whatever_the_environment_says(
+    weights: WeightsNode, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setenv("MAX_WEIGHTS_BACKEND", backend)
+    assert all(tensor.is_mapped for tensor in weights.load(copy=False).values())
+    assert all(part.to == "mapping" for part in weights.plan(copy=False).ranges)
+    opened = max_weights.load_weights(weights.infos()[0].file, backend="read")
+    assert all(tensor.is_mapped for tensor in opened.load(copy=False).values())
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": "float16"}, "it is converted to float16"),
+        ({"shard": (0, 2, {"model.a": ShardingStrategy.columnwise(2)})}, "its part is not one range of bytes"),
+        ({"shard": (0, 2, {"model.a": QUARTER})}, "it is cut along several axes"),
+        ({"backend": "direct"}, "backend='mmap'"),
+        ({"drop_cache": True}, "no drop_cache"),
+        ({"verify": {}}, "verify compares bytes that nothing changes"),
+    ],
+)
+@pytest.mark.parametrize("door", ["load", "plan"])
+def test_what_cannot_be_a_view_says_why(weights: WeightsNode, door: str, options: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        getattr(weights, door)(copy=False, **options)
+
+
+def test_what_is_not_aligned_is_no_view(tmp_path: Path) -> None:
+    path = tmp_path / "odd.safetensors"
+    header = b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    path.write_bytes((len(header)).to_bytes(8, "little") + header + bytes(8))
+    weights = max_weights.load_weights(path)
+    assert (8 + len(header)) % 4
+    assert not weights.load()["a"].is_mapped
+    with pytest.raises(ValueError, match="'a' cannot be one: its bytes are compressed, not aligned"):
+        weights.load(copy=False)
+
+
+def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNode) -> None:
+    shard: Any = (1, 2, {"model.a": QUARTER})
+    part = 200 * 150 * 4
+    with pytest.raises(ArgumentError, match=f"'model.a.weight', take {2 * part} bytes, and max_host_bytes is 1000"):
+        weights.load(shard=shard, max_host_bytes=1000)
+    with pytest.raises(ArgumentError, match="max_host_bytes is 1000"):
+        weights.plan(shard=shard, max_host_bytes=1000)
+    loaded = weights.load(shard=shard, max_host_bytes=2 * part + 100)
+    assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[200:400, 0:150])
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: WeightsNode, dtype: str | None) -> None:
+    shard: Any = (0, 2, {"model.a": QUARTER})
+    plan = weights.plan(shard=shard, dtype=dtype)
+    (of_part,) = [part for part in plan.ranges if "model.a.weight" in part.names]
+    assert (of_part.bytes, of_part.memory) == (120_000, 120_000 if dtype is None else 60_000)
+    assert plan.bytes_read == 120_000 + 32
+    told: list[tuple[int, int]] = []
+    loaded = weights.load(shard=shard, dtype=dtype, progress=lambda done, of: told.append((done, of)))
+    assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[:200, :150].astype(dtype or "f4"))
+    assert told[-1] == (plan.bytes_read, plan.bytes_read)
+    assert told == sorted(told)
+
+    def stop(done: int, of: int) -> None:
+        if done == of:
+            raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        weights.load(shard=shard, progress=stop)
+
+
+@pytest.mark.parametrize("out", [False, True])
+@pytest.mark.parametrize("dtype", [None, "float64"])
+@pytest.mark.parametrize("shard", [None, HALF, ShardingStrategy.columnwise(2), QUARTER])
+def test_what_is_verified_is_what_is_returned(
+    weights: WeightsNode, shard: ShardingStrategy | None, dtype: str | None, out: bool
+) -> None:
+    options: dict[str, Any] = {"dtype": dtype}
+    if shard is not None:
+        options["shard"] = (1, 2, {"model.a": shard})
+    wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
+    digests = weights.digests()
+    outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
+    loaded = weights.load(verify=digests, out=outs, **options)
+    for name, array in wanted.items():
+        assert np.array_equal(loaded[name].to_numpy(), array)
+        assert not loaded[name].is_mapped  # so that no later change of the file reaches it
+        assert outs is None or np.array_equal(outs[name], array)
+    outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
+    with pytest.raises(FormatError, match=r"tensor 'model\.b\.weight': its digest is"):
+        weights.load(verify={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
+    assert outs is None or not any(array.any() for array in outs.values())
+
+
+def test_a_verified_load_reads_each_byte_once(tmp_path: Path) -> None:
+    max_weights.save_file({"a": np.ones(4 << 20, "f4")}, tmp_path / "model.safetensors")
+    program = """
+import max_weights
+weights = max_weights.load_weights("model.safetensors", backend="read")
+digests = weights.digests()
+read = lambda: int(open("/proc/self/io").read().split("rchar: ")[1].split()[0])
+before = read()
+weights.load(verify=digests, dtype="float16")
+print(read() - before)
+"""
+    if not os.path.exists("/proc/self/io"):
+        pytest.skip("the system does not count what a process reads")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert 16 << 20 <= int(done.stdout) < 20 << 20
+
+
+def test_a_verified_gguf_is_decoded_from_what_was_compared(models: Path) -> None:
+    weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    verified = weights.load("blk.0", verify=weights.digests("blk.0"), dtype="bfloat16")
+    for name, tensor in weights.load("blk.0", dtype="bfloat16").items():
+        assert np.array_equal(verified[name].view("uint8").to_numpy(), tensor.view("uint8").to_numpy()), name
