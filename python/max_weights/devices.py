@@ -156,21 +156,31 @@ def _unknown(device: object, cause: str) -> DeviceError:
     return DeviceError(f"no device {shown:.60}: {cause}")
 
 
+def named_device(text: str) -> tuple[str, int] | None:
+    """Return the kind and number of the device that a text names, in upper or lower case; `None` for any other text.
+
+    `cuda` is the device that torch would use, if torch uses any, and `gpu` the first.
+    """
+    kind, colon, digits = text.lower().partition(":")
+    if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        return None
+    if kind == "cuda":
+        return "gpu", int(digits) if colon else current_gpu()
+    return (kind, int(digits or "0")) if kind in ("cpu", "gpu") else None
+
+
 def place(device: object) -> tuple[str, int]:
     """Return the kind and number of the device that an argument names.
 
     The argument is `cpu`, `cuda:1` (or `gpu:1`), or an object that prints as that, such as a `Device`, a `DeviceRef` or
-    a `torch.device`. `cuda` is torch's current device if torch uses any.
+    a `torch.device`; see `named_device`.
 
     Raises:
-        DeviceError: it does not name a device.
+        DeviceError: it does not name a device; of the host there is one.
     """
-    text = str(device)
-    if text in ("cpu", "cpu:0"):
-        return "cpu", 0
-    kind, colon, digits = text.partition(":")
-    if kind in ("cuda", "gpu") and (not colon or (digits.isascii() and digits.isdigit() and len(digits) < 10)):
-        return "gpu", int(digits) if colon else current_gpu() if kind == "cuda" else 0
+    found = named_device(str(device))
+    if found is not None and (found[0] == "gpu" or found[1] == 0):
+        return found
     raise _unknown(device, "there are 'cpu' (or 'cpu:0') and, with a GPU, 'cuda' (or 'cuda:0', 'cuda:1', …)")
 
 
@@ -251,15 +261,15 @@ class DeviceRef:
 
         Args:
             device: A `DeviceRef` (returned as it is), a string such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
-                which has `label` and `id`.
+                which has `label` and `id`. `cuda` is the device that torch would use, as it is for `load`.
         """
         if isinstance(device, DeviceRef):
             return device
         if isinstance(device, str):
-            kind, colon, digits = device.lower().partition(":")
-            if colon and not (digits.isascii() and digits.isdigit()):
-                raise ValueError(f"a device is written as 'cpu', 'gpu' or 'gpu:1', not {device!r}")
-            return cls("gpu" if kind == "cuda" else kind, int(digits or "0"))
+            found = named_device(device)
+            if found is None:
+                raise ValueError(f"a device is written as 'cpu', 'gpu', 'gpu:1' or 'cuda:1', not {device!r}")
+            return cls(*found)
         label, number = getattr(device, "label", None), getattr(device, "id", None)
         if label is None or number is None:
             raise TypeError(

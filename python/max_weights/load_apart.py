@@ -84,14 +84,14 @@ class Apart:
             return stored, stored
         return stored, -(-math.prod(info.logical_shape) * part // max(all_of_it, 1) * dtype.size_in_bits // 8)
 
-    def rest_of(self, max_host_bytes: int) -> int:
+    def rest_of(self, max_host_bytes: int | None) -> int | None:
         """Return what the weights leave of the host memory that a load may take.
 
         Raises:
             ArgumentError: they take more (a ValueError).
         """
         sizes = self.sizes()
-        if not sizes:
+        if not sizes or max_host_bytes is None:
             return max_host_bytes
         results = sum(result for position, (_, result) in sizes.items() if position not in self._outs)
         needed = results + max(stored for stored, _ in sizes.values())  # a part waits for its conversion

@@ -19,6 +19,7 @@ from max_weights.progress import Progress, progress_of
 from max_weights.selection import Pattern, Select, fits, not_found, require_effect, selected
 from max_weights.sharding.by_name import Cut, Ranks, Shard, parts_of_rank
 from max_weights.sharding.pieces import Pieces
+from max_weights.sizes import bytes_of
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
@@ -45,6 +46,7 @@ __all__ = [
     "digests",
     "digests_expected",
     "dtypes_wanted",
+    "host_bytes",
     "load",
     "log_choice",
     "names_of_tree",
@@ -68,7 +70,7 @@ class _Read(TypedDict, total=False):
     dtype: Any
     packed: bool
     backend: Literal["auto", "mmap", "read", "direct", "cufile"]
-    max_host_bytes: int | None
+    max_host_bytes: int | str | None
     threads: int | None
     progress: Progress | bool | None
     drop_cache: bool
@@ -153,7 +155,7 @@ def load(
     copy: bool | None = None,
     storage: str = "arena",
     backend: str = "auto",
-    max_host_bytes: int | None = None,
+    max_host_bytes: int | str | None = None,
     threads: int | None = None,
     progress: Progress | bool | None = None,
     drop_cache: bool = False,
@@ -171,8 +173,7 @@ def load(
     outs = by_position({} if out is None else out, wanted)
     expected = None if verify is None else digests_expected(wanted, verify)
     apart = Apart(wanted.node, wanted.parts, wanted.infos, wanted.dtypes, outs, whole=verify is not None, copy=copy)
-    if max_host_bytes is not None:
-        max_host_bytes = apart.rest_of(max_host_bytes)
+    most = apart.rest_of(host_bytes(max_host_bytes))
     told, end = progress_of(progress)
     told, tell = apart.progress(told)
     try:
@@ -187,7 +188,7 @@ def load(
             threads=threads,
             drop_cache=drop_cache,
             per_tensor=storage == "per-tensor",
-            max_host_bytes=max_host_bytes,
+            max_host_bytes=most,
             places=places,
             verify=expected,
             progress=told,
@@ -386,6 +387,16 @@ def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
     return device
 
 
+def host_bytes(most: Any) -> int | None:
+    """Return `max_host_bytes` as a number: it may be a string such as "500MB"."""
+    if most is None:
+        return None
+    count = bytes_of(most, "max_host_bytes") if isinstance(most, str) else most
+    if not isinstance(count, int) or count <= 0:
+        raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {most!r}")
+    return count
+
+
 def _place_of(memory: Any) -> tuple[str, int]:
     """Return where memory is; host memory if it does not say, or does not say it as GPU memory does."""
     try:
@@ -537,7 +548,9 @@ def converter(framework: str | None) -> Convert:
     """Return the function that turns a `Buffer` into a tensor of a framework."""
     if framework not in _FRAMEWORKS:
         known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
-        raise ArgumentError(f"framework must be {known} or None, not {framework!r}")
+        meant = _ELSEWHERE.get(framework) if isinstance(framework, str) else None
+        hint = "" if meant is None else f": did you mean {meant!r}?"
+        raise ArgumentError(f"framework must be {known} or None, not {framework!r}{hint}")
     return _FRAMEWORKS[framework]()
 
 
@@ -571,6 +584,8 @@ def _as_jax() -> Convert:
     return lambda buffer, _: from_dlpack(buffer)
 
 
+# What other libraries call them.
+_ELSEWHERE = {"pt": "torch", "pytorch": "torch", "np": "numpy", "flax": "jax"}
 _FRAMEWORKS: dict[str | None, Callable[[], Convert]] = {
     None: lambda: lambda buffer, _: buffer,
     "numpy": _as_numpy,

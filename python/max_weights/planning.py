@@ -20,6 +20,7 @@ from max_weights.loading import (
     check_device,
     converter,
     device_for,
+    host_bytes,
     ranks_of,
     wanted_of_ranks,
 )
@@ -161,7 +162,7 @@ def plan(
     copy: bool | None = None,
     storage: str = "arena",
     backend: str = "auto",
-    max_host_bytes: int | None = None,
+    max_host_bytes: int | str | None = None,
     threads: int | None = None,
     progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
     drop_cache: bool = False,
@@ -178,8 +179,7 @@ def plan(
     outs = by_position({} if out is None else out, wanted)
     to_outs = set(outs)
     apart = Apart(wanted.node, wanted.parts, wanted.infos, wanted.dtypes, outs, whole=verify is not None, copy=copy)
-    if max_host_bytes is not None:
-        max_host_bytes = apart.rest_of(max_host_bytes)
+    most = apart.rest_of(host_bytes(max_host_bytes))
     ranges, arenas, how = plan_tensors(
         wanted.node,
         wanted.names,
@@ -191,7 +191,7 @@ def plan(
         threads=threads,
         drop_cache=drop_cache,
         per_tensor=storage == "per-tensor",
-        max_host_bytes=max_host_bytes,
+        max_host_bytes=most,
         places=places,
         whole=verify is not None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from max_weights.loading import resolved
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
 from max_weights.renaming import left_out
+from max_weights.sizes import bytes_of
 from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ __all__ = ["SafetensorsWriter", "SaveOptions", "save_file", "save_sharded", "sav
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
 Strided = Literal["copy", "refuse"]
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
 def save_file(
@@ -456,23 +454,6 @@ def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
                 f"metadata must map strings to strings, not {key!r}: {value!r}; write str(...) or json.dumps(...)"
             )
     return noted
-
-
-def bytes_of(size: Any) -> int:
-    """Parse a size, such as 5_000_000_000, 5e9 or "5GB", as a number of bytes; else ArgumentError, a ValueError."""
-    number, unit = size, 1
-    try:
-        if isinstance(size, str):
-            text = size.strip().upper().removesuffix("B")
-            number = text.rstrip("KMGTI")
-            unit = _UNITS[text[len(number) :]]
-        count = float(number) * unit
-    except (KeyError, OverflowError, TypeError, ValueError):
-        count = math.nan
-    _require(
-        0 <= count < 1 << 63, f'max_shard_size={size!r}: give a number of bytes, or a string such as "5GB" or "500MiB"'
-    )
-    return int(count)
 
 
 def _names(names: list[str]) -> str:

@@ -14,8 +14,9 @@ from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
-from max_weights.saving import StrPath, buffer_of, bytes_of, encoding_of, items_of
+from max_weights.saving import StrPath, buffer_of, encoding_of, items_of
 from max_weights.selection import fits
+from max_weights.sizes import bytes_of
 
 if TYPE_CHECKING:
     from max_weights.buffer import Buffer

@@ -14,6 +14,7 @@ from max_weights.loading import (
     backend_for,
     check_device,
     converter,
+    host_bytes,
     log_choice,
     resolved,
     verify_digests,
@@ -108,7 +109,7 @@ def stream(
     shard: Shard | None = None,
     framework: str | None = None,
     backend: str = "auto",
-    max_host_bytes: int | None = None,
+    max_host_bytes: int | str | None = None,
     threads: int | None = None,
     progress: Progress | bool | None = None,
     drop_cache: bool = False,
@@ -119,8 +120,7 @@ def stream(
     """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
     check_device(Rank(shard, device), None, framework, None)
     convert = converter(framework)
-    if max_host_bytes is not None and not (isinstance(max_host_bytes, int) and max_host_bytes > 0):
-        raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {max_host_bytes!r}")
+    most = host_bytes(max_host_bytes)
     wanted = resolved(node, select, rename, dtype, packed, shard)
     for position, _ in wanted.pieces():
         name = wanted.names[position]
@@ -137,7 +137,7 @@ def stream(
         backend=backend_for(backend),
         threads=threads,
         drop_cache=drop_cache,
-        max_host_bytes=max_host_bytes,
+        max_host_bytes=most,
         reuse=reuse,
         device=device,
     )

@@ -224,7 +224,7 @@ def load_weights(
     """
     files = _paths(paths)
     if not files:
-        raise ValueError("no checkpoint files were given: paths is empty")
+        raise ArgumentError("no checkpoint files were given: paths is empty")
     return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
 
 

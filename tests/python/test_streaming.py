@@ -126,7 +126,7 @@ def test_names_are_selected_renamed_and_made_tensors_of_a_framework(models: Path
     [
         ({"framework": "tf"}, "framework must be 'numpy'"),
         ({"max_host_bytes": 0}, "max_host_bytes must be a number of bytes above 0, not 0"),
-        ({"max_host_bytes": "1 GB"}, "max_host_bytes must be a number of bytes above 0, not '1 GB'"),
+        ({"max_host_bytes": "much"}, "max_host_bytes='much': give a number of bytes, or a string such as \"5GB\""),
         ({"rename": lambda _: "x"}, "the same name, 'x'"),
         ({"backend": "fast"}, "backend must be one of"),
         ({"select": "poolr"}, "'poolr'"),

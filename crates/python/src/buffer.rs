@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::device::Device;
 use max_weights::dtype::DType;
-use max_weights::memory::{Exclusive, Recycled};
+use max_weights::memory::Exclusive;
 use max_weights::source::{LocalFile, Source};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use crate::buffer_protocol;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
 use crate::dlpack::{self, Access};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt, to_python};
+use crate::error::{Outcome, interrupt};
 use crate::handed;
 use crate::own::{is_same, own_or_imported, require_file};
 use crate::pickle;
@@ -596,11 +596,4 @@ pub(crate) fn writable<'py>(
     // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
     Ok((found, exclusive))
-}
-
-/// Memory of tensors that were handed out, to be written again.
-pub(crate) fn recycled() -> Exclusive<Recycled> {
-    // SAFETY: `stream(reuse=True)` is the caller's promise not to use a tensor any more once the next one was asked for, and its memory comes
-    // here no sooner.
-    unsafe { Exclusive::promised(Recycled::default()) }
 }

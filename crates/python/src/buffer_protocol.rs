@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
-use max_weights::memory::Storage;
+use max_weights::memory::{Exclusive, Recycled, Storage};
 use max_weights::tensor::extent;
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyImportError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -172,6 +172,13 @@ fn first_index_runs_fastest(tensor: &Tensor) -> bool {
         expected *= dim;
         fits
     })
+}
+
+/// Memory of tensors that were handed out, to be written again.
+pub(crate) fn recycled() -> Exclusive<Recycled> {
+    // SAFETY: `stream(reuse=True)` is the caller's promise not to use a tensor any more once the next one was asked for, and its memory comes
+    // here no sooner.
+    unsafe { Exclusive::promised(Recycled::default()) }
 }
 
 /// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would

@@ -5,7 +5,8 @@ use std::num::NonZero;
 use max_weights::load::{LoadOptions, Stream, StreamOptions};
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, recycled};
+use crate::buffer::Buffer;
+use crate::buffer_protocol::recycled;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::PythonCut;

@@ -233,7 +233,7 @@ impl WeightsNode {
     ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
     ///         variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache and the memory that is free. The logger
     ///         `max_weights` says which and why, at level INFO.
-    ///     max_host_bytes: The most bytes of host memory that the load may take; pages of views are fetched as far as they fit. Pinned
+    ///     max_host_bytes: The most bytes of host memory that the load may take, or a text such as "500MB"; pages of views are fetched as far as they fit. Pinned
     ///         buffers on the way to a device count; without a bound they are at most 512 MiB.
     ///     threads: How many read and convert. Default: what `max_weights.set_threads` or the environment variable MAX_WEIGHTS_THREADS
     ///         says; or as many as the process may use, and more where a disk is waited for.
