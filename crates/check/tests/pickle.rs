@@ -236,7 +236,7 @@ fn the_classes_of_a_script_are_said_once_and_listed_all() {
 
 #[test]
 fn what_begins_like_an_old_pickle_and_is_none_is_no_finding() {
-    for words in [&b"Very\nlong\nlist\n"[..], b"I 1\n", b"Nothing", b"cat\x00"] {
+    for words in [&b"Very\nlong\nlist\n"[..], b"I 1\n", b"Nothing", b"cat\0\0"] {
         assert_eq!(scan(words).ids(), Vec::<&str>::new());
     }
     assert!(scan(b"N\x82\x01").has("code.extension"));
@@ -324,4 +324,122 @@ fn what_is_lost_among_very_many_values_is_not_taken_for_harmless() {
     // As torch writes what very many modules say of themselves.
     let plain = [&many, &ordered[..], b"}X\x09\0\0\0_metadata", ordered, &some, b"sb"].concat();
     assert_eq!(scan(&protocol_2(&plain)).ids(), [""; 0]);
+}
+
+#[test]
+fn numbers_that_only_one_reader_takes_do_not_end_a_pickle() {
+    let mut numbers = vec![
+        b"I\0\n".to_vec(),
+        b"I\0junk\n".to_vec(),
+        b"F1\0\n".to_vec(),
+        b"F0\0junk\n".to_vec(),
+        b"I\x0b1\x0c\n".to_vec(),
+        [b"I", &[b'9'; 40][..], b"\0\n"].concat(),
+        [b"L", &[b'9'; 40][..], b"\0junk\n"].concat(),
+        [b"Np", &[b'9'; 60][..], b"\n"].concat(),
+        [b"Np", &[b' '; 5000][..], b"1\n"].concat(),
+        [b"F1.", &[b'0'; 5000][..], b"1\n"].concat(),
+        [b"F", &[b' '; 70_000][..], b"1\n"].concat(),
+    ];
+    for many in [1, 300, 1_000, 4_095, 4_096, 5_000] {
+        let padded = |(kind, number): (&str, &str)| format!("{kind}{}{number}\n", " ".repeat(many)).into_bytes();
+        numbers.extend([("I", "1"), ("L", "1L"), ("F", "1.5")].map(padded));
+    }
+    for number in numbers {
+        let scanned = scan(&[&number[..], b"0", &system()].concat());
+        assert!(scanned.has("code.malicious-global"), "{:?}: {:?}", number.escape_ascii().to_string(), scanned.ids());
+    }
+}
+
+#[test]
+fn a_frame_that_ends_within_a_line_hides_nothing() {
+    // What is before the end of the frame is lost to a reader of a file that cannot look ahead.
+    for line in [&b"I*1\n"[..], b"F*1\n", b"L*1L\n", b"Np*1\n", b"S*'a'\n"] {
+        let end = line.iter().position(|byte| *byte == b'*').unwrap_or_default() as u64 + 1;
+        let frame = [&b"\x95"[..], &end.to_le_bytes()].concat();
+        for head in [&b"\x80\x04"[..], b""] {
+            let scanned = scan(&[head, &frame, line, b"0", &system()].concat());
+            assert_eq!(scanned.answer(), Answer::Malicious, "{}: {:?}", line.escape_ascii(), scanned.ids());
+        }
+    }
+}
+
+#[test]
+fn what_is_imported_counts_whatever_it_is_called_and_however_the_pickle_ends() {
+    for pickle in [
+        &b"(cevil-mod\nrun\n)R1."[..],
+        b"cevil mod\nrun\n",
+        b"cidlelib.idle\na b\n.",
+        b"N.cevil-mod\nrun\n)R1.",
+        b"\x8c\x08evil-mod\x8c\x03run\x93",
+        b"ievil-mod\nrun\n",
+        // The reader in Python takes the last bytes for a line, but for one of them.
+        b"cevil-mod\nrun?",
+        b"cevil-mod?",
+    ] {
+        assert!(scan(pickle).answer() >= Answer::NeedsTrust, "{}", pickle.escape_ascii());
+    }
+    let long = [&b"cidlelib.idle\n"[..], &[b'a'; 5000], b"\n."].concat();
+    assert_eq!(scan(&long).answer(), Answer::Malicious);
+}
+
+/// An array as joblib writes it: the state of its wrapper, and then its bytes.
+fn joblib(state: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let wrapper = b"\x80\x02cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(";
+    [&wrapper[..], state, b"ub", bytes, b"."].concat()
+}
+
+/// The attributes of a wrapper of two elements of this dtype, whose state is this.
+fn attributes(code: &str, state: &[u8], more: &[u8]) -> Vec<u8> {
+    let key = |name: &str| [b"X", &(name.len() as u32).to_le_bytes()[..], name.as_bytes()].concat();
+    let dtype = [b"cnumpy\ndtype\n(", &key(code)[..], b"\x89\x88tR", state].concat();
+    [
+        [key("subclass"), b"cnumpy\nndarray\n".to_vec()].concat(),
+        [key("shape"), b"K\x02\x85".to_vec()].concat(),
+        [key("order"), key("C")].concat(),
+        [key("dtype"), dtype].concat(),
+        [key("allow_mmap"), b"\x88".to_vec()].concat(),
+        more.to_vec(),
+    ]
+    .concat()
+}
+
+#[test]
+fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
+    let state = b"(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb";
+    let aligned = b"X\x1b\0\0\0numpy_array_alignment_bytesK\x10";
+    let numbers = [7; 16];
+    let padded = [&[2, 0xff, 0xff][..], &numbers].concat();
+    let plain = scan(&joblib(&attributes("f8", state, aligned), &padded));
+    assert_eq!((plain.ids(), plain.answer()), (vec![], Answer::Nothing));
+    assert_eq!(scan(&joblib(&attributes("f8", state, b""), &numbers)).ids(), [""; 0]);
+    // Python's own reader calls what joblib takes for numbers.
+    let code = [&b"0cos\nsystem\n(S'x'\ntR."[..], &numbers].concat();
+    let hidden = scan(&joblib(&attributes("f8", state, b""), &code[..16]));
+    assert!(hidden.has("code.divergence"), "{:?}", hidden.ids());
+    let from_memo = [&b"0X\x02\0\0\0osq\x01X\x06\0\0\0systemq\x02\x93"[..], &numbers].concat();
+    let hidden = scan(&joblib(&attributes("V14", b"(K\x03X\x01\0\0\0|NNNK\x0eK\x01K\0tb", b""), &from_memo[..28]));
+    assert_eq!(hidden.answer(), Answer::Malicious, "{:?}", hidden.ids());
+    // What joblib does not write keeps it from being plain: its size may be another one.
+    for (why, wrapper) in [
+        ("a method of its own", attributes("f8", state, b"X\x04\0\0\0readcbuiltins\nstr\n")),
+        ("a size of a number", attributes("f8", b"(K\x03X\x01\0\0\0<NNNK\x04K\x04K\0tb", b"")),
+        (
+            "objects that are none",
+            attributes("f8", b"(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x01tb", b""),
+        ),
+        ("an alignment that is no number", attributes("f8", state, b"X\x1b\0\0\0numpy_array_alignment_bytes\x88")),
+        ("two states of a dtype", attributes("f8", &[&state[..], state].concat(), b"")),
+    ] {
+        let scanned = scan(&joblib(&wrapper, &[b"N.".as_slice(), &numbers].concat()));
+        assert!(scanned.answer() >= Answer::Broken, "{why}: {:?}", scanned.ids());
+        assert!(scanned.has("code.library-global"), "{why}: {:?}", scanned.ids());
+    }
+    // A frame that goes on behind the state has the next instructions, and the bytes stand behind it.
+    let body = joblib(&attributes("f8", state, b""), &numbers);
+    let framed = [&b"\x80\x04\x95\xf0\0\0\0\0\0\0\0"[..], &body[2..], &[b'.'; 40]].concat();
+    assert!(scan(&framed).answer() >= Answer::Broken);
+    // PyTorch knows nothing of it.
+    let torch = crate::support::scan_as(&body, max_weights_check::security::pickle::Expected::TorchZip);
+    assert!(torch.has("code.library-global"), "{:?}", torch.ids());
 }

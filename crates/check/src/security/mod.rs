@@ -72,7 +72,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             }
             if is_graph {
                 // Its first bytes are no instructions.
-            } else if pickle::may_be_pickle(&first) {
+            } else if pickle::may_be_pickle(&first, piece.bytes.len(), piece.name) {
                 let seen = pickle::scan(piece, Expected::Any, context)?;
                 if seen.consumed > 0 {
                     suffix::mismatch(piece, Kind::Pickle, context);

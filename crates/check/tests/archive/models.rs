@@ -70,6 +70,14 @@ fn commands_and_files_in_a_keras_model_are_malicious() {
 }
 
 #[test]
+fn a_layer_may_have_any_name() {
+    for name in ["enable_unsafe_deserialization", "my_enable_unsafe_deserialization_2"] {
+        let layer = object("keras.layers", "Dense", &format!("{{\"name\":\"{name}\",\"units\":1}}"));
+        assert_eq!(found("m.keras", &keras(&layer)), NONE, "{name}");
+    }
+}
+
+#[test]
 fn a_configuration_that_cannot_be_read_is_broken() {
     let bytes = zip(&[member("config.json", b"{\"class_name\": \"Lambda\", ")]);
     assert_eq!(found("m.keras", &bytes), ["keras.config"]);
@@ -169,6 +177,10 @@ fn a_skops_file_is_judged_by_the_names_in_its_schema() {
         ("operator", "methodcaller", "OperatorFuncNode", "skops.type"),
         ("sklearn.x", "X", "MethodNode", "skops.type"),
         ("my_package", "Mine", "ObjectNode", "skops.type"),
+        // A class that a person wrote in the program itself.
+        ("__main__", "Mine", "ObjectNode", "skops.type"),
+        ("__main__", "__builtins__", "ObjectNode", "skops.malicious"),
+        ("a.__main__", "Mine", "ObjectNode", "skops.malicious"),
         ("numpy.f2py", "x", "FunctionNode", "skops.type"),
     ] {
         assert_eq!(found("m.skops", &node(module, class, loader)), [rule], "{module}.{class}");

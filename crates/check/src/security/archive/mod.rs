@@ -128,7 +128,7 @@ pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
         // LZMA's first bytes are no magic.
         kind if kind.is_pickle() || kind.is_archive() || (kind.is_compressed() && kind != Kind::Lzma) => Some(kind),
         Kind::Empty | Kind::Zeros | Kind::Media => None,
-        _ => pickle::may_be_pickle(&first).then_some(Kind::Pickle),
+        _ => pickle::may_be_pickle(&first, bytes.len(), name).then_some(Kind::Pickle),
     })
 }
 

@@ -106,10 +106,16 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut
                 if key == "enable_unsafe_deserialization" {
                     unsafe_deserialization(piece, context);
                 }
-                walk(piece, value, depth + 1, context)?;
+                // A layer may have any name.
+                if key != "name" || !value.is_string() {
+                    walk(piece, value, depth + 1, context)?;
+                }
             }
         }
-        Value::String(text) if text.contains("enable_unsafe_deserialization") => unsafe_deserialization(piece, context),
+        // As the name of a function, and not within another.
+        Value::String(text) if text.rsplit('.').next() == Some("enable_unsafe_deserialization") => {
+            unsafe_deserialization(piece, context);
+        }
         _ => {}
     }
     Ok(())

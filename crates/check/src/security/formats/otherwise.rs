@@ -18,7 +18,7 @@ const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// a number, `J` takes four, and the name of the first member of a tar archive may be any text.
 pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let may_begin_as_pickle =
-        matches!(kind, Kind::Safetensors | Kind::Gguf | Kind::Onnx | Kind::Tar | Kind::Media | Kind::Bzip2);
+        kind.is_compressed() || matches!(kind, Kind::Safetensors | Kind::Gguf | Kind::Onnx | Kind::Tar | Kind::Media);
     if may_begin_as_pickle && pickle::names_something(piece, context)? {
         let message = format!("this is {} by its magic number, but a pickle to whoever loads it", kind.with_article());
         context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(0));

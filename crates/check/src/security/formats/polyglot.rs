@@ -252,7 +252,7 @@ fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mu
         let more = (&part as &dyn Bytes).first(TENSOR_BYTES)?;
         Ok(pickle::is_pickle_that_imports(&more))
     };
-    let may_be = pickle::may_be_pickle(&first);
+    let may_be = pickle::may_be_pickle(&first, part.len(), "");
     let is_pickle = is_binary_pickle(&first) || may_be && (!is_tensor || imports()?);
     let kind = if is_pickle { Some(Kind::Pickle) } else { loadable(&part, "")?.filter(|kind| is_certain(*kind)) };
     let Some(kind) = kind else { return Ok(()) };
@@ -307,7 +307,7 @@ fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Contex
     let bytes = base64::decoded(text.as_bytes().get(..end.unwrap_or(text.len())).unwrap_or_default());
     let first = bytes.get(..PICKLE_BYTES).unwrap_or(&bytes);
     // What a text of words spells has no names in it.
-    if bytes.len() < MIN_PICKLE || !is_binary_pickle(first) && !pickle::may_be_pickle(first) {
+    if bytes.len() < MIN_PICKLE || !is_binary_pickle(first) && !pickle::may_be_pickle(first, bytes.len() as u64, "") {
         return Ok(());
     }
     let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::shown(key));

@@ -74,7 +74,9 @@ fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_
     let is_value = matches!(first, "builtins" | "") && (TYPES.contains(&class) || class.is_empty());
     let is_known = PACKAGES.contains(&first) && !name.split('.').any(|part| CALLING.contains(&part));
     let is_operator = first == "operator" || first == "_operator";
-    if is_dangerous(module, class) || module.contains("__") || class.contains("__") {
+    // The program that wrote the file has classes of its own, too.
+    let is_hidden = (module.contains("__") && module != "__main__") || class.contains("__");
+    if is_dangerous(module, class) || is_hidden {
         report(rules::SKOPS_MALICIOUS, format!("loading makes or calls '{}'", shown(&name)), context);
     } else if loader == "OperatorFuncNode" && !is_operator {
         let message = format!("a node is loaded as a function of operator, but names '{}'", shown(&name));

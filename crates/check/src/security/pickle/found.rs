@@ -60,6 +60,12 @@ pub(super) struct Found {
     pub(super) names_loader: bool,
     /// Something was called.
     pub(super) calls: u64,
+    /// So often a reader would import a module.
+    pub(super) imports: u64,
+    /// Behind the first of joblib's wrappers of arrays, with the calls and the imports up to there.
+    pub(super) arrays: Option<(u64, u64, u64)>,
+    /// How many of those wrappers are as joblib writes them.
+    pub(super) plain_arrays: u64,
     /// How often a call or a value was written out.
     shown: usize,
     /// Bytes that were decoded.
@@ -138,6 +144,7 @@ impl Found {
         other.alternatives.into_iter().for_each(|at| self.alternative(at));
         self.names_loader |= other.names_loader;
         self.calls += other.calls;
+        self.imports += other.imports;
         self.is_incomplete |= other.is_incomplete;
     }
 }

@@ -1,12 +1,21 @@
 //! joblib's files: a pickle that is interrupted by the raw bytes of its arrays. Each follows the instruction that gives its wrapper a state,
 //! and the pickle goes on behind it.
+//!
+//! The wrapper of a plain array does no more than read its bytes, and needs no trust; anything that joblib does not write keeps it a class of a
+//! library. To Python's own reader the bytes of an array are instructions: [`super::stream`] runs through them, too.
 
 use super::Expected;
 use super::machine::{End, Machine, Step, broken};
 use super::value::{Kind, Node, Value};
 
 /// The class whose state says how many bytes follow.
-const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
+pub(super) const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
+/// What it has as attributes; any other could take the place of one of its methods.
+const ATTRIBUTES: [&str; 6] = ["subclass", "shape", "order", "dtype", "allow_mmap", "numpy_array_alignment_bytes"];
+/// Letters of dtypes whose width stands behind them.
+const WIDE: &str = "iufcbSUMm";
+/// Those whose width their state says.
+const FLEXIBLE: &str = "SUV";
 /// More dimensions than an array has.
 const MAX_RANK: usize = 64;
 
@@ -26,11 +35,14 @@ impl Machine<'_, '_> {
                 .names
                 .get(callee.payload())
                 .is_some_and(|named| (named.module.as_str(), named.name.as_str()) == WRAPPER);
-        if !is_wrapper || self.is_inner {
+        if !is_wrapper || self.is_inner || self.expected != Expected::Any {
             return Ok(());
         }
+        self.found.arrays.get_or_insert((self.next, self.found.calls, self.found.imports));
         // What follows stands outside of the frames.
         self.check_frame();
+        let is_plain = self.frame_end.is_none() && self.is_plain_array(target, state)?;
+        self.found.plain_arrays += u64::from(is_plain);
         let (Some(shape), Some(dtype)) = (self.entry(state, "shape")?, self.entry(state, "dtype")?) else {
             return broken("a joblib array has no shape or no dtype");
         };
@@ -80,6 +92,83 @@ impl Machine<'_, '_> {
         Ok(found)
     }
 
+    /// Whether a wrapper is as joblib writes it: of numpy's own arrays, with the usual attributes and an ordinary dtype.
+    fn is_plain_array(&mut self, target: Value, state: Value) -> Step<bool> {
+        let is_new = self.arena.get(target).is_some_and(|node| node.items.len() == 1);
+        let arguments = self.arena.get(target).map_or(Value::UNKNOWN, |node| node.arguments);
+        let has_none = arguments.kind() == Kind::Tuple && self.arena.get(arguments).is_some_and(|node| node.count == 0);
+        let pairs = match self.arena.get(state).filter(|node| node.is_whole() && state.kind() == Kind::Dict) {
+            Some(node) if is_new && has_none => node.items.clone(),
+            _ => return Ok(false),
+        };
+        for [key, value] in pairs.as_chunks::<2>().0 {
+            let key = if key.kind() == Kind::Text { self.reader.text(key.payload())? } else { None };
+            let fits = match key.as_deref() {
+                Some("subclass") => self.is_global(*value, "ndarray"),
+                Some("shape") => value.kind() == Kind::Tuple,
+                Some("order") => value.kind() == Kind::Text,
+                Some("dtype") => self.is_plain_dtype(*value)?,
+                Some("allow_mmap") => matches!(value.kind(), Kind::True | Kind::False),
+                Some("numpy_array_alignment_bytes") => matches!(value.kind(), Kind::Int | Kind::None),
+                _ => false,
+            };
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(pairs.len() <= 2 * ATTRIBUTES.len())
+    }
+
+    /// Whether this is numpy's class of that name.
+    fn is_global(&self, value: Value, name: &str) -> bool {
+        let named = if value.kind() == Kind::Global { self.names.get(value.payload()) } else { None };
+        named.is_some_and(|named| (named.module.as_str(), named.name.as_str()) == ("numpy", name))
+    }
+
+    /// Whether a dtype has a size that is known for sure: no fields, and no size that numpy would not take.
+    fn is_plain_dtype(&mut self, dtype: Value) -> Step<bool> {
+        let (callee, states) = match self.arena.get(dtype) {
+            Some(node) if dtype.kind() == Kind::Object && node.is_whole() => (node.callee, node.items.clone()),
+            _ => return Ok(false),
+        };
+        let code = self.dtype_code(dtype)?.unwrap_or_default();
+        let code = code.trim_start_matches(['|', '<', '>', '=']);
+        let (letter, width) = code.split_at_checked(1).unwrap_or_default();
+        // The unit of a time stands behind its width.
+        let width = width.split_once('[').map_or(width, |(width, _)| width);
+        let is_known = letter == "O" && matches!(width, "" | "8")
+            || (WIDE.contains(letter) || letter == "V")
+                && !width.is_empty()
+                && width.bytes().all(|b| b.is_ascii_digit());
+        let state = match states[..] {
+            [] => Vec::new(),
+            [state] => self.arena.get(state).map(Node::first).unwrap_or_default(),
+            _ => return Ok(false),
+        };
+        // Version, order of bytes, base, names, fields; then size, alignment and flags.
+        let has_parts = state.get(2..5).is_some_and(|parts| parts.iter().any(|part| part.kind() != Kind::None));
+        let size = match state.get(5) {
+            Some(size) if size.kind() == Kind::Int => self.reader.integer(size.payload())?,
+            None => Some(-1),
+            Some(_) => None,
+        };
+        let fits = size.is_some_and(|size| size == -1 || size >= 0 && FLEXIBLE.contains(letter));
+        let flags = match state.get(7) {
+            Some(flags) if flags.kind() == Kind::Int => self.reader.integer(flags.payload())?.unwrap_or(-1),
+            _ => i128::from(letter == "O"),
+        };
+        // numpy leaves some states aside: only what is objects by its letter as well is sure to be objects.
+        let agrees = matches!(state.len(), 0 | 8 | 9) && (flags & 1 == 1) == (letter == "O");
+        let is_state = state.get(7).is_none_or(|flags| flags.kind() == Kind::Int);
+        Ok(self.is_global(callee, "dtype")
+            && is_known
+            && !letter.is_empty()
+            && !has_parts
+            && fits
+            && agrees
+            && is_state)
+    }
+
     /// What an element of this dtype is: by the state of a dtype with fields, otherwise by its code.
     fn element(&mut self, dtype: Value) -> Step<Option<Element>> {
         let Some(code) = self.dtype_code(dtype)? else { return Ok(None) };
@@ -100,6 +189,8 @@ impl Machine<'_, '_> {
             return Ok(Some(Element::Bytes(size)));
         }
         let digits = code.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        // The unit of a time stands behind its width.
+        let digits = digits.split_once('[').map_or(digits, |(width, _)| width);
         let width: Option<u64> = if digits.is_empty() { Some(1) } else { digits.parse().ok() };
         // Texts have four bytes for each character.
         let width = width.and_then(|width| if code.starts_with('U') { width.checked_mul(4) } else { Some(width) });

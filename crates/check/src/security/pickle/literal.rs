@@ -116,9 +116,32 @@ pub(super) fn integer_of(opcode: u8, bytes: &[u8]) -> std::result::Result<i128, 
     match opcode {
         b'K' | b'M' => little(&[bytes, &[0]].concat()),
         b'J' | 0x8a | 0x8b => little(bytes),
+        // The reader in C takes nothing before a NUL for zero, in this instruction alone.
+        b'I' if bytes.first() == Some(&0) => Err(NoNumber::Lenient(0)),
         b'I' | b'L' => line_integer(if opcode == b'L' { bytes.strip_suffix(b"L").unwrap_or(bytes) } else { bytes }),
         _ => Err(NoNumber::None),
     }
+}
+
+/// Whether a byte is a blank to the readers of numbers: Rust's own question leaves out the vertical tab.
+pub(super) fn is_blank(byte: u8) -> bool {
+    byte == 0x0b || byte.is_ascii_whitespace()
+}
+
+/// What of a line the reader in C takes for a number: what is before a NUL, without blanks around it.
+pub(super) fn until_nul(line: &[u8]) -> &[u8] {
+    let mut text = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    while let [first, rest @ ..] = text
+        && is_blank(*first)
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && is_blank(*last)
+    {
+        text = rest;
+    }
+    text
 }
 
 /// An integer in a line: decimal for all readers, and for some with a base, with underscores, with spaces, or up to a NUL.
@@ -128,7 +151,7 @@ pub(super) fn line_integer(line: &[u8]) -> std::result::Result<i128, NoNumber> {
         let text = std::str::from_utf8(line).map_err(|_| NoNumber::None)?;
         return text.parse().map_err(|_| NoNumber::Large);
     }
-    let until_nul = line.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
+    let until_nul = until_nul(line);
     let unsigned = until_nul.strip_prefix(b"-").or(until_nul.strip_prefix(b"+")).unwrap_or(until_nul);
     let text: String = unsigned.iter().filter(|byte| **byte != b'_').map(|byte| char::from(*byte)).collect();
     let lower = text.to_ascii_lowercase();
@@ -139,8 +162,14 @@ pub(super) fn line_integer(line: &[u8]) -> std::result::Result<i128, NoNumber> {
         _ => (lower.as_str(), 10),
     };
     // The reader in C stops at what is no digit, and refuses the rest but for the end of the text.
-    let value = i128::from_str_radix(digits.trim_end_matches('l'), base).map_err(|_| NoNumber::None)?;
-    Err(NoNumber::Lenient(if until_nul.starts_with(b"-") { -value } else { value }))
+    let is_negative = until_nul.starts_with(b"-");
+    match i128::from_str_radix(digits.trim_end_matches('l'), base) {
+        Ok(value) => Err(NoNumber::Lenient(if is_negative { value.saturating_neg() } else { value })),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
+            Err(NoNumber::Lenient(if is_negative { i128::MIN } else { i128::MAX }))
+        }
+        Err(_) => Err(NoNumber::None),
+    }
 }
 
 #[cfg(test)]
@@ -159,6 +188,11 @@ mod tests {
         assert_eq!(integer_of(b'L', b"0x10L"), Err(NoNumber::Lenient(16)));
         assert_eq!(integer_of(b'I', b"1\0rest"), Err(NoNumber::Lenient(1)));
         assert_eq!(integer_of(b'I', b" 1_0 "), Err(NoNumber::Lenient(10)));
+        assert_eq!(integer_of(b'I', b"\x0b1\x0b"), Err(NoNumber::Lenient(1)));
+        assert_eq!(integer_of(b'I', b"\0rest"), Err(NoNumber::Lenient(0)));
+        assert_eq!(integer_of(b'L', b"\0rest"), Err(NoNumber::None));
+        assert_eq!(integer_of(b'I', &[&[b'9'; 40][..], b"\0"].concat()), Err(NoNumber::Lenient(i128::MAX)));
+        assert_eq!(integer_of(b'L', &[b"-", &[b'9'; 40][..], b"\0"].concat()), Err(NoNumber::Lenient(i128::MIN)));
         assert_eq!(integer_of(b'I', &[b'9'; 100]), Err(NoNumber::Large));
         assert_eq!(integer_of(b'I', b"abc"), Err(NoNumber::None));
         assert_eq!(integer_of(b'I', b""), Err(NoNumber::None));

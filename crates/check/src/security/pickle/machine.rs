@@ -9,10 +9,10 @@ use max_weights::{Error, rules::Rule};
 
 use super::Expected;
 use super::found::Found;
-use super::literal::{MAX_TEXT, NoExtent, NoNumber, line_integer};
+use super::literal::NoExtent;
 use super::malicious;
 use super::names::Names;
-use super::reader::{MOST, Reader};
+use super::reader::Reader;
 use super::value::{Arena, KEPT, Kind, Memo, Node, Value};
 use crate::bytes::Bytes;
 use crate::context::Context;
@@ -93,11 +93,13 @@ pub(super) struct Machine<'a, 'c> {
     pub(super) at: u64,
     /// The next one.
     pub(super) next: u64,
-    frame_end: Option<u64>,
+    pub(super) frame_end: Option<u64>,
     /// Whether what is not on the stack is taken for something unknown: where it was not begun at its beginning.
     loose: bool,
-    /// Whether it is the pickle of an array of joblib's.
+    /// Whether bytes of joblib's arrays are not skipped: in the pickle of one, and for Python's own reader.
     pub(super) is_inner: bool,
+    /// Whether more bytes follow those that are at hand.
+    pub(super) goes_on: bool,
     /// What keys any dict has.
     pub(super) keys: Keys,
     /// How deep in calls that call what they are given.
@@ -125,6 +127,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             frame_end: None,
             loose: false,
             is_inner: false,
+            goes_on: false,
             keys: Keys::default(),
             indirect: 0,
             kept: KEPT,
@@ -135,6 +138,18 @@ impl<'a, 'c> Machine<'a, 'c> {
     /// One that begins somewhere in a pickle, and takes what it misses for something unknown.
     pub(super) fn loose(mut self) -> Self {
         self.loose = true;
+        self
+    }
+
+    /// One that has the first bytes of a pickle, if there are more.
+    pub(super) fn part(mut self, goes_on: bool) -> Self {
+        self.goes_on = goes_on;
+        self
+    }
+
+    /// One that knows nothing of joblib, and takes the bytes of its arrays for instructions.
+    pub(super) fn without_joblib(mut self) -> Self {
+        self.is_inner = true;
         self
     }
 
@@ -154,7 +169,13 @@ impl<'a, 'c> Machine<'a, 'c> {
             };
             return match done {
                 Halt::Failed(error) => Err(error),
-                Halt::Broken(why) => Ok((Value::UNKNOWN, End::Broken(why))),
+                Halt::Broken(why) => {
+                    // A reader for which the frame ends first may not break here.
+                    if let Some(end) = self.frame_end.filter(|end| self.at < *end && *end < self.reader.len()) {
+                        self.found.alternative(end);
+                    }
+                    Ok((Value::UNKNOWN, End::Broken(why)))
+                }
                 Halt::Limit(what) => Ok((Value::UNKNOWN, End::Limit(what))),
             };
         }
@@ -314,7 +335,7 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// A container of what is above the last mark.
-    fn marked(&mut self, most: usize) -> Step<Node> {
+    pub(super) fn marked(&mut self, most: usize) -> Step<Node> {
         let (items, count) = self.pop_mark(most)?;
         Ok(Node { count, ..Node::of(items) })
     }
@@ -381,53 +402,6 @@ impl<'a, 'c> Machine<'a, 'c> {
         Ok(malicious::is_special_key(&key))
     }
 
-    /// Module and name in two lines.
-    fn global(&mut self, opcode: u8) -> Step<()> {
-        let mut parts = [None, None];
-        for part in &mut parts {
-            let Some(len) = self.reader.line(self.next)? else { return cut() };
-            if len <= MAX_TEXT as u64 {
-                *part = Some(self.reader.some(self.next, len as usize)?.to_vec());
-            }
-            self.next += len + 1;
-        }
-        let text = |part: Option<Vec<u8>>| part.and_then(|part| String::from_utf8(part).ok());
-        let [module, name] = parts.map(text);
-        let global = self.named(module, name);
-        if opcode == b'c' {
-            return self.push(global);
-        }
-        let arguments = self.marked(KEPT)?;
-        let arguments = self.arena.push(Kind::Tuple, arguments);
-        let made = self.call(global, arguments, None)?;
-        self.push(made)
-    }
-
-    fn stack_global(&mut self) -> Step<()> {
-        let (name, module) = (self.pop()?, self.pop()?);
-        let mut parts = [None, None];
-        for (part, value) in parts.iter_mut().zip([module, name]) {
-            if value.kind() == Kind::Text {
-                *part = self.reader.text(value.payload())?;
-            }
-        }
-        let [module, name] = parts;
-        let global = self.named(module, name);
-        self.push(global)
-    }
-
-    fn named(&mut self, module: Option<String>, name: Option<String>) -> Value {
-        let (Some(module), Some(name)) = (module, name) else {
-            self.report(
-                rules::CODE_UNRESOLVABLE,
-                "the name of a class or function is not a plain string: what it is shows only when the file is loaded",
-            );
-            return Value::UNKNOWN;
-        };
-        let number = self.names.number(module, name, self.protocol, self.at);
-        Value::new(Kind::Global, u64::from(number))
-    }
-
     fn effect(&mut self, opcode: u8) -> Step<()> {
         let made = match opcode {
             b'b' => {
@@ -488,43 +462,6 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
         let top = self.top()?;
         if self.memo.put(index, top) { Ok(()) } else { Err(Halt::Limit("remembered values")) }
-    }
-
-    fn index(&mut self, opcode: u8) -> Step<u64> {
-        let index = match opcode {
-            b'h' | b'q' => {
-                let index = self.reader.byte(self.next)?.map(u64::from);
-                self.next += 1;
-                index
-            }
-            b'j' | b'r' => {
-                let index = self.reader.array(self.next)?.map(|index| u64::from(u32::from_le_bytes(index)));
-                self.next += 4;
-                index
-            }
-            _ => {
-                let Some(len) = self.reader.line(self.next)? else { return cut() };
-                // Zeros before it make it as long as one likes.
-                if len > MOST as u64 {
-                    self.report(
-                        rules::CODE_UNRESOLVABLE,
-                        "an index of the memo is longer than any that writers produce",
-                    );
-                }
-                let line = self.reader.some(self.next, len.min(MOST as u64) as usize)?;
-                let value = match line_integer(line) {
-                    Ok(value) => value,
-                    Err(NoNumber::Lenient(value)) => {
-                        self.diverges("an index of the memo is not written in decimal digits alone");
-                        value
-                    }
-                    Err(_) => return broken("an index of the memo is not a number"),
-                };
-                self.next += len + 1;
-                return u64::try_from(value).or_else(|_| broken("an index of the memo is negative"));
-            }
-        };
-        index.map_or_else(cut, Ok)
     }
 
     pub(super) fn push(&mut self, value: Value) -> Step<()> {

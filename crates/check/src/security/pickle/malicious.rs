@@ -1,6 +1,9 @@
 //! What runs code, starts programs, reaches files, the network or memory when it is called, and what leads to such. The list makes a verdict
 //! sharper, and is not what keeps the rest out: a name that is on no list needs trust.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 /// Modules in which everything is, and everything below them. What is harmless in one of them stands on the other lists, which come first.
 const MODULES: &str = "
     os posix nt ntpath posixpath subprocess _posixsubprocess commands popen2 sys _winapi winreg _winreg msvcrt
@@ -102,23 +105,21 @@ const SPECIAL_KEYS: &str = "__setstate__ __class__ __builtins__ __code__ __globa
     __eq__ __hash__ __getitem__ __setitem__ __missing__ __len__ __iter__ __next__ __enter__ __exit__ __get__ __set__ __repr__ __str__
     _backward_hooks.__setstate__";
 
-fn listed(words: &str, word: &str) -> bool {
-    words.split_whitespace().any(|listed| listed == word)
-}
+/// The words of the lists: a pickle may name tens of thousands of things, each of which is looked for.
+static MODULE_SET: LazyLock<HashSet<&str>> = LazyLock::new(|| MODULES.split_whitespace().collect());
+static ATTRIBUTE_SET: LazyLock<HashSet<&str>> = LazyLock::new(|| ATTRIBUTES.split_whitespace().collect());
+static NAME_SET: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| super::names::pairs(NAMES));
 
 /// Whether this is one of the list, or leads there.
 pub(super) fn has(module: &str, name: &str) -> bool {
-    let full = format!("{module}.{name}");
-    let below = |top: &str| full.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    MODULES.split_whitespace().any(below)
-        || NAMES.iter().any(|(of, names)| *of == module && listed(names, name))
+    super::names::is_below(&MODULE_SET, &format!("{module}.{name}"))
+        || NAME_SET.contains(&(module, name))
         || name.split('.').any(is_attribute)
 }
 
 /// Whether an attribute of this name of anything is one.
 pub(super) fn is_attribute(name: &str) -> bool {
-    listed(ATTRIBUTES, name)
-        || MODULES.split_whitespace().any(|module| module == name && !HARMLESS_AS_NAMES.contains(&name))
+    ATTRIBUTE_SET.contains(name) || MODULE_SET.contains(name) && !HARMLESS_AS_NAMES.contains(&name)
 }
 
 /// Modules whose names other things have as well, as attributes.
@@ -127,7 +128,7 @@ const HARMLESS_AS_NAMES: [&str; 10] =
 
 /// Whether a state that has this key changes what its object is.
 pub(super) fn is_special_key(key: &str) -> bool {
-    listed(SPECIAL_KEYS, key)
+    SPECIAL_KEYS.split_whitespace().any(|listed| listed == key)
 }
 
 #[cfg(test)]

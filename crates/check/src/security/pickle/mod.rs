@@ -7,6 +7,7 @@
 mod allowed;
 mod effects;
 mod found;
+mod imports;
 mod joblib;
 mod literal;
 mod machine;
@@ -83,10 +84,10 @@ pub(super) struct One {
 
 /// Whether this is a pickle from its first byte on that names a class or function, whatever else it is.
 pub(super) fn names_something(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool> {
-    if !may_be_pickle(&piece.bytes.first(security::PICKLE_BYTES)?) {
+    if !may_be_pickle(&piece.bytes.first(security::PICKLE_BYTES)?, piece.bytes.len(), piece.name) {
         return Ok(false);
     }
-    Ok(stream::run(piece.bytes, 0, Expected::Any, false, context)?.names_something())
+    Ok(stream::run(piece.bytes, 0, Expected::Any, false, context)?.found.imports > 0)
 }
 
 /// Looks through the pickle at `at`, and no further.

@@ -1,6 +1,7 @@
 //! The verdict on each class and function that a pickle names, and the list of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use max_weights::format::pickle::spelling::{LAST_PROTOCOL, renamed};
 
@@ -85,12 +86,26 @@ const OBJECTS: &[(&str, &str)] = &[
 ];
 const PATHS: &str = "Path PurePath PosixPath WindowsPath PurePosixPath PureWindowsPath";
 
+static LIBRARY_SET: LazyLock<HashSet<&str>> = LazyLock::new(|| LIBRARIES.split_whitespace().collect());
+static OBJECT_SET: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| pairs(OBJECTS));
+
+/// The names of a list, each with its module.
+pub(super) fn pairs(list: &[(&'static str, &'static str)]) -> HashSet<(&'static str, &'static str)> {
+    list.iter().flat_map(|(module, names)| names.split_whitespace().map(|name| (*module, name))).collect()
+}
+
+/// Whether a dotted name is one of these, or is below one.
+pub(super) fn is_below(tops: &HashSet<&str>, full: &str) -> bool {
+    let ends = full.match_indices('.').map(|(at, _)| at).chain([full.len()]);
+    ends.into_iter().any(|end| full.get(..end).is_some_and(|top| tops.contains(top)))
+}
+
 /// The verdict on a name as it would be imported.
 pub(super) fn judge(module: &str, name: &str) -> Verdict {
     if allowed::has(module, name) {
         return Verdict::Allowed;
     }
-    if OBJECTS.iter().any(|(of, names)| *of == module && names.split_whitespace().any(|listed| listed == name)) {
+    if OBJECT_SET.contains(&(module, name)) {
         return Verdict::Library;
     }
     // A name with a dot goes through whatever its module has imported, so that it may reach anything. What is no name is none of a writer's.
@@ -101,8 +116,7 @@ pub(super) fn judge(module: &str, name: &str) -> Verdict {
     if malicious::has(module, name) {
         return Verdict::Malicious;
     }
-    let below = |top: &str| module.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    if LIBRARIES.split_whitespace().any(below) { Verdict::Library } else { Verdict::Unknown }
+    if is_below(&LIBRARY_SET, module) { Verdict::Library } else { Verdict::Unknown }
 }
 
 /// The verdict on a name as a pickle of this protocol spells it, and its name in Python 3. The harm that it does under the name of the other

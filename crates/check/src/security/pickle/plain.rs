@@ -1,8 +1,10 @@
 //! The instructions that make numbers, texts and bytes: how far they go, and whether all readers take them for the same.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use max_weights::rules;
 
-use super::literal::{Extent, NoExtent, NoNumber, integer_of, text_of};
+use super::literal::{Extent, NoExtent, NoNumber, integer_of, is_blank, line_integer, text_of, until_nul};
 use super::machine::{Machine, Step, broken, cut};
 use super::reader::MOST;
 use super::value::{Kind, Value};
@@ -47,36 +49,108 @@ impl Machine<'_, '_> {
     }
 
     fn integer_line(&mut self, extent: &Extent) -> Step<Kind> {
-        let line = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
-        match (extent.opcode, line) {
-            (b'I', b"00") => return Ok(Kind::False),
-            (b'I', b"01") => return Ok(Kind::True),
+        let line = self.number_line(extent.start, extent.len)?;
+        match (extent.opcode, &line.text[..]) {
+            (b'I', b"00") if !line.is_odd => return Ok(Kind::False),
+            (b'I', b"01") if !line.is_odd => return Ok(Kind::True),
             _ => {}
         }
-        match integer_of(extent.opcode, line) {
-            Ok(_) | Err(NoNumber::Large) => {}
-            Err(NoNumber::Lenient(value)) => {
-                self.diverges(format!(
-                    "a number is not written in decimal digits alone: some readers take it for {}",
-                    short(value)
-                ));
-            }
+        let value = match integer_of(extent.opcode, &line.text) {
+            Ok(_) | Err(NoNumber::Large) if !line.is_odd => return Ok(Kind::Int),
+            Ok(value) | Err(NoNumber::Lenient(value)) => short(value),
+            Err(NoNumber::Large) => short(i128::MAX),
+            Err(NoNumber::None) if self.crosses_frame(extent.next) => return Ok(Kind::Int),
             Err(NoNumber::None) => return broken("a number written as text is not a number"),
-        }
+        };
+        let message = "a number is not written in decimal digits alone: some readers take it for";
+        self.diverges(format!("{message} {value}"));
         Ok(Kind::Int)
     }
 
     fn float_line(&mut self, extent: &Extent) -> Step<()> {
-        let line = self.reader.some(extent.start, extent.len.min(256) as usize)?;
-        let text: String = line.iter().map(|byte| char::from(*byte)).collect();
-        if text.parse::<f64>().is_ok() {
+        let line = self.number_line(extent.start, extent.len)?;
+        let is_float = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<f64>().is_ok());
+        if !line.is_odd && is_float(&line.text) {
             return Ok(());
         }
-        if text.trim().replace('_', "").parse::<f64>().is_err() {
-            return broken("a number written as text is not a number");
+        let digits: Vec<u8> = until_nul(&line.text).iter().copied().filter(|byte| *byte != b'_').collect();
+        // What is longer than is read may go on with an exponent.
+        let is_long = line.text.len() >= MOST && digits.iter().all(|byte| b"0123456789.eE+-".contains(byte));
+        if !is_float(&digits) && !is_long {
+            return if self.crosses_frame(extent.next) {
+                Ok(())
+            } else {
+                broken("a number written as text is not a number")
+            };
         }
         self.diverges("a float is written in a way that not every reader accepts");
         Ok(())
+    }
+
+    /// A number in a line of `len` bytes without the blanks before it, of which there may be as many as one likes.
+    pub(super) fn number_line(&mut self, start: u64, len: u64) -> Step<NumberLine> {
+        let end = start + len;
+        let mut at = start;
+        while at < end {
+            let part = self.reader.some(at, (end - at).min(MOST as u64) as usize)?;
+            let blanks = part.iter().take_while(|byte| is_blank(**byte)).count();
+            at += blanks as u64;
+            if blanks < part.len() || part.is_empty() {
+                break;
+            }
+        }
+        let text = self.reader.some(at, (end - at).min(MOST as u64) as usize)?.to_vec();
+        Ok(NumberLine { is_odd: at > start || (text.len() as u64) < end - at, text })
+    }
+
+    /// The index of an instruction that remembers or recalls.
+    pub(super) fn index(&mut self, opcode: u8) -> Step<u64> {
+        let index = match opcode {
+            b'h' | b'q' => {
+                let index = self.reader.byte(self.next)?.map(u64::from);
+                self.next += 1;
+                index
+            }
+            b'j' | b'r' => {
+                let index = self.reader.array(self.next)?.map(|index| u64::from(u32::from_le_bytes(index)));
+                self.next += 4;
+                index
+            }
+            _ => {
+                let Some(len) = self.reader.line(self.next)? else { return cut() };
+                let line = self.number_line(self.next, len)?;
+                // Zeros before it make it as long as one likes.
+                if line.text.len() >= MOST {
+                    self.report(
+                        rules::CODE_UNRESOLVABLE,
+                        "an index of the memo is longer than any that writers produce",
+                    );
+                }
+                let value = match line_integer(&line.text) {
+                    Ok(value) if !line.is_odd => value,
+                    Ok(value) | Err(NoNumber::Lenient(value)) => {
+                        self.diverges("an index of the memo is not written in decimal digits alone");
+                        value
+                    }
+                    Err(NoNumber::Large) => i128::MAX,
+                    // What the frame leaves of it is another number.
+                    Err(NoNumber::None) if self.crosses_frame(self.next + len + 1) => 0,
+                    Err(NoNumber::None) => return broken("an index of the memo is not a number"),
+                };
+                self.next += len + 1;
+                if value < 0 {
+                    return broken("an index of the memo is negative");
+                }
+                // The reader in Python takes any number, and this one any up to here.
+                return Ok(u64::try_from(value).unwrap_or_else(|_| hash_of(&line.text)));
+            }
+        };
+        index.map_or_else(cut, Ok)
+    }
+
+    /// Whether the frame ends within the instruction at hand, which ends at `next`: the reader in C may lose what is before, and see another line.
+    pub(super) fn crosses_frame(&self, next: u64) -> bool {
+        self.frame_end.is_some_and(|end| self.at < end && end < next)
     }
 
     /// Whether a string is what its instruction says it is.
@@ -94,7 +168,8 @@ impl Machine<'_, '_> {
                     part.last().copied()
                 };
                 let first = self.reader.byte(extent.start)?;
-                if extent.len < 2 || first != last || !matches!(first, Some(b'"' | b'\'')) {
+                let has_quotes = extent.len >= 2 && first == last && matches!(first, Some(b'"' | b'\''));
+                if !has_quotes && !self.crosses_frame(extent.next) {
                     return broken("a string has no quotes");
                 }
                 let part = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
@@ -113,6 +188,21 @@ impl Machine<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// A number for an index of the memo that has too many digits for one: the same for the same digits, and beyond those that are counted.
+fn hash_of(digits: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    until_nul(digits).hash(&mut hasher);
+    hasher.finish() | 1 << 63
+}
+
+/// A number as it is written.
+pub(super) struct NumberLine {
+    /// The first bytes.
+    pub(super) text: Vec<u8>,
+    /// Whether there are blanks before it, or more bytes behind it.
+    pub(super) is_odd: bool,
 }
 
 /// UTF-8 in which halves of surrogate pairs may stand, as Python reads it.

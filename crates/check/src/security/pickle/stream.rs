@@ -9,7 +9,7 @@ use max_weights::rules::{self, Answer};
 use super::found::{Data, Found, Nested};
 use super::machine::{End, Machine};
 use super::names::{Named, Verdict};
-use super::{Expected, One, Root, Seen, value};
+use super::{Expected, One, Root, Seen, joblib, value};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
@@ -80,15 +80,45 @@ pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, c
         machine = machine.loose();
     }
     let (_, end) = machine.run(at)?;
-    Ok(Run::of(machine, end))
+    let mut run = Run::of(machine, end);
+    if let Some(arrays) = run.found.arrays {
+        without_joblib(&mut run, bytes, at, arrays, context)?;
+    }
+    Ok(run)
+}
+
+/// Python's own reader takes what joblib takes for the bytes of arrays for instructions, in a file of any name: what it does there counts, too.
+fn without_joblib(
+    run: &mut Run,
+    bytes: &dyn Bytes,
+    at: u64,
+    (start, calls, imports): (u64, u64, u64),
+    context: &Context<'_>,
+) -> Result<()> {
+    let mut machine = Machine::new(bytes, Expected::Any, Some(context)).without_joblib();
+    let (_, end) = machine.run(at)?;
+    let other = Run::of(machine, end);
+    run.read = run.read.saturating_add(other.read);
+    if other.found.calls <= calls && other.found.imports <= imports {
+        return Ok(());
+    }
+    let is_new = |named: &Named| named.at >= start;
+    run.named.extend(other.named.into_iter().filter(is_new));
+    for finding in other.found.findings.into_iter().filter(|finding| finding.offset.is_some_and(|at| at >= start)) {
+        run.found.report(finding.rule, finding.message, finding.offset.unwrap_or_default(), finding.evidence);
+    }
+    let message =
+        "joblib takes the bytes of an array for numbers, and Python's own reader for instructions that call something";
+    run.found.report(rules::CODE_DIVERGENCE, message.to_owned(), start, None);
+    Ok(())
 }
 
 /// Looks through the pickle at the start, and everything behind it.
 pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
-    let is_harmless =
-        first.named.is_empty() && first.found.findings.iter().all(|finding| finding.rule.answer < Answer::NeedsTrust);
+    let sees_all = first.found.imports == 0 && first.found.alternatives.is_empty();
+    let is_harmless = sees_all && first.found.findings.iter().all(|finding| finding.rule.answer < Answer::NeedsTrust);
     if expected == Expected::Any && !has_magic && is_harmless && !matches!(first.end, End::Stop) {
         // A text that begins like a pickle of an old protocol, and is none.
         return Ok(Seen::default());
@@ -155,7 +185,9 @@ pub(super) fn rest(
         let tried = run(piece.bytes, start, Expected::Any, loose, context)?;
         left = left.saturating_sub(tried.cost());
         let is_whole = matches!(tried.end, End::Stop);
+        // A reader that goes on right here imports whatever the name is.
         let counts = tried.names_something()
+            || !loose && tried.found.imports > 0
             || !loose && is_whole && tried.instructions > 1
             || !loose && tried.instructions >= SEVERAL && piece.bytes.part(start, 1)?.first() == Some(&0x80);
         if !counts {
@@ -205,6 +237,10 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     for mut named in named {
         // The metadata of a distributed checkpoint has the paths of its files, and nothing is done with them.
         if is_metadata && named.verdict == Verdict::Library && named.module.starts_with("pathlib") {
+            named.verdict = Verdict::Allowed;
+        }
+        // Of a plain array it reads the bytes, and does nothing else.
+        if (named.module.as_str(), named.name.as_str()) == joblib::WRAPPER && named.calls == found.plain_arrays {
             named.verdict = Verdict::Allowed;
         }
         // The classes of a TorchScript program are many, and say the same.

@@ -171,7 +171,7 @@ impl Check<'_> {
             let Some(bytes) = self.archive.open(number, context)? else { continue };
             let text = bytes.first(MAX_NOTE as usize)?;
             if text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
-                && !pickle::may_be_pickle(&text)
+                && !pickle::may_be_pickle(&text, bytes.len(), "")
             {
                 self.account(number);
             }
