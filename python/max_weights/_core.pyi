@@ -146,7 +146,9 @@ class Buffer:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
     @overload
     def to(self, device: Device | DeviceRef | str) -> Buffer:
-        """This tensor on a device: itself if it is already there, else a contiguous copy."""
+        """This tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a
+        list.
+        """
     @overload
     def to(self, device: list[Device] | tuple[Device, ...]) -> list[Buffer]:
         """This tensor on each of these devices."""
@@ -158,7 +160,7 @@ class Buffer:
         """
     def inplace_copy_from(self, src: DLPackArray) -> None:
         """Writes the elements of another tensor to this one, which must be contiguous and have the same dtype and
-        number of elements.
+        number of elements. From itself, there is nothing to write.
         """
     def prefetch(self) -> Self:
         """Starts to read the bytes of this view of a mapped file, and only those, and returns the view."""

@@ -29,5 +29,11 @@ def test_snippet_runs(snippet: str, models: Path, tmp_path: Path, request: pytes
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.parametrize("snippet", [one for one in SNIPPETS if str(one.id).startswith("README")])
+def test_a_snippet_of_the_readme_runs_in_an_empty_folder(snippet: str, warm: Parent, tmp_path: Path) -> None:
+    ended = warm.run(snippet, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_there_are_snippets() -> None:
     assert any("README" in str(parameter.id) for parameter in SNIPPETS)

@@ -280,10 +280,10 @@ impl Buffer {
 
     /// The file that this is a view of, and the byte in it where the first element is. None if this is no such view, if its pages may have been
     /// written to, or if the file at the path is another one by now or was changed: then no file is known to have these elements.
-    fn _file_place(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, usize)>> {
-        let Some(origin) = self.tensor.storage().origin() else { return Ok(None) };
+    fn _file_place(&self, py: Python<'_>) -> Option<(PathBuf, usize)> {
+        let origin = self.tensor.storage().origin()?;
         let unchanged = detached(py, || origin.is_unchanged()) && !pickle::is_written(py, &self.tensor);
-        Ok(unchanged.then(|| (origin.absolute.clone(), self.tensor.offset())))
+        unchanged.then(|| (origin.absolute.clone(), self.tensor.offset()))
     }
 
     /// An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of

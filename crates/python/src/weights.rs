@@ -194,6 +194,8 @@ impl WeightsNode {
     }
 
     /// The keys of the children, as `node[key]` takes them: numbers first, 10 after 9, then names.
+    ///
+    /// They are one level of the tree; `items()` has all weights below, by their full names, as in MAX.
     fn keys(&self) -> Vec<&str> {
         self.child_keys()
     }
