@@ -187,5 +187,11 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
             interrupt()?;
         }
     }
-    torch.check_crc32(place.span, place.crc32, checksum.finalize())
+    let same = torch.check_crc32(place.span, place.crc32, checksum.finalize());
+    if same.is_err() && source.is_written(place.span.start(), place.span.len()) {
+        let cause =
+            "tensors were written to in this process, so that their checksums say nothing of the file: open it again";
+        return Err(Error::Argument(cause.to_owned()));
+    }
+    same
 }

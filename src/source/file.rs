@@ -23,6 +23,8 @@ const READ_AT_A_TIME: usize = 4 << 20;
 const SMALL: usize = 4 << 10;
 /// … up to so many bytes.
 const JOINED: usize = 128 << 10;
+/// Of parts that reach no farther, it is asked at once whether they were written to.
+const NEAR: u64 = 64 << 20;
 
 /// A checkpoint file, open.
 #[derive(Debug)]
@@ -181,12 +183,19 @@ impl Source for LocalFile {
 
     /// What was written to the mapping is read there, so that a file has one content for whoever has it open.
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
+        let reach = parts.iter().map(|part| part.offset).min().unwrap_or_default()
+            ..parts.iter().map(end).max().unwrap_or_default();
+        let len = reach.end.saturating_sub(reach.start);
+        // One question for neighbours, of which there may be thousands.
+        let near = len <= NEAR;
         let is_written = |part: &Part<'_>| self.is_written(part.offset, part.bytes.len() as u64);
-        if !parts.iter().any(is_written) {
+        let any = if near { self.is_written(reach.start, len) } else { parts.iter().any(is_written) };
+        if !any {
             return self.with_file(|file| self.read_from(file, parts, interrupt));
         }
         for part in parts {
-            if is_written(part) {
+            if near || is_written(part) {
                 self.copy_written(part, interrupt)?;
             } else {
                 self.with_file(|file| self.read_from(file, std::slice::from_mut(part), interrupt))?;

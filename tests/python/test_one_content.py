@@ -167,6 +167,17 @@ def test_what_was_written_to_a_quantised_weight_is_decoded(models: Path) -> None
     assert not streamed.any()
 
 
+def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.ones(100)}, tmp_path / "model.pt")
+    weights = max_weights.PytorchWeights(tmp_path / "model.pt")
+    assert weights.verify_checksums() == 1
+    np.asarray(weights.w)[:] = 7
+    with pytest.raises(ValueError, match=r"tensors were written to in this process.*open it again"):
+        weights.verify_checksums()
+    assert max_weights.PytorchWeights(tmp_path / "model.pt").verify_checksums() == 1
+
+
 def test_a_graph_is_saved_with_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:
     np.asarray(weights.a)[:] = 7
     with Graph("g", input_types=()) as graph:

@@ -377,7 +377,7 @@ impl WeightsNode {
     ///     threads: How many read and convert.
     ///     progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read.
-    ///     verify: Digests, by the names of the file, as for `load`: all are compared before the first tensor is given.
+    ///     verify: Digests, by the names of the file, as for `load`: all are compared before the first tensor is given, so that the files are read twice.
     ///     reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host memory, and whoever copies.
     ///     device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
     ///
