@@ -62,7 +62,7 @@ fn describe(pickled: &Pickled, id: ObjectId) -> Value {
             let kind = match dict.kind {
                 DictKind::Dict => "dict",
                 DictKind::OrderedDict => "OrderedDict",
-                DictKind::DefaultDict => "defaultdict",
+                DictKind::DefaultDict(_) => "defaultdict",
                 DictKind::Counter => "Counter",
             };
             let entries =

@@ -65,7 +65,7 @@ fn classes_that_are_known_have_their_modules() {
         (&b"ccollections\nOrderedDict\n)R."[..], "collections.OrderedDict()"),
         (b"ccollections\nOrderedDict\n)RK\x01K\x02s.", "collections.OrderedDict({1: 2})"),
         (b"ccollections\nCounter\n}K\x01K\x02s\x85R.", "collections.Counter({1: 2})"),
-        (b"ccollections\ndefaultdict\nc__builtin__\nint\n\x85RK\x01K\x02s.", "collections.defaultdict(None, {1: 2})"),
+        (b"ccollections\ndefaultdict\nc__builtin__\nint\n\x85RK\x01K\x02s.", "collections.defaultdict(int, {1: 2})"),
         (b"ctorch\nSize\nK\x02K\x03\x86\x85R.", "torch.Size([2, 3])"),
         (b"ctorch\nfloat16\n.", "torch.float16"),
         (b"ctorch\ndevice\nX\x04\x00\x00\x00cudaK\x01\x86R.", "torch.device('cuda:1')"),

@@ -529,7 +529,7 @@ class _SafetensorsFile:
     def part(self, name: str, index: Any) -> Buffer: ...
     def take(self, name: str, convert: Callable[[Any], _T], *, whole: bool) -> _T: ...
     def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
-    def buffers(self, device: Any = None) -> list[tuple[str, Buffer]]: ...
+    def buffers(self, device: Any = None, *, own: bool = False) -> list[tuple[str, Buffer]]: ...
 
 @final
 class PySafeSlice:
@@ -555,10 +555,18 @@ class TorchFile:
     @property
     def globals(self) -> list[str]:
         """Every class and function that the pickle names, in the order of their first appearance."""
-    def build(self, builder: Any, *, data: bool, own: bool, device: Any = None) -> Any:
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a stream, of which a file may have several, one after the other, and not an archive."""
+    @property
+    def followed_at(self) -> int | None:
+        """The byte at which the stream ends and something else follows; None if nothing does."""
+    def build(
+        self, builder: Any, *, data: bool, own: bool, device: Any = None, placeholders: bool = False
+    ) -> Any:  # fmt: skip
         """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
         memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
-        false.
+        false. What is not built is refused, or a placeholder.
         """
 
 def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]: ...

@@ -416,3 +416,18 @@ class TestPrefetch:
     def test_arrays_are_not_prefetched(self, folder: Path) -> None:
         with pytest.raises(SafetensorError, match='only compatible with framework="pt"'):
             safe_open(folder / "model.safetensors", "np").prefetch()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n", "git lfs pull"),
+        (b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n", "web page"),
+    ],
+    ids=["a pointer of git-LFS", "a web page"],
+)
+def test_a_file_that_is_something_else_is_named_as_that(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(SafetensorError, match=rf"header too large \(HeaderTooLarge\): .*{says}"):
+        load_file(path)

@@ -115,6 +115,36 @@ def test_children_forked_while_threads_copy_do_not_hang() -> None:
     run(FORKS_WHILE_COPYING)
 
 
+FORK_WHILE_A_WEIGHT_IS_ADDED = """
+import os, signal, threading
+from max_weights.dtype import DType
+from max_weights.graph import DeviceRef, Graph, Weight, declared, graph
+built = Graph("built", input_types=[])
+for lock in (graph._adding, declared._adding):
+    held, go_on = threading.Event(), threading.Event()
+    def hold():
+        with lock:
+            held.set()
+            go_on.wait()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        with built, lock:
+            built.add_weight(Weight("w", DType.float32, [2], DeviceRef.CPU()))
+        os._exit(0)
+    go_on.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_child_forked_while_a_weight_is_added_to_a_graph_does_not_hang() -> None:
+    run(FORK_WHILE_A_WEIGHT_IS_ADDED)
+
+
 @pytest.mark.parametrize("backend", ["mmap", "read"])
 def test_many_threads_that_take_one_tensor_get_views_of_one_mapping_or_memory_of_their_own(
     make_file: Make, backend: str

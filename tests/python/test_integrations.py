@@ -119,18 +119,66 @@ dist.destroy_process_group()
 """
 
 
+SAVER = """
+import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, warnings
+warnings.simplefilter("ignore")
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, Replicate, distribute_tensor
+path, rendezvous, rank, source = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+state = torch.load(source)
+cuts = {"b.weight": Shard(0), "a.weight": Shard(1), "a.bias": Shard(0)}
+state = {name: distribute_tensor(tensor, mesh, [cuts.get(name, Replicate())]) for name, tensor in state.items()}
+dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(path, save_distributed=True))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_every_rank_saved_for_itself_is_one_checkpoint(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    folder, source = tmp_path / "distributed", tmp_path / "tensors.pt"
+    folder.mkdir()
+    torch.save(tensors, source)
+    run_ranks(SAVER, [[str(folder), str(tmp_path / "met"), str(rank), str(source)] for rank in range(2)])
+    names = sorted(path.name for path in folder.glob("*.safetensors"))
+    assert names == [f"shard-0000{rank}-model-00001-of-00001.safetensors" for rank in (1, 2)]
+    # In one process, as torch's own reader fills it; and in two, which want other parts than were saved.
+    found = load_distributed(folder, {name: torch.full_like(tensor, 7) for name, tensor in tensors.items()})
+    theirs = {name: torch.full_like(tensor, 7) for name, tensor in tensors.items()}
+    dcp.load(theirs, storage_reader=dcp.HuggingFaceStorageReader(str(folder)), no_dist=True)
+    assert_same(found, theirs)
+    assert_same(found, tensors)
+    outputs = [tmp_path / f"{rank}.pt" for rank in range(2)]
+    run_ranks(WORKER, [[str(folder), str(tmp_path / "meet"), str(rank), str(outputs[rank])] for rank in range(2)])
+    parts = [torch.load(output) for output in outputs]
+    for name, axis in (("b.weight", 0), ("a.weight", 1), ("a.bias", 0)):
+        assert torch.equal(torch.cat([part[name] for part in parts], axis), tensors[name])
+
+
+@pytest.mark.parametrize(
+    "said", ["no JSON", "[]", "{}", '{"w": {}}', '{"w": {"saved_offsets": [0]}}', '{"w": {"saved_offsets": [0, -1]}}']
+)
+def test_parts_that_do_not_say_where_they_begin_are_an_error(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "shard-00001-model-00001-of-00001.safetensors"
+    safetensors.torch.save_file({"w": torch.ones(2, 3)}, path, metadata={"DCP_SHARDING_INFO": said})
+    with pytest.raises(ArgumentError, match="DCP_SHARDING_INFO of a file do not say where its parts of tensors begin"):
+        WeightsReader(tmp_path).read_metadata()
+
+
+def run_ranks(program: str, arguments: list[list[str]]) -> None:
+    """Run a program in a process for each rank."""
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", program, *one], stderr=subprocess.PIPE, text=True) for one in arguments
+    ]
+    for rank in ranks:
+        _, errors = rank.communicate(timeout=200)
+        assert rank.returncode == 0, errors
+
+
 def test_each_process_reads_its_own_parts(shards: Path, tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
     outputs = [tmp_path / f"{rank}.pt" for rank in range(2)]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(shards), str(tmp_path / "meet"), str(rank), str(output)],
-            stderr=subprocess.PIPE, text=True,
-        )
-        for rank, output in enumerate(outputs)
-    ]  # fmt: skip
-    for worker in workers:
-        _, errors = worker.communicate(timeout=200)
-        assert worker.returncode == 0, errors
+    run_ranks(WORKER, [[str(shards), str(tmp_path / "meet"), str(rank), str(outputs[rank])] for rank in range(2)])
     parts = [torch.load(output) for output in outputs]
     for name, axis in (("b.weight", 0), ("a.weight", 1), ("a.bias", 0)):
         assert torch.equal(torch.cat([part[name] for part in parts], axis), tensors[name])

@@ -4,6 +4,7 @@ import inspect
 import io
 import os
 import pickle
+import struct
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 import torch
 
 import max_weights
+import warm as warm_processes
 from max_weights.dropin import Calls
 from torch_same import assert_same
 
@@ -436,12 +438,55 @@ def read_gguf(path: Path, **options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 60, 80, 100, 130, 150, 200, 300])
-def test_cut_gguf_files_have_the_outcome_that_they_have_without(tmp_path: Path, cut: int) -> None:
+def test_cut_gguf_files_are_refused_in_our_words(tmp_path: Path, cut: int) -> None:
     path = gguf_file(tmp_path / "a.gguf")
     path.write_bytes(path.read_bytes()[:cut])
-    expected = outcome(read_gguf, path)
+    assert outcome(read_gguf, path)[0] != "value"
     max_weights.patch()
-    assert outcome(read_gguf, path) == expected
+    kind, message = outcome(read_gguf, path)
+    assert kind == "FormatError"
+    assert issubclass(max_weights.FormatError, ValueError)
+    assert message.startswith(str(path))
+    assert calls("gguf.GGUFReader").handed_over == 0
+
+
+def array_in_an_array(count: int) -> bytes:
+    return struct.pack("<IQIQ", 9, 1, 0, count) + bytes(count)
+
+
+def array_of_bytes(count: int) -> bytes:
+    return struct.pack("<IQ", 0, count) + bytes(count)
+
+
+@pytest.mark.parametrize(
+    ("first", "after"),
+    [
+        (array_of_bytes(3_000_000), "no type"),
+        (array_in_an_array(3_000_000), "no type"),
+        (array_in_an_array(3_000_000)[:-2_999_000], "nothing"),
+        (array_of_bytes(3_000_000)[:-2_999_000], "nothing"),
+    ],
+    ids=["after an array", "after an array in one", "an array in one that is cut", "an array that is cut"],
+)
+def test_a_gguf_file_that_claims_more_than_it_has_is_not_given_to_the_original(
+    tmp_path: Path, first: bytes, after: str
+) -> None:
+    import gguf
+
+    path = tmp_path / "hostile.gguf"
+    content = b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + struct.pack("<Q", 1) + b"a" + struct.pack("<I", 9) + first
+    if after == "no type":
+        content += struct.pack("<Q", 1) + b"b" + struct.pack("<I", 77)
+    path.write_bytes(content)
+    max_weights.patch()
+    before = calls("gguf.GGUFReader")
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gguf.GGUFReader.__mro__[1], "_get_field_parts", lambda *_: made.append(1))
+        with pytest.raises(max_weights.FormatError, match=r"hostile\.gguf: key"):
+            gguf.GGUFReader(path)
+    assert len(made) <= 1  # not one for each element
+    assert calls("gguf.GGUFReader").handed_over == before.handed_over
 
 
 def test_gguf_files_of_other_byte_order_absent_ones_and_modes(tmp_path: Path) -> None:
@@ -492,3 +537,75 @@ def test_to_run_nothing_says_how_it_is_done(arguments: list[str], code: int) -> 
     )
     assert done.returncode == code
     assert "usage: python -m max_weights.run (script.py | -m module)" in done.stdout + done.stderr
+
+
+FORKS = """
+import os, signal, threading, time
+import torch, max_weights
+from max_weights.dropin import calls, patching
+
+def child_of(hold, act):
+    # Whether a child ends that was forked while another thread of its parent held a lock, or the forking one did.
+    held, go_on = threading.Event(), threading.Event()
+    def hold_it():
+        with hold:
+            held.set()
+            go_on.wait()
+    thread = threading.Thread(target=hold_it)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        act()
+        os._exit(0)
+    go_on.set()
+    thread.join()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def use():
+    torch.save(torch.ones(3), "child.pt")
+    assert torch.load("child.pt").tolist() == [1, 1, 1]
+    max_weights.patched(); max_weights.unpatch(); max_weights.patch(); max_weights.unpatch()
+    assert torch.load.__module__ == "torch.serialization" and not max_weights.patched()
+
+max_weights.patch()
+for hold in (patching._state.lock, calls._counting):
+    assert child_of(hold, use) == 0
+with patching._state.lock:  # which goes on holding it
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        use()
+if child == 0:
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+# And at any moment of a thread that does nothing else.
+done = threading.Event()
+def again():
+    while not done.is_set():
+        max_weights.patch()
+        max_weights.unpatch()
+thread = threading.Thread(target=again)
+thread.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        use()
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        break
+done.set()
+thread.join()
+print(status)
+"""
+
+
+def test_children_that_are_forked_while_threads_patch_and_unpatch_do_not_hang(
+    warm: warm_processes.Parent, tmp_path: Path
+) -> None:
+    done = warm.run(FORKS, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

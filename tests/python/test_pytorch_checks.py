@@ -108,7 +108,9 @@ def test_a_second_pickle_behind_the_first_is_found(tmp_path: Path) -> None:
 def test_a_defaultdict_of_a_plain_type_is_read_in_every_protocol(tmp_path: Path, protocol: int, factory: Any) -> None:
     counts = collections.defaultdict(factory, a=factory())
     path = archive(tmp_path / "a.pt", pickle.dumps({"counts": counts}, protocol))
-    assert load(path) == {"counts": {"a": factory()}}
+    loaded = load(path)
+    assert loaded == {"counts": {"a": factory()}}
+    assert loaded["counts"].default_factory is factory
     verdicts = {verdict for *_, verdict in torch_globals(max_weights.load_weights(path))}
     assert verdicts == {"known"}
 

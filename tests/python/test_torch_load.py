@@ -1,5 +1,6 @@
 """`max_weights.torch.load` returns what `torch.load(weights_only=True)` returns: values, strides, sharing."""
 
+import io
 import warnings
 import zipfile
 from collections import Counter, OrderedDict
@@ -319,3 +320,41 @@ def test_random_values_load_as_torch_loads_them(
     except AttributeError:  # some dtypes that torch saves by its older function, it cannot load
         expected = load(path, mmap=not mmap)
     assert_same(load(path, mmap=mmap), expected)
+
+
+def overwritten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+
+
+def test_what_is_loaded_is_in_memory_of_its_own_unless_the_file_is_to_be_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "value.pt"
+    torch.save({"a": torch.arange(1000.0)}, path)
+    found, mapped = load(path), load(path, mmap=True)
+    overwritten(path)
+    assert found["a"].tolist() == list(range(1000))
+    assert not mapped["a"].any()
+
+
+def test_what_torch_is_told_to_map_by_default_is_mapped_here(tmp_path: Path) -> None:
+    from torch.utils.serialization import config
+
+    path = tmp_path / "value.pt"
+    torch.save({"a": torch.arange(1000.0)}, path)
+    with config.patch({"load.mmap": True}):
+        found, read = load(path), load(path, mmap=False)
+    overwritten(path)
+    assert not found["a"].any()
+    assert read["a"].tolist() == list(range(1000))
+
+
+def test_several_values_in_an_open_file_are_loaded_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "several.pt"
+    with path.open("wb") as file:
+        for number in (3, 5, 7):
+            torch.save(torch.arange(number), file, _use_new_zipfile_serialization=False)
+    for open_it in (lambda: path.open("rb"), lambda: io.BytesIO(path.read_bytes())):
+        with open_it() as ours, open_it() as theirs:
+            for number in (3, 5, 7):
+                assert load(ours).tolist() == torch.load(theirs).tolist() == list(range(number))
+                assert ours.tell() == theirs.tell()

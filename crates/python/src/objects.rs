@@ -165,7 +165,7 @@ struct Inert {
 
 impl Inert {
     fn placeholder<'py>(&self, py: Python<'py>, object: ObjectId) -> PyResult<Bound<'py, PyAny>> {
-        Ok(Bound::new(py, Placeholder { catalog: self.catalog.clone(), file: self.file, object })?.into_any())
+        Placeholder::of(py, self.catalog.clone(), self.file, object)
     }
 }
 
@@ -219,6 +219,10 @@ impl<'py> Maker<'py> for Inert {
     fn set_state(&mut self, _made: &Bound<'py, PyAny>, _state: Bound<'py, PyAny>) -> Outcome<()> {
         Ok(())
     }
+
+    fn default_is_unknown(&self) -> Outcome<()> {
+        Ok(())
+    }
 }
 
 /// What an object takes that is not plain data: an array of NumPy has its bytes twice, for a moment.
@@ -241,6 +245,11 @@ pub(crate) struct Placeholder {
 }
 
 impl Placeholder {
+    /// That of a value of this file.
+    pub(crate) fn of(py: Python<'_>, catalog: Arc<Catalog>, file: u32, object: ObjectId) -> PyResult<Bound<'_, PyAny>> {
+        Ok(Bound::new(py, Self { catalog, file, object })?.into_any())
+    }
+
     fn pickled(&self) -> Option<&Pickled> {
         self.catalog.torch(self.file).map(|torch| &torch.pickled)
     }

@@ -136,21 +136,25 @@ impl SafetensorsFile {
     }
 
     /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
-    /// is read or another device is wanted, their own memory.
-    fn everything(&self, device: Device) -> Result<Vec<Tensor>, Error> {
+    /// is read, another device is wanted, or they are to have memory of their `own`, that.
+    fn everything(&self, device: Device, own: bool) -> Result<Vec<Tensor>, Error> {
         let mapped = self.source.is_mapped();
-        if mapped && device == Device::Cpu && !self.is_cold() {
+        let own = own || !mapped;
+        if !own && device == Device::Cpu && !self.is_cold() {
             return self.views();
         }
         let wanted = (0..self.table().len())
             .map(|number| Ok::<_, Error>(Wanted { device, ..self.checkpoint.catalog().wanted(number, None)? }));
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, !mapped, &[], &options)?;
+        let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, own, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
             // Written to since it was opened: views of the mapping are what there is.
             Err(Error::FileChanged(_)) if mapped => {
-                self.views()?.into_iter().map(|view| view.to(device, &interrupt)).collect()
+                let place = |view: Tensor| {
+                    if own && device == Device::Cpu { view.copy(&interrupt) } else { view.to(device, &interrupt) }
+                };
+                self.views()?.into_iter().map(place).collect()
             }
             loaded => loaded,
         }
@@ -248,18 +252,18 @@ impl SafetensorsFile {
     // All tensors in the order of the file: {name: convert(DLPack capsule)}.
     fn take_all<'py>(&self, py: Python<'py>, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyDict>> {
         let taken = PyDict::new(py);
-        for (info, tensor) in self.table().iter().zip(detached(py, || self.everything(Device::Cpu))?) {
+        for (info, tensor) in self.table().iter().zip(detached(py, || self.everything(Device::Cpu, false))?) {
             let capsule = dlpack::export(py, &tensor, dlpack::Version::Versioned)?;
             taken.set_item(info.name, convert.call1((capsule,))?)?;
         }
         Ok(taken)
     }
 
-    // All tensors, in the order of the file, on a device; None for host memory.
-    #[pyo3(signature = (device=None))]
-    fn buffers(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Vec<(&str, Buffer)>> {
+    // All tensors, in the order of the file, on a device; None for host memory, where each has memory of its `own` if that is asked for.
+    #[pyo3(signature = (device=None, *, own=false))]
+    fn buffers(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>, own: bool) -> Outcome<Vec<(&str, Buffer)>> {
         let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
-        let tensors = detached(py, || self.everything(device))?;
+        let tensors = detached(py, || self.everything(device, own))?;
         Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(Buffer::new)).collect())
     }
 
@@ -294,7 +298,7 @@ impl PySafeSlice {
 
     /// The part that an index of the framework selects.
     ///
-    /// For torch and NumPy it is a view of the file's private pages where that can be.
+    /// For torch it is a view of the file's private pages where that can be.
     /// Negative steps are allowed, too. Of a file that is read (`backend="pread"`), no more is read than a basic index selects.
     ///
     /// Raises:

@@ -11,6 +11,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::device::Device;
 use max_weights::error::{Error, Fault};
+use max_weights::format::Kind;
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
 };
@@ -32,7 +33,7 @@ use crate::buffer::Buffer;
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Failure, Outcome, interrupt};
-use crate::objects::array_bytes;
+use crate::objects::{Placeholder, array_bytes};
 use crate::open::Arguments;
 use crate::place::device_from_python;
 use crate::values::{Maker, Values, at_path};
@@ -90,21 +91,35 @@ impl TorchFile {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
     }
 
+    /// Whether it is a stream, of which a file may have several, one after the other, and not an archive.
+    #[getter]
+    fn is_stream(&self) -> bool {
+        self.checkpoint.catalog().kind() == Kind::TorchLegacy
+    }
+
+    /// The byte at which the stream ends and something else follows; None if nothing does.
+    #[getter]
+    fn followed_at(&self) -> Option<u64> {
+        let follows = |fault: &&Fault| fault.rule.id == rules::TORCH_LEGACY_TRAILING_DATA.id;
+        self.checkpoint.catalog().findings().iter().find(follows).and_then(|fault| fault.offset)
+    }
+
     /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in memory of its `own`, on a device
-    /// where one is named, or where the file is mapped, or not at all where `data` is false.
-    #[pyo3(signature = (builder, *, data, own, device=None))]
+    /// where one is named, or where the file is mapped, or not at all where `data` is false. What is not built is refused, or a placeholder.
+    #[pyo3(signature = (builder, *, data, own, device=None, placeholders=false))]
     fn build<'py>(
         slf: &Bound<'py, Self>,
         builder: &Bound<'py, PyAny>,
         data: bool,
         own: bool,
         device: Option<&Bound<'py, PyAny>>,
+        placeholders: bool,
     ) -> Outcome<Bound<'py, PyAny>> {
         let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
         let (py, file) = (slf.py(), slf.get());
         let torch = file.torch()?;
         for global in &torch.pickled.globals {
-            if !matches!(global.verdict, Verdict::Known(_)) {
+            if !placeholders && !matches!(global.verdict, Verdict::Known(_)) {
                 let dangerous = global.verdict == Verdict::Dangerous;
                 return Err(file.refused(&global.full_name(), Some(global.offset), dangerous));
             }
@@ -112,7 +127,7 @@ impl TorchFile {
         let keys = first_of_each_key(torch)?;
         let taken =
             detached(py, || if data { take(&file.checkpoint, torch, &keys, own, device) } else { Ok(Vec::new()) })?;
-        let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new() };
+        let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new(), placeholders };
         build.storages.extend(taken.into_iter().map(|taken| taken.map_or(Stored::Nothing, Stored::Taken)));
         build.storages.resize_with(torch.pickled.storages.len(), || Stored::Nothing);
         let built = Values::new(py, torch).get(torch.pickled.root, &mut build);
@@ -189,6 +204,8 @@ struct Build<'a, 'py> {
     keys: HashMap<&'a str, u32>,
     /// By number.
     storages: Vec<Stored<'py>>,
+    /// Whether what is not built is described and not refused.
+    placeholders: bool,
 }
 
 impl<'py> Build<'_, 'py> {
@@ -201,6 +218,20 @@ impl<'py> Build<'_, 'py> {
     ) -> Outcome<Bound<'py, PyAny>> {
         let outcome = self.builder.call_method1(method, arguments);
         outcome.map_err(|error| self.explain(error, position).unwrap_or_else(Failure::from))
+    }
+
+    /// What stands for a value of this class or function, which is not built; or the error that refuses it.
+    fn unbuilt(
+        &self,
+        id: ObjectId,
+        name: impl FnOnce() -> String,
+        position: Option<u64>,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        if self.placeholders {
+            let catalog = self.file.checkpoint.catalog().clone();
+            return Ok(Placeholder::of(self.builder.py(), catalog, FILE, id)?);
+        }
+        Err(self.file.refused(&name(), position, false))
     }
 
     fn explain(&self, error: PyErr, position: Option<u64>) -> Result<Failure, PyErr> {
@@ -271,7 +302,7 @@ impl<'py> Build<'_, 'py> {
         Ok((storage, strided.dtype.name(), offset, shape, strides).into_pyobject(py)?)
     }
 
-    fn tensor(&mut self, values: &mut Values<'_, 'py>, id: TensorId) -> Outcome<Bound<'py, PyAny>> {
+    fn tensor(&mut self, values: &mut Values<'_, 'py>, object: ObjectId, id: TensorId) -> Outcome<Bound<'py, PyAny>> {
         let (py, torch) = (values.py, values.torch);
         let tensor = torch.pickled.tensor(id);
         let at = Some(tensor.position);
@@ -306,7 +337,7 @@ impl<'py> Build<'_, 'py> {
             }
             TensorKind::Wrapper { class, .. } => {
                 let global = torch.pickled.global(*class);
-                return Err(self.file.refused(&global.full_name(), Some(global.offset), false));
+                return self.unbuilt(object, || global.full_name(), Some(global.offset));
             }
         })
     }
@@ -339,17 +370,23 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
         let (py, torch) = (values.py, values.torch);
         let objects = &torch.pickled.objects;
         match objects.get(id) {
-            Object::Tensor(tensor) => self.tensor(values, *tensor),
+            Object::Tensor(tensor) => self.tensor(values, id, *tensor),
             Object::Parameter { tensor, requires_grad, .. } => {
                 let tensor = values.ready(*tensor)?;
+                if tensor.is_instance_of::<Placeholder>() {
+                    return self.unbuilt(id, || "torch.nn.parameter.Parameter".to_owned(), None);
+                }
                 self.call(intern!(py, "parameter"), (tensor, *requires_grad), None)
             }
             Object::Subclass { tensor, class, .. } => {
                 let global = torch.pickled.global(*class);
                 let tensor = values.ready(*tensor)?;
+                if tensor.is_instance_of::<Placeholder>() {
+                    return self.unbuilt(id, || global.full_name(), Some(global.offset));
+                }
                 let made = self.call(intern!(py, "subclass"), (tensor, global.full_name()), Some(global.offset))?;
                 if made.is_none() {
-                    return Err(self.file.refused(&global.full_name(), Some(global.offset), false));
+                    return self.unbuilt(id, || global.full_name(), Some(global.offset));
                 }
                 Ok(made)
             }
@@ -382,17 +419,17 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                 let global = torch.pickled.global(*global);
                 let made = self.call(intern!(py, "named"), (global.full_name(),), Some(global.offset))?;
                 if made.is_none() {
-                    return Err(self.file.refused(&global.full_name(), Some(global.offset), false));
+                    return self.unbuilt(id, || global.full_name(), Some(global.offset));
                 }
                 Ok(made)
             }
             Object::Opaque(_) => {
                 let opaque = objects.opaque(id);
                 let global = opaque.map(|opaque| torch.pickled.global(opaque.global));
-                let name = global.map(GlobalUse::full_name).unwrap_or_default();
-                Err(self.file.refused(&name, opaque.map(|opaque| opaque.position), false))
+                let name = || global.map(GlobalUse::full_name).unwrap_or_default();
+                self.unbuilt(id, name, opaque.map(|opaque| opaque.position))
             }
-            _ => Err(self.file.refused("objects in a NumPy array or scalar", None, false)),
+            _ => self.unbuilt(id, || "objects in a NumPy array or scalar".to_owned(), None),
         }
     }
 
@@ -405,7 +442,17 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
     }
 
     fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()> {
+        if made.is_instance_of::<Placeholder>() {
+            return Ok(()); // which has it as its state
+        }
         self.call(intern!(made.py(), "set_state"), (made, state), None).map(drop)
+    }
+
+    fn default_is_unknown(&self) -> Outcome<()> {
+        if self.placeholders {
+            return Ok(());
+        }
+        Err(self.file.refused("a defaultdict whose default is no class of plain data", None, false))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use max_weights::budget::{self, Budget, Pace, Short};
 use max_weights::error::{Error, Fault};
-use max_weights::format::pickle::{Dict, DictKind, Object, ObjectId, Objects};
+use max_weights::format::pickle::{Dict, DictKind, Factory, Object, ObjectId, Objects};
 use max_weights::format::torch::Torch;
 use max_weights::rules;
 use pyo3::exceptions::PyTypeError;
@@ -49,6 +49,8 @@ pub(crate) trait Maker<'py> {
     fn state(&self, torch: &Torch, id: ObjectId) -> Option<ObjectId>;
     /// Sets them.
     fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()>;
+    /// Refuses a `defaultdict` that would call something of the file's own for a new key, or lets it be one without a default.
+    fn default_is_unknown(&self) -> Outcome<()>;
 }
 
 /// What was made, and what may still be made.
@@ -287,7 +289,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 Ok(None)
             }
-            Object::Dict(dict) => self.dict(frame, dict),
+            Object::Dict(dict) => self.dict(frame, dict, maker),
             _ => self.other(frame, maker),
         }
     }
@@ -326,7 +328,12 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(found)
     }
 
-    fn dict(&mut self, frame: &mut Frame<'py>, dict: &'a Dict) -> Outcome<Option<ObjectId>> {
+    fn dict(
+        &mut self,
+        frame: &mut Frame<'py>,
+        dict: &'a Dict,
+        maker: &mut dyn Maker<'py>,
+    ) -> Outcome<Option<ObjectId>> {
         let (py, objects) = (self.py, self.objects());
         let made = if let Some(made) = &frame.made {
             made.clone()
@@ -334,11 +341,25 @@ impl<'a, 'py> Values<'a, 'py> {
             let (entry, class) = match dict.kind {
                 DictKind::OrderedDict => (ENTRY_BYTES + ORDER_BYTES, Some("OrderedDict")),
                 DictKind::Counter => (ENTRY_BYTES, Some("Counter")),
-                // Its factory may be anything, and is not kept.
-                DictKind::DefaultDict => (ENTRY_BYTES, Some("defaultdict")),
+                DictKind::DefaultDict(factory) => {
+                    if factory == Factory::Other {
+                        maker.default_is_unknown()?;
+                    }
+                    (ENTRY_BYTES, Some("defaultdict"))
+                }
                 DictKind::Dict => (ENTRY_BYTES, None),
             };
-            let make = || class.map_or_else(|| Ok(PyDict::new(py).into_any()), |name| class_of(py, name));
+            let make = || {
+                let Some(class) = class else { return Ok(PyDict::new(py).into_any()) };
+                let class = py.import(intern!(py, "collections"))?.getattr(class)?;
+                match dict.kind {
+                    DictKind::DefaultDict(factory) => match factory.builtin() {
+                        Some(name) => class.call1((py.import(intern!(py, "builtins"))?.getattr(name)?,)),
+                        None => class.call0(),
+                    },
+                    _ => class.call0(),
+                }
+            };
             self.begin(frame, dict.entries.len() * entry, make)?
         };
         while let Some(&(key, value)) = dict.entries.get(frame.next) {
@@ -392,11 +413,6 @@ impl<'a, 'py> Values<'a, 'py> {
         maker.set_state(&made, state)?;
         Ok(None)
     }
-}
-
-/// An empty object of a class of `collections`.
-fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    py.import("collections")?.getattr(name)?.call0()
 }
 
 /// More memory than the file may take, or than there is.

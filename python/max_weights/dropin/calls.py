@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 from max_weights._core import printable
+from max_weights.fork_lock import ForkLock
 
 __all__ = ["Calls", "Counter", "log"]
+
+
+_counting = ForkLock()
 
 
 def log(message: str, *arguments: str) -> None:
@@ -31,20 +34,19 @@ class Counter:
         self.name = name
         self.active = True
         """Whether calls are to be served; code that still holds the replacement after `unpatch` calls the original."""
-        self._lock = threading.Lock()
         self._served = 0
         self._handed_over = 0
         self._reasons: set[str] = set()
 
     def served(self) -> None:
         """Count a call that we served."""
-        with self._lock:
+        with _counting:
             self._served += 1
 
     def handed_over(self, reason: str | Exception) -> None:
         """Count a call that goes to the original; a reason is logged once, exceptions by their kind."""
         kind = reason if isinstance(reason, str) else type(reason).__name__
-        with self._lock:
+        with _counting:
             self._handed_over += 1
             known = kind in self._reasons
             self._reasons.add(kind)
@@ -55,5 +57,5 @@ class Counter:
     @property
     def calls(self) -> Calls:
         """Return the counts so far."""
-        with self._lock:
+        with _counting:
             return Calls(self._served, self._handed_over)

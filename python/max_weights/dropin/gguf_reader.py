@@ -56,6 +56,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
         """A reader of GGUF files like that of the package gguf, whose metadata arrays are built on demand."""
 
         def __init__(self, path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r") -> None:
+            self._path = path
             self._on_demand = counter.active and all(
                 getattr(type(self), hook) is getattr(original, hook)
                 for hook in ("_get", "_get_str", "_get_field_parts", "_push_field")
@@ -64,6 +65,10 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
                 try:
                     super().__init__(path, mode)
                 except Exception as error:
+                    # The original would spend minutes and gigabytes on what a damaged file claims.
+                    if (refusal := _refusal(path)) is not None:
+                        counter.served()
+                        raise refusal from None
                     counter.handed_over(error)
                     self._on_demand = False
                 else:
@@ -73,6 +78,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
 
         def _build_fields(self, offs: int, count: int) -> int:
             if not self._on_demand or self.byte_order != "I":
+                self._require_sound()
                 return int(super()._build_fields(offs, count))
             everything = np.asarray(self.data)
             for _ in range(count):
@@ -84,6 +90,8 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
                 name, head = str(bytes(key), encoding="utf-8"), [key_length, key, kind]
                 field = array_field(everything, start, offs, name, head) if kind[0] == GGUFValueType.ARRAY else None
                 if field is None:
+                    if kind[0] == GGUFValueType.ARRAY:
+                        self._require_sound()
                     size, parts, places, types = self._get_field_parts(offs, kind[0])
                     places = [place + len(head) for place in places]
                     self._push_field(ReaderField(start, name, head + parts, places, types), skip_sum=True)
@@ -92,6 +100,11 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
                     made, offs = field
                     self._push_field(made, skip_sum=True)
             return offs
+
+        def _require_sound(self) -> None:
+            """Refuse a damaged file, before the original makes as many parts as it claims."""
+            if counter.active and (refusal := _refusal(self._path)) is not None:
+                raise refusal
 
     def array_field(data: Any, start: int, at: int, name: str, head: list[Any]) -> tuple[Any, int] | None:
         """Return the field of the array at a byte, and where it ends; `None` for an array of arrays."""
@@ -128,6 +141,24 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
         made.__module__ = original.__module__
         made.__qualname__ = made.__name__
     return GGUFReader
+
+
+def _refusal(path: object) -> Exception | None:
+    """Return the error with which this package refuses a file as damaged; `None` if it does not."""
+    from max_weights.errors import FormatError, UnsupportedError
+    from max_weights.weights import load_weights
+
+    if not isinstance(path, str | os.PathLike):
+        return None
+    try:
+        load_weights([path]).close()
+    except UnsupportedError:
+        return None
+    except FormatError as error:
+        return error
+    except Exception:
+        return None  # the original says what it is
+    return None
 
 
 def _starts_of_strings(data: Any, at: int, count: int) -> tuple[list[int], int]:

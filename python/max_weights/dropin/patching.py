@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from max_weights._core import shown
 from max_weights.dropin.calls import Calls, Counter, log
+from max_weights.fork_lock import ForkLock
 
 __all__ = ["patch", "patched", "unpatch"]
 
@@ -70,7 +71,7 @@ class _State:
     """What is replaced in this process."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = ForkLock()
         self.active = False
         self.pairs: dict[str, Pair] = {}
         """By full name; created once, so that a second `patch` installs the same objects."""

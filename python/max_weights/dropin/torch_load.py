@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import struct
-import sys
 from collections.abc import Callable
 from mmap import MAP_PRIVATE
 from typing import Any
@@ -71,6 +70,7 @@ def _allowed(
     import torch
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+    from max_weights.torch.builder import maps_by_default
     from max_weights.torch.opened import path_of
 
     serialization = torch.serialization
@@ -81,8 +81,7 @@ def _allowed(
     if not weights_only:
         raise _Refused("not weights_only")
     if mmap is None:
-        config = getattr(sys.modules.get("torch.utils.serialization.config"), "load", None)
-        mmap = bool(getattr(config, "mmap", False))
+        mmap = maps_by_default()
     if _get_current_dispatch_mode() is not None:
         raise _Refused("a dispatch mode, such as FakeTensorMode, is active")
     if getattr(serialization._serialization_tls, "skip_data", False):

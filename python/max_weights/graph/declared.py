@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.errors import WeightNotFoundError
+from max_weights.fork_lock import ForkLock
 from max_weights.graph.call_site import problem
 from max_weights.graph.weight import Weight
 from max_weights.shape import listed
@@ -24,6 +24,7 @@ __all__ = ["Declarations", "DeclaredWeights"]
 
 # A repr stays readable, however many weights there are.
 _LISTED = 40
+_adding = ForkLock()
 
 
 class Declarations:
@@ -33,7 +34,6 @@ class Declarations:
         """Start without weights, for the graph of this name."""
         self.graph = graph
         self._below: dict[str, dict[str, Weight]] = {}
-        self._lock = threading.Lock()
 
     def at_and_below(self, name: str) -> Mapping[str, Weight]:
         """Return the weight of this name, if there is one, and all below it, in the order of allocation."""
@@ -46,7 +46,7 @@ class Declarations:
             GraphError: there already is one with its name (a ValueError).
         """
         name, parts = weight.name, weight.name.split(".")
-        with self._lock:
+        with _adding:
             if name in self.at_and_below(name):
                 raise problem("allocate", f"weight '{shown(name)}' already exists in graph {self.graph!r}")
             for node in ("", *(".".join(parts[:length]) for length in range(1, len(parts) + 1))):

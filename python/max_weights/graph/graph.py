@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import printable, shown
 from max_weights.errors import UnsupportedError
+from max_weights.fork_lock import ForkLock
 from max_weights.graph.call_site import problem, user_place
 from max_weights.graph.declared import Declarations, DeclaredWeights
 from max_weights.graph.stack import current, enter, leave
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from max_weights.graph.weight import Weight
 
 __all__ = ["Graph"]
+
+_adding = ForkLock()
 
 
 class _Current:
@@ -92,7 +94,6 @@ class Graph:
         self._subgraphs: dict[str, Graph] = {}
         self._weight_prefix = ""
         self._declarations = Declarations(name)
-        self._lock = threading.Lock()
         self._inputs = tuple(
             self.record("input", (), (kind,), {"index": index}).outputs[0] for index, kind in enumerate(types)
         )
@@ -226,7 +227,7 @@ class Graph:
 
         if not isinstance(weight, Weight):
             raise TypeError(f"add_weight: takes a Weight, not {type(weight).__name__}")
-        with self._lock:
+        with _adding:
             value = self._by_weight.get(weight)
             if value is not None:
                 return value

@@ -1,4 +1,4 @@
-"""Lightning: a `CheckpointIO` that maps checkpoints, where Lightning copies them through a stream."""
+"""Lightning: a `CheckpointIO` that reads checkpoints by several threads; Lightning copies them through a stream."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class WeightsCheckpointIO(TorchCheckpointIO):
     refused, are loaded by Lightning as usual. Lightning saves as usual.
 
     Args:
-        mmap: Map the file, so that nothing is read before it is used. Overwriting a mapped file in place would change
-            what was loaded; Lightning itself writes new files. With False everything is read at once.
+        mmap: With False everything is read at once, as Lightning does. True maps the file, so that nothing is read
+            before it is used; it must not be changed in place while what was loaded is in use.
     """
 
-    def __init__(self, *, mmap: bool = True) -> None:
+    def __init__(self, *, mmap: bool = False) -> None:
         super().__init__()
         self._mmap = mmap
         self._counter = Counter("lightning.fabric.plugins.TorchCheckpointIO.load_checkpoint")

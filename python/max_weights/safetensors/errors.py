@@ -88,6 +88,23 @@ def no_dtype(dtype: str) -> Exception:
     return safetensor_error(f"Dtype not understood: {shown(dtype)}")
 
 
+# What the first bytes of a file of another kind look like, if they are taken for the length of a header.
+_NO_HEADER = ("safetensors.header-too-long", "safetensors.too-short")
+
+
+def _what_it_is(path: str | os.PathLike[str]) -> WeightsError | None:
+    """Return the error that says what a file is which is no safetensors file, such as a pointer of git-LFS."""
+    from max_weights.weights import load_weights
+
+    try:
+        load_weights([path]).close()
+    except (FormatError, UnsupportedError) as error:
+        return error if error.rule is not None and error.rule.startswith("format.") else None
+    except Exception:
+        return None
+    return None
+
+
 def opening_error(error: WeightsError, path: str | os.PathLike[str] | None) -> Exception:
     """Return what safetensors raises if opening a file, or bytes if `path` is `None`, fails like this."""
     if isinstance(error, MissingFileError):
@@ -99,6 +116,8 @@ def opening_error(error: WeightsError, path: str | os.PathLike[str] | None) -> E
         return error
     what = "Error while deserializing" if path is None else "Error while deserializing header"
     reason, token = _reason(error)
+    if path is not None and error.rule in _NO_HEADER:
+        error = _what_it_is(path) or error
     return safetensor_error(f"{what}: {reason} ({token}): {error}")
 
 

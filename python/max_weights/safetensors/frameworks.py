@@ -198,7 +198,7 @@ def _part_that_is_read(file: _SafetensorsFile, name: str, index: Any) -> Buffer 
 
 
 class _Numpy:
-    """NumPy. An array is a view of the file's private pages, or a copy if the view would not be aligned."""
+    """NumPy. An array has memory of its own, as in the safetensors package: the file may change under it."""
 
     __slots__ = ()
 
@@ -213,18 +213,17 @@ class _Numpy:
         return to_array(file.buffer(name), file.dtype(name))
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
-        return {name: to_array(buffer, file.dtype(name)) for name, buffer in file.buffers()}
+        return {name: to_array(buffer, file.dtype(name)) for name, buffer in file.buffers(own=True)}
 
     def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         import numpy as np
 
-        index = array_index(index, file.shape(name))
-        part = file.part(name, index)
+        part = file.part(name, array_index(index, file.shape(name)))
         return np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape)
 
 
 def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a NumPy array of a tensor with a dtype of this name in safetensors files.
+    """Return a NumPy array of a tensor with a dtype of this name in safetensors files, never a view of a mapping.
 
     Raises:
         TypeError: bfloat16, if the program has not imported ml_dtypes, which adds it to NumPy.
@@ -239,7 +238,7 @@ def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
             np.dtype("bfloat16")
         if dtype.startswith("F8") or dtype == "F4":
             getattr(np, buffer.dtype.name)
-    return (buffer if buffer.aligned else buffer.copy()).to_numpy()
+    return (buffer if buffer.aligned and not buffer.is_mapped else buffer.copy()).to_numpy()
 
 
 class _Jax(_Numpy):

@@ -66,8 +66,8 @@ _ML_TYPES = {
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Array]:
     """Return the tensors of a file by name, in its order.
 
-    They are writable views of private pages of the file: writing to them changes neither the file nor another process.
-    bfloat16 and the 8-bit floats have the dtypes of ml_dtypes, in programs that have imported it.
+    They are writable and have memory of their own, so that the file may be overwritten, truncated or deleted. bfloat16
+    and the 8-bit floats have the dtypes of ml_dtypes, in programs that have imported it.
 
     Args:
         filename: The file.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
@@ -29,7 +28,7 @@ class PrefetchLoader:
     Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file.
     """
 
-    __slots__ = ("__weakref__", "_convert", "_device", "_lock", "_names", "_pending", "_pool")
+    __slots__ = ("__weakref__", "_convert", "_device", "_names", "_pending", "_pool")
 
     def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
         if threads < 1:
@@ -47,7 +46,6 @@ class PrefetchLoader:
                 raise safetensor_error(f"prefetch cannot hand out dtype {shown(dtype)}: torch has no matching dtype")
         self._device = device
         self._convert = from_capsule()
-        self._lock = Lock()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
         self._pending: dict[str, Future[Any]] = {
             name: self._pool.submit(_read, file, name, None if rows is None else rows[name], device)
@@ -67,8 +65,7 @@ class PrefetchLoader:
         Raises:
             SafetensorError: there is none of this name, it was taken before, or it cannot be read.
         """
-        with self._lock:
-            future = self._pending.pop(name, None)
+        future = self._pending.pop(name, None)
         if future is None:
             if name not in self._names:
                 raise safetensor_error(f"{shown(name)} is not in the prefetch plan")
@@ -81,8 +78,7 @@ class PrefetchLoader:
             done = wait(pending.values(), return_when=FIRST_COMPLETED).done
             for name, future in pending.items():
                 if future in done:
-                    with self._lock:
-                        mine = self._pending.pop(name, None)
+                    mine = self._pending.pop(name, None)
                     if mine is not None:
                         yield name, self._tensor(name, mine)
 
@@ -98,8 +94,7 @@ class PrefetchLoader:
 
     def close(self) -> None:
         """Stop reading, and release what was not taken; tensors that were taken stay valid."""
-        with self._lock:
-            self._pending.clear()
+        self._pending.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> PrefetchLoader:

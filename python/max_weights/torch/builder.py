@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import TorchFile, printable
+from max_weights._core import TorchFile, printable, shown
 from max_weights.devices import torch_gpu
-from max_weights.errors import DeviceError, UnsupportedError
-from max_weights.torch.opened import at_path
+from max_weights.errors import ArgumentError, DeviceError, UnsupportedError
+from max_weights.torch.opened import at_path, position_of
 
 if TYPE_CHECKING:
     MapLocation = (
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     )
     Place = tuple[torch.UntypedStorage, str, int, tuple[int, ...], tuple[int, ...]]
 
-__all__ = ["Loading", "load"]
+__all__ = ["Loading", "load", "maps_by_default"]
+
+_UNKNOWN = ("refuse", "placeholder")
 
 
 def load(
@@ -29,25 +32,32 @@ def load(
     pickle_module: Any = None,
     *,
     weights_only: bool | None = True,
-    mmap: bool | None = True,
+    mmap: bool | None = None,
     encoding: str = "utf-8",
+    unknown: Literal["refuse", "placeholder"] = "refuse",
 ) -> Any:
     """Return what `torch.load(f, weights_only=True)` returns: the same nested values, with torch tensors.
 
-    No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. Where a
-    storage is stored uncompressed, tensors are views of private pages of the file: nothing is read before it is used,
-    and writing to them changes neither the file nor another process.
+    No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. All of
+    them are in memory of their own when this returns, so that the file may be overwritten, truncated or deleted.
 
     Args:
         f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. A file object that
-            reads a file on disk from its start is replaced by that file, and keeps its position; any other, such as
-            `io.BytesIO`, is read to the end.
+            reads a file on disk from its start is replaced by that file; any other, such as `io.BytesIO`, is read to
+            the end. After the older format, of which a file may have several values, one after the other, it stands
+            behind the value, as torch leaves it; after an archive, where it stood, or at its end.
         map_location: Where storages go, as for `torch.load`: a device, a dict of locations, a function of storage and
             location, or `None` for the device that they were saved on.
         pickle_module: Must be `None`: no other unpickler is used.
         weights_only: True or `None`, which mean the same here.
-        mmap: Map the file; with False or `None` all storages are read now.
+        mmap: True maps the file: where a storage is stored uncompressed, tensors are views of private pages of the
+            file, nothing is read before it is used, and writing to them changes neither the file nor another process;
+            the file must not be changed in place while they are in use. `None` is what
+            `torch.utils.serialization.config.load.mmap` says, which is False unless a program sets it.
         encoding: The encoding of byte strings of Python 2; there is only the one.
+        unknown: What becomes of objects of classes that are not among those that tensors and plain values are made of:
+            "refuse" raises an error, as torch does; "placeholder" gives a `max_weights.Placeholder` in the place of
+            each, which says what would have been built, so that the rest of the file can be used.
 
     Raises:
         UnsupportedError: the file names a class or function that is not among those that tensors and plain values are
@@ -61,8 +71,22 @@ def load(
             "only weights and plain values are loaded here, without running code: pickle_module=, weights_only=False "
             "and another encoding= are for torch.load, which can run what the file says"
         )
+    if unknown not in _UNKNOWN:
+        raise ArgumentError(f"unknown must be one of {', '.join(map(repr, _UNKNOWN))}, not {shown(repr(unknown))}")
+    mapped = maps_by_default() if mmap is None else mmap
+    start = position_of(f)
     with at_path(f) as path:
-        return Loading(path, map_location, mmap=bool(mmap)).value()
+        loading = Loading(path, map_location, mmap=mapped)
+        value = loading.value(placeholders=unknown == "placeholder")
+    if start is not None:
+        loading.go_after(f, start)
+    return value
+
+
+def maps_by_default() -> bool:
+    """Whether the program told torch to map files of which it does not say so."""
+    config = getattr(sys.modules.get("torch.utils.serialization.config"), "load", None)
+    return bool(getattr(config, "mmap", False))
 
 
 class Loading:
@@ -78,20 +102,30 @@ class Loading:
         """Every class and function that the file names, such as `torch._utils._rebuild_tensor_v2`."""
         return self._file.globals
 
+    def go_after(self, file: Any, start: int) -> None:
+        """Leave an open file where what was loaded ends; archives end with their file, and torch leaves it anywhere.
+
+        Several streams can be in a file, one after the other, so that loading twice gives two values.
+        """
+        if self._file.is_stream:
+            followed = self._file.followed_at
+            file.seek(*((0, os.SEEK_END) if followed is None else (start + followed, os.SEEK_SET)))
+
     @property
     def raised(self) -> Exception | None:
         """The exception that the function given as `map_location` raised."""
         return self._builder.raised
 
-    def value(self) -> Any:
-        """Return the value."""
+    def value(self, *, placeholders: bool = False) -> Any:
+        """Return the value; with `placeholders`, objects that are not built are described and not refused."""
         where = self._builder.map_location
         if gpu := torch_gpu(torch, where) if isinstance(where, (str, torch.device)) else None:
             try:
-                return self._file.build(self._builder, data=True, own=True, device=gpu)
+                return self._file.build(self._builder, data=True, own=True, device=gpu, placeholders=placeholders)
             except DeviceError:
                 pass  # torch has memory of its own there, and raises errors that programs know
-        return self._file.build(self._builder, data=not _is_meta(where), own=self._own)
+        data = not _is_meta(where)
+        return self._file.build(self._builder, data=data, own=self._own, placeholders=placeholders)
 
 
 class Builder:

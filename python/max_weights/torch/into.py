@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from max_weights._core import shown
+from max_weights._core import PytorchWeights, shown
 from max_weights.dtype import DType
 from max_weights.loading import dtypes_wanted, names_of_tree, renamed_by
 from max_weights.progress import progress_of
@@ -46,8 +46,9 @@ def load_into(
     - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
       the way.
     - Tensors on the meta device get memory: a view of the file if the file has them as wanted, otherwise (or always
-      with `copy=True`) memory of their own. They get the dtype of the file, or the one that `dtype` says.
-      `requires_grad` stays.
+      with `copy=True`) memory of their own. What comes from a PyTorch file has memory of its own unless you say
+      `copy=False`, because programs save such files in place, and torch.load reads them. Tensors get the dtype of the
+      file, or the one that `dtype` says. `requires_grad` stays.
     - Tensors on another device, or not contiguous, are copied there, a part of the file at a time, and keep their
       dtype.
     - Tied parameters stay tied, and the file may have them under any of their names. Parameters that a model of
@@ -120,6 +121,8 @@ class _Plan:
         select, rename = options.pop("select", None), options.pop("rename", None)
         dtype, packed = options.pop("dtype", None), options.get("packed", False)
         self._progress = options.pop("progress", None)
+        if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
+            options["copy"] = True
         self._engine = options
         if isinstance(rename, str):
             self.weights, rename = self.weights.renamed(rename), None

@@ -11,7 +11,7 @@ from typing import Any
 from max_weights._core import shown
 from max_weights.errors import ArgumentError
 
-__all__ = ["at_path", "path_of"]
+__all__ = ["at_path", "path_of", "position_of"]
 
 _COPIED_AT_A_TIME = 1 << 24
 
@@ -34,6 +34,16 @@ def path_of(file: object) -> str | None:
         path = os.fsdecode(raw.name)
         return path if os.path.samestat(os.fstat(raw.fileno()), os.stat(path)) else None
     except (OSError, ValueError):
+        return None
+
+
+def position_of(file: Any) -> int | None:
+    """Return where a file object stands; `None` for a path, and for what can only be read on."""
+    if isinstance(file, (str, os.PathLike)):
+        return None
+    try:
+        return int(file.tell()) if file.seekable() else None
+    except (AttributeError, OSError, ValueError):
         return None
 
 

@@ -4,7 +4,7 @@ use super::Step;
 use super::cursor::limit;
 use super::global::{GlobalId, Known, Verdict};
 use super::machine::Machine;
-use super::object::{Dict, DictKind, Object, ObjectId, Opaque};
+use super::object::{Dict, DictKind, Factory, Object, ObjectId, Opaque};
 use super::tensor::Layout;
 use super::text;
 use crate::budget::vec_bytes;
@@ -154,13 +154,15 @@ impl Machine<'_> {
     }
 
     fn make_dict(&mut self, kind: DictKind, list: &[ObjectId]) -> Step<Option<Object>> {
-        let from = match (kind, list) {
-            // The default is a class, which is not called here either.
-            (_, []) | (DictKind::DefaultDict, [_]) => {
-                return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
-            }
-            (DictKind::DefaultDict, [_, from]) | (_, [from]) => *from,
+        let (kind, from) = match (kind, list) {
+            (DictKind::DefaultDict(_), [factory]) => (DictKind::DefaultDict(self.factory(*factory)), None),
+            (DictKind::DefaultDict(_), [factory, from]) => (DictKind::DefaultDict(self.factory(*factory)), Some(*from)),
+            (_, []) => (kind, None),
+            (_, [from]) => (kind, Some(*from)),
             _ => return Ok(None),
+        };
+        let Some(from) = from else {
+            return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
         };
         let count = match self.objects.get(from) {
             Object::Dict(dict) => dict.entries.len(),
@@ -185,6 +187,18 @@ impl Machine<'_> {
         }
         self.take(vec_bytes(&entries))?;
         Ok(Some(Object::Dict(Dict { kind, entries, state: None })))
+    }
+
+    /// The default of a `defaultdict`, which is a class or function, and is not called here either.
+    fn factory(&self, factory: ObjectId) -> Factory {
+        match self.objects.get(factory) {
+            Object::None => Factory::None,
+            Object::Global(global) => self
+                .globals
+                .get(global.index())
+                .map_or(Factory::Other, |global| Factory::of(&global.module, &global.name)),
+            _ => Factory::Other,
+        }
     }
 
     fn make_set(&mut self, known: Known, list: &[ObjectId]) -> Step<Option<Object>> {

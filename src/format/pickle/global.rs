@@ -3,7 +3,7 @@
 use super::cursor::limit;
 use super::dtype::StorageType;
 use super::machine::Machine;
-use super::object::{DictKind, Object, ObjectId};
+use super::object::{DictKind, Factory, Object, ObjectId};
 use super::{Step, danger, python2};
 use crate::tensor::TorchDType;
 
@@ -124,7 +124,7 @@ fn known(module: &str, name: &str) -> Option<Known> {
     Some(match (module, name) {
         ("collections", "OrderedDict") => Known::Dict(DictKind::OrderedDict),
         ("collections", "Counter") => Known::Dict(DictKind::Counter),
-        ("collections", "defaultdict") => Known::Dict(DictKind::DefaultDict),
+        ("collections", "defaultdict") => Known::Dict(DictKind::DefaultDict(Factory::None)),
         ("builtins" | "__builtin__", "dict") => Known::Dict(DictKind::Dict),
         ("builtins" | "__builtin__", "set") => Known::Set,
         ("builtins" | "__builtin__", "frozenset") => Known::FrozenSet,

@@ -51,7 +51,7 @@ pub use dtype::StorageType;
 pub use global::{GlobalId, GlobalUse, Known, Verdict};
 pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use numpy::{Number, NumpyDType};
-pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
+pub use object::{Dict, DictKind, Factory, Object, ObjectId, Objects, Opaque, Slice};
 pub use python_source::source_of;
 pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};
 

@@ -131,8 +131,44 @@ pub enum Object {
 pub enum DictKind {
     Dict,
     OrderedDict,
-    DefaultDict,
+    DefaultDict(Factory),
     Counter,
+}
+
+/// What a `collections.defaultdict` calls for a key that it does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Factory {
+    /// Nothing: such a key is an error.
+    None,
+    /// A class of Python's own: its place in [`Factory::NAMES`].
+    Builtin(u8),
+    /// Anything else, which is never called.
+    Other,
+}
+
+impl Factory {
+    /// The classes of `builtins` whose empty objects are plain data.
+    const NAMES: [&str; 11] =
+        ["bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "set", "str"];
+
+    /// The one of this module and name.
+    pub(super) fn of(module: &str, name: &str) -> Self {
+        let name = match (module, name) {
+            ("builtins" | "__builtin__", name) if name != "long" && name != "unicode" => name,
+            ("__builtin__", "long") => "int",
+            ("__builtin__", "unicode") => "str",
+            _ => return Self::Other,
+        };
+        Self::NAMES.binary_search(&name).map_or(Self::Other, |place| Self::Builtin(place as u8))
+    }
+
+    /// The name in `builtins`; `None` for anything else.
+    pub fn builtin(self) -> Option<&'static str> {
+        match self {
+            Self::Builtin(place) => Self::NAMES.get(usize::from(place)).copied(),
+            Self::None | Self::Other => None,
+        }
+    }
 }
 
 /// A dict.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::global::GlobalId;
 use super::literal::{self, Limited};
 use super::numpy::{Number, NumpyDType};
-use super::object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
+use super::object::{Dict, DictKind, Factory, Object, ObjectId, Objects, Opaque, Slice};
 use super::tensor::{TensorId, TensorKind};
 use super::{Pickled, StorageId};
 use crate::format::shown_shape;
@@ -199,8 +199,14 @@ impl<'a> Writer<'a> {
             DictKind::Dict => ("{", "}", "{}"),
             DictKind::OrderedDict => ("collections.OrderedDict({", "})", "collections.OrderedDict()"),
             DictKind::Counter => ("collections.Counter({", "})", "collections.Counter()"),
-            // Its factory may be anything, and is not kept.
-            DictKind::DefaultDict => ("collections.defaultdict(None, {", "})", "collections.defaultdict(None)"),
+            DictKind::DefaultDict(factory) => {
+                self.out.put("collections.defaultdict(");
+                self.out.put(match factory {
+                    Factory::Other => "...",
+                    _ => factory.builtin().unwrap_or("None"),
+                });
+                (", {", "})", ")")
+            }
         };
         if dict.entries.is_empty() {
             return self.out.put(empty);
