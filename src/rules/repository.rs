@@ -68,6 +68,10 @@ rules! {
         "a program is written in an encoding that makes it look like something other than what it runs";
         "the encoding hides what Python runs from people and scanners";
         DELETE;
+    REPOSITORY_PROGRAM_RUN "MW-EX-332" "repository.program-run" NeedsTrust:
+        "a program lies where a loader or Python runs it by its name alone";
+        "the model brings its own code for a server, for torch.hub, for generate() or for a pipeline";
+        READ_IT;
     REPOSITORY_PROGRAM_UNREADABLE "MW-EX-315" "repository.program-unreadable" Warning:
         "a program is not valid in any version of Python, so calls in it may have been missed";
         "it is for Python 2, has merge conflict markers, or was broken to mislead whoever looks at it";
@@ -92,6 +96,10 @@ rules! {
         "a configuration names a function that runs programs or code, or reaches files";
         BY_HAND;
         DELETE;
+    REPOSITORY_TEMPLATE_COMPUTED "MW-EX-333" "repository.template-computed" NeedsTrust:
+        "a chat template takes an attribute or item by a name that it computes";
+        "it is put together in a way that cannot be followed without rendering, and may be one of Python's internals";
+        "render it only in a sandbox, or replace the template with that of the base model";
     REPOSITORY_TEMPLATE_ESCAPE "MW-EX-321" "repository.template-escape" Malicious:
         "a chat template reaches from its values into Python's internals";
         BY_HAND;
@@ -108,7 +116,7 @@ rules! {
         "a chat template loads another template";
         "chat templates are rendered on their own; one that loads another was made for something else";
         "replace the template with that of the base model";
-    REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-325" "repository.template-unreadable" Note:
+    REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-325" "repository.template-unreadable" Warning:
         "a chat template cannot be parsed; only its words were looked at";
         "it uses a program's own extensions of Jinja, or is broken";
         "look at it yourself before you render it";
@@ -128,7 +136,7 @@ rules! {
         "a tag of a YAML file makes PyYAML's unsafe loader import a class";
         "a program saved its options with yaml.dump instead of yaml.safe_dump";
         "load it with yaml.safe_load, or write the file again without the tag";
-    REPOSITORY_YAML_UNREADABLE "MW-EX-330" "repository.yaml-unreadable" Note:
+    REPOSITORY_YAML_UNREADABLE "MW-EX-330" "repository.yaml-unreadable" Warning:
         "a YAML file cannot be parsed; only its words were looked at";
         "it is a template of a YAML file, or is broken";
         "look at it yourself before you load it";

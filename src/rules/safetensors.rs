@@ -137,6 +137,10 @@ rules! {
         "the file ends before its data does";
         CUT;
         FETCH_AGAIN;
+    SAFETENSORS_UNKNOWN_DTYPE "MW-ST-036" "safetensors.unknown-dtype" Error:
+        "a tensor has a dtype that the format does not have";
+        "a later version of the format has it, a program made it up, or the header is damaged";
+        "write the tensor with a dtype of the format: the safetensors package refuses the file";
     SAFETENSORS_UNKNOWN_DTYPES "MW-ST-033" "safetensors.unknown-dtypes" Error:
         "the file names more unknown dtypes than any library has";
         MADE;

@@ -32,6 +32,8 @@ pub enum Kind {
     Zlib,
     /// Compressed by LZMA, in the format from before xz.
     Lzma,
+    /// Compressed by lzip.
+    Lzip,
     /// A 7z archive.
     SevenZip,
     /// A RAR archive.
@@ -66,6 +68,8 @@ pub enum Kind {
     Media,
     /// A program or library of an operating system.
     Executable,
+    /// A text that names the program that runs it in its first line, `#!/bin/sh`.
+    Script,
     /// A file of no bytes.
     Empty,
     /// Zeros only, as far as was looked.
@@ -75,12 +79,14 @@ pub enum Kind {
 }
 
 /// Magics at the start of files.
-const MAGICS: [(&[u8], Kind); 27] = [
+const MAGICS: [(&[u8], Kind); 34] = [
     (b"\x1f\x8b", Kind::Gzip),
     (b"BZh", Kind::Bzip2),
     (b"\xfd7zXZ\0", Kind::Xz),
     (b"\x28\xb5\x2f\xfd", Kind::Zstd),
     (b"\x04\x22\x4d\x18", Kind::Lz4),
+    (b"\x02\x21\x4c\x18", Kind::Lz4),
+    (b"LZIP", Kind::Lzip),
     (b"7z\xbc\xaf\x27\x1c", Kind::SevenZip),
     (b"Rar!", Kind::Rar),
     (b"\x89HDF\r\n\x1a\n", Kind::Hdf5),
@@ -99,9 +105,16 @@ const MAGICS: [(&[u8], Kind); 27] = [
     (b"\0\0\x01\0", Kind::Media),
     (b"wOF2", Kind::Media),
     (b"\x7fELF", Kind::Executable),
-    (b"MZ\x90", Kind::Executable),
+    // Mach-O of 32 and 64 bits in both byte orders, then of several processors; the first of those is also a class of Java.
+    (b"\xce\xfa\xed\xfe", Kind::Executable),
     (b"\xcf\xfa\xed\xfe", Kind::Executable),
+    (b"\xfe\xed\xfa\xce", Kind::Executable),
+    (b"\xfe\xed\xfa\xcf", Kind::Executable),
     (b"\xca\xfe\xba\xbe", Kind::Executable),
+    (b"\xca\xfe\xba\xbf", Kind::Executable),
+    // Programs for several systems at once, which begin as scripts do.
+    (b"MZqFpD='", Kind::Executable),
+    (b"jartsr='", Kind::Executable),
     (b"\0asm", Kind::Executable),
 ];
 
@@ -123,6 +136,10 @@ impl Kind {
         if let Some((_, kind)) = MAGICS.iter().find(|(magic, _)| first.starts_with(magic)) {
             return *kind;
         }
+        // What these leave out may be of any length; what follows it says which of them it is.
+        if is_skippable(first) {
+            return Self::Zstd;
+        }
         if first.get(4..8) == Some(b"TFL3") {
             return Self::TfLite;
         }
@@ -141,11 +158,13 @@ impl Kind {
         }
         if is_onnx(first) || has_suffix(name, &["onnx"]) {
             Self::Onnx
+        } else if is_dos(first, len) {
+            Self::Executable
         } else if is_tar(first) {
             Self::Tar
         } else if is_zlib(first) {
             Self::Zlib
-        } else if is_lzma(first) {
+        } else if is_lzma(first, has_suffix(name, &["lzma"])) {
             Self::Lzma
         } else {
             Self::Unknown
@@ -167,9 +186,9 @@ impl Kind {
         let is_pointer = start.starts_with(b"version https://git-lfs") && first.len() as u64 == len;
         Some(if is_pointer && is_pairs(start) {
             Self::LfsPointer
-        } else if has_suffix(name, &["py", "pyi"]) {
+        } else if has_suffix(name, &["py", "pyi"]) || is_python_script(text) {
             Self::Python
-        } else if has_suffix(name, &["jinja", "jinja2", "j2"]) {
+        } else if has_suffix(name, &["jinja", "jinja2", "j2", "template"]) {
             Self::Jinja
         } else if has_suffix(name, &["yaml", "yml"]) {
             Self::Yaml
@@ -177,6 +196,8 @@ impl Kind {
             Self::WebPage
         } else if has_suffix(name, &["json", "ipynb"]) || begins(b"{") || begins(b"[{") || begins(b"[\"") {
             Self::Json
+        } else if text.starts_with(b"#!") {
+            Self::Script
         } else {
             Self::Text
         })
@@ -189,7 +210,7 @@ impl Kind {
 
     /// Whether it has members.
     pub fn is_archive(self) -> bool {
-        matches!(self, Self::Zip | Self::Tar | Self::SevenZip | Self::Rar)
+        matches!(self, Self::Zip | Self::Tar | Self::Lzip | Self::SevenZip | Self::Rar)
     }
 
     /// Whether it is a pickle, or begins with one.
@@ -201,6 +222,7 @@ impl Kind {
     pub fn with_article(self) -> String {
         match self {
             Self::Executable => "an executable program".into(),
+            Self::Script => "a script".into(),
             Self::Text => "text".into(),
             Self::Media => "a picture, a sound or a document".into(),
             Self::Onnx => "an ONNX model".into(),
@@ -227,6 +249,7 @@ impl Kind {
             Self::Lz4 => "LZ4",
             Self::Zlib => "zlib",
             Self::Lzma => "LZMA",
+            Self::Lzip => "lzip",
             Self::SevenZip => "7z",
             Self::Rar => "RAR",
             Self::Pickle => "pickle",
@@ -244,6 +267,7 @@ impl Kind {
             Self::WebPage => "web page",
             Self::Media => "media",
             Self::Executable => "executable",
+            Self::Script => "script",
             Self::Empty => "empty",
             Self::Zeros => "zeros",
             Self::Unknown => "unknown",
@@ -297,13 +321,59 @@ fn is_zlib(first: &[u8]) -> bool {
     matches!(first, [0x78, level @ (0x01 | 0x5e | 0x9c | 0xda), block, ..] if (0x7800 + u32::from(*level)) % 31 == 0 && block & 6 != 6)
 }
 
-/// Whether these are the first bytes of a file that `lzma` wrote: its usual properties, a window of a usual size, and the length or none.
-fn is_lzma(first: &[u8]) -> bool {
-    let Some(([0x5d, window @ .., _, _, _, _, _, _, _, _], _)) = first.split_first_chunk::<13>() else { return false };
+/// Whether these are the first bytes of a stream of LZMA without a container, as liblzma tells them when it has to find out what it reads: properties
+/// of a model, a window of 2^n or 2^n + 2^(n-1) bytes, the length or none, and the zero with which every range coder begins. Who reads a file because
+/// of its name takes a window of any size.
+fn is_lzma(first: &[u8], by_name: bool) -> bool {
+    const PROPERTIES: u8 = 9 * 5 * 5;
+    const MAX_LEN: u64 = 1 << 38;
+    let Some(([properties, window @ .., _, _, _, _, _, _, _, _, 0], _)) = first.split_first_chunk::<14>() else {
+        return false;
+    };
     let window = u32::from_le_bytes(*window);
-    let usual = (window.is_power_of_two() && window >= 1 << 12) || window == u32::MAX;
+    let rest = window & window.wrapping_sub(1);
+    let is_usual = rest == 0 || window == u32::MAX || window == rest | (rest >> 1);
     let len = u64::from_le_bytes(first.get(5..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default());
-    usual && (len == u64::MAX || len < 1 << 40)
+    *properties < PROPERTIES && (is_usual || by_name) && (len == u64::MAX || len < MAX_LEN)
+}
+
+/// Whether a stream of LZMA begins as programs write it, or asks for a window that no decoder here has. What else [`is_lzma`] takes may be numbers that
+/// begin so by chance.
+pub(crate) fn is_certain_lzma(first: &[u8]) -> bool {
+    const LARGE: u32 = 1 << 27;
+    let Some([properties, window @ ..]) = first.first_chunk::<5>() else { return false };
+    let window = u32::from_le_bytes(*window);
+    *properties == 0x5d && window.is_power_of_two() && window >= 1 << 12 || window >= LARGE
+}
+
+/// Whether these are the first bytes of what zstd and LZ4 leave out.
+pub(crate) fn is_skippable(first: &[u8]) -> bool {
+    /// But for the lowest half byte.
+    const SKIPPABLE: u32 = 0x184d_2a50;
+    first.first_chunk().is_some_and(|first| u32::from_le_bytes(*first) & !0xf == SKIPPABLE)
+}
+
+/// Whether these are the first bytes of a program of DOS or Windows: a header of DOS that is one, or that says where that of Windows is.
+fn is_dos(first: &[u8], len: u64) -> bool {
+    const WINDOWS: std::ops::Range<usize> = 0x3c..0x40;
+    const PAGE: u16 = 512;
+    let Some(header) = first.strip_prefix(b"MZ") else { return false };
+    let number =
+        |at: usize| header.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes));
+    // Bytes of the last page, and pages.
+    let is_dos = number(0).is_some_and(|last| last <= PAGE) && number(2).is_some_and(|pages| pages > 0);
+    let at = first.get(WINDOWS).and_then(|at| at.first_chunk()).map(|at| u32::from_le_bytes(*at));
+    let is_windows = at.is_some_and(|at| match first.get(at as usize..).filter(|rest| rest.len() >= 4) {
+        Some(rest) => rest.starts_with(b"PE\0\0"),
+        None => at.is_multiple_of(4) && u64::from(at) < len,
+    });
+    is_dos || is_windows
+}
+
+/// Whether the first line of a text makes Python run it.
+fn is_python_script(text: &[u8]) -> bool {
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    line.starts_with(b"#!") && memchr::memmem::find(line, b"python").is_some()
 }
 
 /// Whether a name ends in one of these suffixes, in whatever case.

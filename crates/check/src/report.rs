@@ -1,6 +1,6 @@
 //! What a validation found: every file, and every finding.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,8 +173,6 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings of rules that have too many in one file to keep all.
     pub left_out: u64,
-    /// Folders that nothing was looked at in.
-    pub folders_left_out: Vec<PathBuf>,
     /// Findings that a baseline has already.
     pub known: u64,
     /// Findings that settings leave out where they are.

@@ -62,7 +62,6 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         files: Vec::new(),
         findings: Vec::new(),
         left_out: 0,
-        folders_left_out: walk.left_out,
         known: 0,
         ignored: 0,
         statistics: Vec::new(),

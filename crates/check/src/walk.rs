@@ -13,8 +13,8 @@ use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// The folder of version control, whose objects are copies that nothing loads. A report says that it was left out.
-const LEFT_OUT: &str = ".git";
+/// The folder of version control.
+pub(crate) const GIT: &str = ".git";
 /// Folders inside one another.
 const MAX_DEPTH: usize = 64;
 /// What an index of shards is called.
@@ -36,8 +36,12 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     pub(crate) files: Vec<Found>,
-    /// Folders that were left out.
-    pub(crate) left_out: Vec<PathBuf>,
+    /// Whether the folder of version control at the top is left out. Elsewhere a folder of this name is one as any other: an index may lead into it.
+    pub(crate) without_git: bool,
+    /// The folder that links to folders have to lead into, so that they are followed; none: all are.
+    pub(crate) within: Option<PathBuf>,
+    /// Whether the folder of version control was there and left out.
+    pub(crate) has_git: bool,
     /// Folders whose files could not be listed, or not all of them, and why.
     pub(crate) unlisted: Vec<(PathBuf, Error)>,
     paths: HashSet<Arc<Path>>,
@@ -79,6 +83,12 @@ impl Walk {
         }
     }
 
+    /// Whether a link leads out of the folder that it has to stay in.
+    fn leads_out(&self, link: &Path) -> bool {
+        let is_below = |root: &PathBuf| fs::canonicalize(link).is_ok_and(|target| target.starts_with(root));
+        self.within.as_ref().is_some_and(|root| !is_below(root))
+    }
+
     /// Adds the files below a folder, or notes why they could not be listed.
     fn below(&mut self, folder: &Path, below: &str, depth: usize, interrupt: Interrupt<'_>) -> Result<()> {
         match self.folder(folder, below, depth, interrupt) {
@@ -104,6 +114,7 @@ impl Walk {
             let is_folder = match entry.file_type() {
                 // What is no link is known without being looked at.
                 Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+                Ok(_) if self.leads_out(&entry.path()) => false,
                 _ => fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir()),
             };
             entries.push((entry.path(), is_folder));
@@ -111,8 +122,8 @@ impl Walk {
         entries.sort();
         for (path, is_folder) in entries {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if is_folder && name == LEFT_OUT {
-                self.left_out.push(path);
+            if is_folder && depth == 0 && self.without_git && name == GIT {
+                self.has_git = true;
                 continue;
             }
             if is_folder && depth >= MAX_DEPTH {
@@ -211,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_walked_once_and_git_is_left_out() {
+    fn a_folder_is_walked_once_and_git_is_a_folder_as_any_other() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["a/b/weights.bin", "c.txt", ".git/objects/x", "a/z"] {
             let path = folder.path().join(name);
@@ -223,8 +234,13 @@ mod tests {
         let mut walk = Walk::default();
         walk.add(folder.path(), &uninterrupted).expect("walked");
         walk.add(&folder.path().join("c.txt"), &uninterrupted).expect("walked");
-        assert_eq!(found(&walk), ["a/b/weights.bin", "a/z", "c.txt"]);
-        assert_eq!(walk.left_out, [folder.path().join(".git")]);
+        assert_eq!(found(&walk), [".git/objects/x", "a/b/weights.bin", "a/z", "c.txt"]);
+        fs::create_dir_all(folder.path().join("a/.git")).expect("a folder");
+        fs::write(folder.path().join("a/.git/x"), "x").expect("written");
+        let mut walk = Walk { without_git: true, ..Walk::default() };
+        walk.add(folder.path(), &uninterrupted).expect("walked");
+        assert_eq!(found(&walk), ["a/.git/x", "a/b/weights.bin", "a/z", "c.txt"]);
+        assert!(walk.has_git);
         assert!(walk.add(&folder.path().join("not there"), &uninterrupted).is_err());
     }
 

@@ -57,3 +57,18 @@ fn folders_of_any_files_are_validated() {
         validate::check(&validate::input(&files));
     }
 }
+
+#[test]
+fn a_folder_of_the_name_of_gits_is_looked_into_as_any_other() {
+    for name in [".git/model.pkl", "sub/.git/objects/model.pkl"] {
+        let folder = crate::repository_support::folder(&[(name, b"cposix\nsystem\n(Vid\ntR.")]);
+        let report = max_weights_check::validate(
+            &[folder.path().to_path_buf()],
+            &max_weights_check::Options::default(),
+            &max_weights_check::Progress::default(),
+            &max_weights::uninterrupted,
+        );
+        let report = report.expect("a report");
+        assert_eq!(report.answer(), max_weights::rules::Answer::Malicious, "{name}");
+    }
+}

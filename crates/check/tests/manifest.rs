@@ -267,3 +267,44 @@ fn many_tensors_that_changed_are_counted_and_not_all_listed() {
     assert_eq!((other.findings.len(), other.tensors.expect("tensors").changed), (101, 150));
     assert!(other.findings[100].message.ends_with("; so are 50 tensors more"), "{:?}", other.findings[100]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_check_stays_in_its_folder_and_goes_on_behind_links_that_lead_out_or_nowhere() {
+    use std::os::unix::fs::symlink;
+    let (folder, outside) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    two_shards(folder.path());
+    let manifest = outside.path().join("manifest.json");
+    written(&made(folder.path()), &manifest);
+    fs::create_dir_all(outside.path().join("many/deep")).expect("a folder");
+    fs::write(outside.path().join("many/secret"), "x").expect("written");
+    symlink("nowhere", outside.path().join("many/dangling")).expect("a link");
+    symlink(outside.path().join("many"), folder.path().join("elsewhere")).expect("a link");
+    symlink("nowhere", folder.path().join("dangling")).expect("a link");
+    fs::create_dir(folder.path().join("here")).expect("a folder");
+    fs::write(folder.path().join("here/x"), "x").expect("written");
+    symlink("here", folder.path().join("there")).expect("a link");
+    let checked = checked(&manifest, Some(folder.path()));
+    let mut found = found(&checked);
+    found.sort();
+    let expected = [("manifest.link", "dangling", ""), ("manifest.link", "elsewhere", ""), ("manifest.new", "x", "")];
+    assert_eq!(found, expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
+    assert_eq!(checked.files, Counts { same: 3, new: 3, ..Counts::default() });
+    let error = create(folder.path(), &[], &Progress::default(), &uninterrupted).expect_err("links");
+    assert!(error.to_string().contains("leads out of the folder, or nowhere"), "{error}");
+}
+
+#[test]
+fn files_that_were_added_in_a_folder_of_the_name_of_gits_are_new_and_those_of_git_are_not_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    two_shards(folder.path());
+    let manifest = folder.path().join("manifest.json");
+    written(&made(folder.path()), &manifest);
+    for name in ["sub/.git/x", ".git/HEAD"] {
+        fs::create_dir_all(folder.path().join(name).parent().expect("a folder")).expect("a folder");
+        fs::write(folder.path().join(name), "x").expect("written");
+    }
+    let checked = checked(&manifest, None);
+    let expected = [("manifest.left-out", ".git", ""), ("manifest.new", "x", "")];
+    assert_eq!(found(&checked), expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
+}

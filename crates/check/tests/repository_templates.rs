@@ -60,6 +60,113 @@ fn an_attribute_of_pythons_insides_is_malicious_however_it_is_named() {
 }
 
 #[test]
+fn a_name_that_is_put_together_of_known_texts_is_known() {
+    for template in [
+        "{{ x['__xclass__'[:2] ~ '__xclass__'[3:]] }}",
+        "{{ x['ab__class__cd'[2:-2]] }}",
+        "{{ x['_a_a_a_a'[::2][:2] ~ 'class' ~ '_' * 2] }}",
+        "{{ x['_' * 2 ~ 'class' ~ 2 * '_'] }}",
+        "{{ x['__cla ss__'.split()|join] }}",
+        "{{ x[''.join('__cla-ss__'.split('-'))] }}",
+        "{{ x['a,__class__,b'.split(',')[1]] }}",
+        "{{ x['a,__class__'.rsplit(',')[-1]] }}",
+        "{{ x['a,__class__'.split(',')|last] }}",
+        "{{ x[['__class' ~ '__', 'b'][0]] }}",
+        "{{ x['b__class__b'.strip('b')] }}",
+        "{{ x['b__class__'.removeprefix('b')] }}",
+        "{{ x['__ssalc__'|list|reverse|join] }}",
+        "{{ x[{'a': '__cla' ~ 'ss__'}['a']] }}",
+        "{% set ns = namespace(a='__cla') %}{% set ns.b = 'ss__' %}{{ x[ns.a ~ ns.b] }}",
+        "{% set (a, b) = ('__cla', 'ss__') %}{{ x[a ~ b] }}",
+        "{{ ('{0.__cl' ~ 'ass__}').format(x) }}",
+    ] {
+        assert!(of(template).contains(&"repository.template-escape"), "{template}: {:?}", of(template));
+    }
+}
+
+#[test]
+fn a_name_that_is_computed_in_a_way_that_is_not_followed_needs_trust() {
+    for template in [
+        "{{ x['__clXss__'.translate({88: 97})] }}",
+        "{{ x['5f5f636c617373'|unhex] }}",
+        "{{ x['__cla' ~ nothing ~ 'ss__'] }}",
+        "{{ x['__cla' ~ (nothing|default('')) ~ 'ss__'] }}",
+        "{{ x['%(a)s' % {'a': '__cla'}] }}",
+        "{{ x['A_B'|lower|replace('_', '__', 1)] }}",
+        "{% set a = '__cla' %}{% set a = '' %}{{ x[a ~ 'ss__'] }}",
+        "{% for a in ['__cla'] %}{% for b in ['ss__'] %}{{ x[a ~ b] }}{% endfor %}{% endfor %}",
+        "{% macro m(a, b) %}{{ x[a ~ b] }}{% endmacro %}{{ m('__cla', 'ss__') }}",
+        "{% macro m() %}__cla{% if true %}ss__{% endif %}{% endmacro %}{{ x[m()] }}",
+        "{% set a %}__cla{% if true %}ss__{% endif %}{% endset %}{{ x[a] }}",
+        "{% set ns = namespace(a='') %}{% for i in range(3) %}{% set ns.a = ns.a ~ 'x' %}{% endfor %}{{ x[ns.a] }}",
+        "{{ x[dict(__cla=1, ss__=2)|join] }}",
+        "{{ x[('__cla' ~ y) if y else 'role'] }}",
+        "{{ x[bos_token] }}",
+        "{{ (a ~ '{0.__class__}').format(x) }}",
+    ] {
+        let of = of(template);
+        let found = ["repository.template-computed", "repository.template-escape"];
+        assert!(of.iter().any(|rule| found.contains(rule)), "{template}: {of:?}");
+    }
+}
+
+#[test]
+fn items_by_names_of_the_conversation_are_ordinary() {
+    for template in [
+        "{% for m in messages %}{{ names[m.role] }}{{ names[m['role']] }}{{ names[loop.index0 - 1] }}{% endfor %}",
+        "{% for key in ['name', 'description'] %}{{ tool[key] }}{% endfor %}",
+        "{% for key, value in tool.items() %}{{ tool[key] }}{{ other[key|lower] }}{% endfor %}",
+        "{% set role = 'model' if m.role == 'assistant' else m.role %}{{ names[role] }}",
+        "{% macro show(tool, key) %}{{ tool[key] }}{% endmacro %}{{ show(tools[0], 'name') }}",
+        "{% set i = messages|length - 1 %}{{ messages[i] }}{{ messages[:i][-1] }}{{ 'abc'[i] }}",
+        "{{ x['ro' ~ 'le'] }}{{ x['names'[:-1]] }}",
+        "{% set parts = m.content.split('</think>') %}{{ parts[0] }}{{ parts[-1].strip('\\n') }}",
+    ] {
+        assert_eq!(of(template), [""; 0], "{template}");
+    }
+}
+
+#[test]
+fn templates_in_yaml_and_in_files_of_that_name_are_looked_at() {
+    let evil = "{{ x.__class__ }}";
+    for (name, text) in [
+        ("tokenizer.yaml", format!("chat_template: \"{evil}\"\n")),
+        ("tokenizer.yml", format!("a:\n  chat_template: |-\n    hello\n    {evil}\n")),
+        ("tokenizer.yaml", format!("chat_template:\n  - name: tool\n    template: '{evil}'\n")),
+        ("tokenizer.yaml", format!("chat_template: [ 'a', '{evil}' ]\n")),
+        ("chatml.yaml", format!("instruction_template: >-\n  {evil}\n")),
+        ("anchor.yaml", format!("x: &a \"{}{evil}\"\nchat_template: *a\n", "a".repeat(2000))),
+        ("chatml.template", evil.to_owned()),
+        ("chat_template.txt", evil.to_owned()),
+    ] {
+        let found = found(&[(name, &text)]);
+        assert_eq!(only("repository.template-escape", &found).answer, Answer::Malicious, "{name}: {text}");
+    }
+    let broken = rules(&[("tokenizer.yaml", "a: [\nchat_template: \"{{ x.__class__ }}\"\n  b: }\n")]);
+    assert_eq!(broken, ["repository.template-escape", "repository.yaml-unreadable"]);
+    assert_eq!(rules(&[("a.yaml", "template: '{{ name }}'\nrun: ${{ github.ref }}\n")]), [""; 0]);
+}
+
+#[test]
+fn a_template_in_an_array_of_gguf_is_looked_at_as_transformers_takes_it() {
+    let string = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    for (texts, evil) in
+        [(vec!["{{ x.__class__ }}"], true), (vec!["hello", "{{ x.__class__ }}"], true), (vec!["{{ a }}"], false)]
+    {
+        let mut bytes = [&b"GGUF\x03\0\0\0"[..], &[0; 8], &2u64.to_le_bytes()].concat();
+        bytes.extend([string("general.architecture"), 8u32.to_le_bytes().to_vec(), string("llama")].concat());
+        bytes.extend(
+            [string("tokenizer.chat_template"), 9u32.to_le_bytes().to_vec(), 8u32.to_le_bytes().to_vec()].concat(),
+        );
+        bytes.extend((texts.len() as u64).to_le_bytes());
+        bytes.extend(texts.iter().flat_map(|text| string(text)));
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        let found = look(folder(&[("model.gguf", &bytes)]).path());
+        assert_eq!(found.iter().any(|found| found.rule == "repository.template-escape"), evil, "{texts:?}: {found:?}");
+    }
+}
+
+#[test]
 fn a_template_that_cannot_be_parsed_hides_nothing() {
     for template in [
         "{% unknown %}{{ x.__class__ }}",

@@ -8,13 +8,18 @@ use max_weights::Error;
 
 use crate::failure::Failure;
 
-/// Makes sure that there is a place for a file before the work begins whose result it gets: folders that lack are made.
+/// Makes sure that there is a place for a file before the work begins whose result it gets.
 pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::Checkpoint(Error::io(path, "write it", error));
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
-    fs::create_dir_all(folder(path)).map_err(failed)
+    let folder = folder(path);
+    match fs::metadata(folder) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(failed(io::ErrorKind::NotADirectory.into())),
+        Err(error) => Err(Failure::Checkpoint(Error::io(folder, "write into it", error))),
+    }
 }
 
 /// Writes a file whole or not at all: one that is half there may be taken for a whole one. A link stays a link, and what is not a regular file,

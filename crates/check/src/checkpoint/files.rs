@@ -7,7 +7,7 @@ use max_weights::error::Fault;
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::rules::{self, Answer, Rule};
 use max_weights::source::LocalFile;
-use max_weights::tensor::checked_elements;
+use max_weights::tensor::{Element, checked_elements};
 use max_weights::{Catalog, Error, Result};
 
 use crate::context::{Context, Piece};
@@ -80,10 +80,26 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
         if kind == Kind::Gguf && context.options.level > Level::Header {
             security::formats::polyglot::beside_tensors(piece, &catalog, context)?;
         }
+        if kind == Kind::Safetensors {
+            known_dtypes(piece, &catalog, context);
+        }
         describe(&catalog, kind, context);
         context.catalog = Some(catalog);
     }
     Ok(())
+}
+
+/// Looks for dtypes that the format does not have. The core lists them, as it can load the other tensors; other readers refuse the file.
+fn known_dtypes(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>) {
+    for info in catalog.table().iter() {
+        // An empty name is that of a tensor about which something else was said.
+        if let Element::Unknown(dtype) = info.element
+            && !dtype.is_empty()
+        {
+            let message = format!("its dtype is '{}', which the format does not have", max_weights::text::shown(dtype));
+            context.report(piece, Finding::new(rules::SAFETENSORS_UNKNOWN_DTYPE, message).tensor(info.name));
+        }
+    }
 }
 
 /// Adds what the header says to the report of the file.
@@ -113,7 +129,7 @@ fn stands_for_weights(kind: Kind, name: &str) -> bool {
     match kind {
         Kind::LfsPointer => true,
         Kind::Empty | Kind::Zeros | Kind::WebPage => promised || may_be,
-        Kind::Json | Kind::Text | Kind::Yaml | Kind::Unknown => promised,
+        Kind::Json | Kind::Text | Kind::Yaml | Kind::Script | Kind::Unknown => promised,
         _ => false,
     }
 }

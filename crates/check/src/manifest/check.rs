@@ -19,6 +19,7 @@ use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
 use crate::finding::Finding;
 use crate::progress::Progress;
+use crate::walk::GIT;
 
 /// The longest manifest or signature that is read.
 const MAX_BYTES: u64 = 1 << 30;
@@ -177,6 +178,7 @@ fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path
         }
     }
     if manifest.whole && tree.whole {
+        left_out(tree, root, checked);
         let known: BTreeSet<&str> = manifest.files.iter().map(|file| &*file.path).collect();
         new_files(tree, root, checked, |below| known.contains(below));
     }
@@ -189,7 +191,15 @@ pub(super) fn place(root: &Path, below: &str) -> PathBuf {
 }
 
 pub(super) fn linked() -> Finding {
-    Finding::new(rules::MANIFEST_LINK, "it is a link to a file outside the folder, which was not read")
+    Finding::new(rules::MANIFEST_LINK, "it is a link that leads out of the folder, or nowhere: it was not read")
+}
+
+/// What is said of the folder of version control.
+pub(super) fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
+    if tree.has_git {
+        let note = "no manifest has what is in this folder: it was not compared";
+        checked.report(&place(root, GIT), Finding::new(rules::MANIFEST_LEFT_OUT, note));
+    }
 }
 
 /// The files that are there and were not.

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt: Interrupt<'_>) -> Result<Manifest> {
     let tree = Tree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
-        let cause = format!("'{}' is a link to a file outside the folder", text::shown(below));
+        let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::shown(below));
         return Err(Fault::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
     }
     if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {

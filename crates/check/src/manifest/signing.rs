@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::check::{Checked, Counts, linked, new_files, place};
+use super::check::{Checked, Counts, left_out, linked, new_files, place};
 use super::hash::{Algorithm, Extent, hash};
 use super::tensor_hash::{bytes_of, hexadecimal};
 use super::tree::{Tree, is_below};
@@ -227,6 +227,7 @@ pub(super) fn check(
         }
     }
     if tree.whole && !is_one_file {
+        left_out(tree, root, &mut checked);
         let ignored: BTreeSet<&str> = IGNORED
             .into_iter()
             .chain(statement.predicate.serialization.ignore_paths.iter().map(String::as_str))

@@ -18,10 +18,12 @@ const MAX_PATH: usize = 4096;
 pub(super) struct Tree {
     /// Those that are there.
     pub(super) files: BTreeMap<String, Arc<Path>>,
-    /// Those that are links to somewhere else.
+    /// Those that are links to somewhere else, or to nothing; folders among them.
     pub(super) links: BTreeMap<String, Arc<Path>>,
     /// Whether a folder was given.
     pub(super) whole: bool,
+    /// Whether there is a folder of version control, which is left out: each command of git changes it.
+    pub(super) has_git: bool,
 }
 
 impl Tree {
@@ -30,23 +32,25 @@ impl Tree {
     /// # Errors
     /// A folder that cannot be listed, Ctrl-C.
     pub(super) fn of(path: &Path, leave_out: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Self> {
+        let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+        let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
         let mut walk = Walk::default();
+        (walk.without_git, walk.within) = (true, Some(root.clone()));
         walk.add(path, interrupt)?;
         if let Some((_, error)) = walk.unlisted.into_iter().next() {
             return Err(error);
         }
-        let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
-        let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
         let leave_out: Vec<PathBuf> = leave_out.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
-        let mut tree = Self { whole: path.is_dir(), ..Self::default() };
+        let mut tree = Self { whole: path.is_dir(), has_git: walk.has_git, ..Self::default() };
         for Found { path, below, .. } in walk.files {
             interrupt()?;
             let real = fs::canonicalize(&path).ok();
             if real.as_ref().is_some_and(|real| leave_out.contains(real)) {
                 continue;
             }
-            let is_here = real.is_none_or(|real| lies_in(&real, &root));
+            let is_link = || fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
+            let is_here = real.map_or_else(|| !is_link(), |real| lies_in(&real, &root));
             let list = if is_here { &mut tree.files } else { &mut tree.links };
             // Names that are no Unicode can be the same once they are texts: then a manifest could not tell the files apart.
             if let Some(other) = list.insert(below, path.clone()) {

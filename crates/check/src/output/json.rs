@@ -43,7 +43,6 @@ struct Totals<'a> {
     left_out: u64,
     known: u64,
     ignored: u64,
-    folders_left_out: Vec<String>,
     kinds: Vec<KindRecord<'a>>,
 }
 
@@ -169,7 +168,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         level: report.level.name(),
         answer: report.answer().name(),
         fails: fails(report, settings),
-        summary: totals(report, settings),
+        summary: totals(report),
         files: Files(report, places()),
         findings: Findings(report, places(), &fingerprints),
         statistics: read(report).map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
@@ -207,13 +206,13 @@ pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Wr
         level: report.level.name(),
         answer: report.answer().name(),
         fails: fails(report, settings),
-        summary: totals(report, settings),
+        summary: totals(report),
     };
     write_line(&Line { schema: SCHEMA, kind: "summary", of }, out)
 }
 
-fn totals<'a>(report: &'a Report, settings: &Settings) -> Totals<'a> {
-    let (summary, mut places) = (Summary::new(report), Places::new(&settings.root));
+fn totals(report: &Report) -> Totals<'_> {
+    let summary = Summary::new(report);
     let kinds = summary.kinds.iter();
     Totals {
         files: report.files.len() as u64,
@@ -226,7 +225,6 @@ fn totals<'a>(report: &'a Report, settings: &Settings) -> Totals<'a> {
         left_out: report.left_out,
         known: report.known,
         ignored: report.ignored,
-        folders_left_out: report.folders_left_out.iter().map(|path| places.name(path).to_owned()).collect(),
         kinds: kinds
             .map(|kind| KindRecord {
                 kind: kind.kind,

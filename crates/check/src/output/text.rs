@@ -95,12 +95,6 @@ impl Page<'_> {
         self.kinds(&summary)?;
         self.listed("not looked at", &summary.not_looked_at, places)?;
         self.listed("only recognised, nothing is known about the contents", &summary.recognised, places)?;
-        if !report.folders_left_out.is_empty() {
-            self.line(0, "folders left out:")?;
-        }
-        for path in report.folders_left_out.iter().take(MAX_LISTED) {
-            self.line(2, &text::printable(places.name(path)))?;
-        }
         self.line(0, "")?;
         for (answer, sentence) in summary.verdicts(report) {
             let style = self.colors.answer(answer);

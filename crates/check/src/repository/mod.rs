@@ -91,9 +91,16 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
         let why = run_by.get(module).cloned().or_else(by_name);
+        programs::alone(entry.name(), &entry.path, &mut |finding| context.report(&entry.path, finding));
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
-    for entry in folder.files.iter().filter(|entry| is_compiled(entry)) {
+    // Git has samples of those that it would run itself.
+    let is_script = |entry: &&Entry| entry.kind == Kind::Script && !has_suffix(entry.name(), &["sample"]);
+    for entry in folder.files.iter().filter(is_script) {
+        let sentence = "a script, which only runs by hand; what it runs was not looked at";
+        context.report(&entry.path, Finding::new(rules::REPOSITORY_PROGRAM, sentence));
+    }
+    for entry in folder.files.iter().filter(|entry| is_compiled(entry.name(), entry.kind)) {
         let sentence =
             "there is compiled code beside the model; programs imported from here run it instead of the source";
         context.report(&entry.path, Finding::new(rules::REPOSITORY_COMPILED_CODE, sentence));
@@ -120,7 +127,7 @@ pub(crate) fn looks_at(name: &str) -> Option<u64> {
     if has_suffix(name, &["py", "pyw"]) {
         return Some(program::MAX_BYTES as u64);
     }
-    let is_text = has_suffix(name, &["yaml", "yml", "jinja", "jinja2", "j2", "ipynb"])
+    let is_text = has_suffix(name, &["yaml", "yml", "jinja", "jinja2", "j2", "template", "ipynb"])
         || has_suffix(name, &["json"]) && !DATA.contains(&name)
         || ["MLmodel", "chat_template", "requirements.txt"].contains(&name);
     is_text.then_some(MAX_CONFIG_BYTES)
@@ -131,6 +138,7 @@ pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Fi
     let name = last(path);
     let named = |suffixes: &[&str]| has_suffix(name, suffixes);
     if named(&["py", "pyw"]) {
+        programs::alone(name, Path::new(path), report);
         return check_program(&bytes, programs::run_by_name(name, Path::new(path)), report);
     }
     if named(&["json"]) {
@@ -172,13 +180,13 @@ pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Findi
 }
 
 fn is_program(entry: &Entry) -> bool {
-    has_suffix(entry.name(), &["py", "pyw"]) && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty)
+    let is_named = has_suffix(entry.name(), &["py", "pyw"]) && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty);
+    is_named || entry.kind == Kind::Python && !has_suffix(entry.name(), &["pyi"])
 }
 
 /// Whether a file is bytecode of Python, or a library or program of an operating system.
-fn is_compiled(entry: &Entry) -> bool {
-    let bytecode = has_suffix(entry.name(), &["pyc", "pyo"]) && entry.kind != Kind::Empty;
-    bytecode || entry.kind == Kind::Executable
+pub(crate) fn is_compiled(name: &str, kind: Kind) -> bool {
+    has_suffix(name, &["pyc", "pyo"]) && kind != Kind::Empty || kind == Kind::Executable
 }
 
 /// Looks at one file by itself, and returns the code that it names.
@@ -213,7 +221,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             check_yaml(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["jinja", "jinja2", "j2"])
+    } else if named(&["jinja", "jinja2", "j2", "template"])
         || (is_text && (name == "chat_template" || name.starts_with("chat_template.")))
     {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
@@ -277,7 +285,8 @@ fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMu
 /// Whether loaders read a JSON file of this name as a configuration.
 pub(crate) fn is_config(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name);
-    name.ends_with("config.json") || ["chat_template.json", "model_index.json", "modules.json"].contains(&name)
+    name.ends_with("config.json")
+        || ["chat_template.json", "model_index.json", "modular_model_index.json", "modules.json"].contains(&name)
 }
 
 fn contains(bytes: &[u8], word: &str) -> bool {

@@ -17,10 +17,10 @@ const MAX_SAID: usize = 20;
 /// Calls that a note names.
 const NAMED: usize = 5;
 
+/// Programs that run when somebody imports the folder, or tests it.
+const BY_HAND: [(&str, &str); 2] = [("__init__.py", "importing the folder runs it"), ("conftest.py", "pytest runs it")];
 /// Programs that Python, torch.hub or a server runs by their names alone.
-const BY_NAME: [(&str, &str); 7] = [
-    ("__init__.py", "importing the folder runs it"),
-    ("conftest.py", "pytest runs it"),
+const BY_NAME: [(&str, &str); 5] = [
     ("handler.py", "inference servers run it"),
     ("hubconf.py", "torch.hub runs it"),
     ("sitecustomize.py", "Python runs it at startup"),
@@ -38,8 +38,8 @@ const BY_START: [&str; 7] = [
     "video_processing_",
 ];
 
-/// Why loaders run a program of this name, if its name says so.
-pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
+/// Why a loader, or Python, runs a program of this name without being told by a configuration.
+fn run_alone(name: &str, path: &Path) -> Option<&'static str> {
     let folder = path.parent().and_then(Path::file_name);
     if name == "generate.py" && folder.is_some_and(|folder| folder == "custom_generate") {
         return Some("generate() of Transformers runs it");
@@ -47,8 +47,20 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
     if name == "inference.py" && folder.is_some_and(|folder| folder == "code") {
         return Some("inference servers run it");
     }
-    let by_name = BY_NAME.iter().find(|(program, _)| name == *program).map(|(_, why)| *why);
-    by_name.or_else(|| {
+    BY_NAME.iter().find(|(program, _)| name == *program).map(|(_, why)| *why)
+}
+
+/// Reports that a program of this name is run without being told by a configuration, if it is.
+pub(super) fn alone(name: &str, path: &Path, report: &mut dyn FnMut(Finding)) {
+    if let Some(why) = run_alone(name, path) {
+        report(Finding::new(rules::REPOSITORY_PROGRAM_RUN, format!("{why}, whatever is in it")));
+    }
+}
+
+/// Why loaders run a program of this name, if its name says so.
+pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
+    let by_hand = || BY_HAND.iter().find(|(program, _)| name == *program).map(|(_, why)| *why);
+    run_alone(name, path).or_else(by_hand).or_else(|| {
         BY_START
             .iter()
             .any(|start| name.starts_with(start))

@@ -84,8 +84,8 @@ pub(super) fn look(
             }
         }
     });
-    if name == "model_index.json" {
-        of_model_index(value, beside, &mut references);
+    if name == "model_index.json" || name == "modular_model_index.json" {
+        of_model_index(text, value, beside, &mut references, report);
     }
     if name == "modules.json" || name == "router_config.json" {
         of_modules(text, value, beside, &mut references, report);
@@ -171,7 +171,14 @@ fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut 
         }));
     }
     // A class of an unknown name with a program beside that defines it.
-    for key in ["tokenizer_class", "processor_class", "image_processor_type", "feature_extractor_type", "_class_name"] {
+    for key in [
+        "tokenizer_class",
+        "processor_class",
+        "image_processor_type",
+        "feature_extractor_type",
+        "_class_name",
+        "_blocks_class_name",
+    ] {
         let Some(Value::String(class)) = object.get(key) else { continue };
         if let Some(module) = beside.module_of_class(class) {
             references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
@@ -201,20 +208,36 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
     }
 }
 
-/// Diffusers: `"unet": ["my_blocks", "MyUNet"]`, where `my_blocks.py` is in the folder or in `unet/`.
-fn of_model_index(value: &Value, beside: &dyn Beside, references: &mut Vec<Reference>) {
+/// Diffusers: `"unet": ["my_blocks", "MyUNet"]`, where `my_blocks.py` is in the folder or in `unet/`; otherwise the library is imported. Pipelines of
+/// blocks have a third value, in which the same pair is the hint of a type.
+fn of_model_index(
+    text: &[u8],
+    value: &Value,
+    beside: &dyn Beside,
+    references: &mut Vec<Reference>,
+    report: &mut dyn FnMut(Finding),
+) {
     let Value::Object(object) = value else { return };
-    for (key, entry) in object {
-        // The class of the pipeline itself has a module where it is none of Diffusers' own.
-        let is_pipeline = key == "_class_name";
-        let Some([Value::String(library), Value::String(class)]) = entry.as_array().map(Vec::as_slice) else {
+    // The class of the pipeline itself has a module where it is none of Diffusers' own.
+    let components = object.iter().filter(|(key, _)| !key.starts_with('_') || *key == "_class_name");
+    let hint =
+        |entry: &Value| entry.as_array().and_then(|list| list.get(2)).and_then(|more| more.get("type_hint")).cloned();
+    let hints = components.clone().filter_map(|(key, entry)| Some((key.as_str(), hint(entry)?)));
+    let pairs = components.map(|(key, entry)| (key.as_str(), entry.clone())).chain(hints);
+    let mut left = MAX_TARGETS;
+    for (key, entry) in pairs {
+        let Some([Value::String(library), Value::String(class), ..]) = entry.as_array().map(Vec::as_slice) else {
             continue;
         };
-        for module in [library.clone(), format!("{key}.{library}")] {
-            if beside.has_module(&module) || is_pipeline {
-                let (class, key) = (class.clone(), key.clone());
-                references.push(Reference { repository: None, module, class, key });
-                break;
+        let mut modules = [library.clone(), format!("{key}.{library}")].into_iter();
+        let here = modules.find(|module| beside.has_module(module) || key == "_class_name");
+        if let Some(module) = here {
+            references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
+        } else if !targets::is_part_of_diffusers(library) || targets::is_dangerous(&format!("{library}.{class}")) {
+            let line = json::line_of(text, &quoted(library)).map(|(line, _)| line);
+            if left > 0 {
+                left -= 1;
+                report(targets::finding(key, &format!("{library}.{class}"), line));
             }
         }
     }

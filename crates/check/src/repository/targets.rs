@@ -69,6 +69,28 @@ fn is_plain(name: &str) -> bool {
     .contains(&name)
 }
 
+/// Libraries that Diffusers takes the parts of a pipeline from.
+const PARTS_OF_PIPELINES: [&str; 5] = ["diffusers", "transformers", "onnxruntime.training", "optimum", "peft"];
+/// The modules of Diffusers' own pipelines, of which a part may be.
+const PIPELINES: &str = "
+    ace_step allegro alt_diffusion amused animatediff anyflow audio_diffusion audioldm audioldm2 aura_flow auto_pipeline blip_diffusion bria
+    bria_fibo bria_fibo2 chroma chronoedit cogvideo cogview3 cogview4 consisid consistency_models controlnet controlnet_flux
+    controlnet_hunyuandit controlnet_sd3 controlnet_xs cosmos dance_diffusion ddim ddpm deepfloyd_if deprecated diffusion_gemma dit
+    dreamlite easyanimate ernie_image flux flux2 glm_image helios hidream_image hunyuan_image hunyuan_video hunyuan_video1_5 hunyuandit
+    i2vgen_xl ideogram4 joyimage kandinsky kandinsky2_2 kandinsky3 kandinsky5 kandinsky6 kolors krea2 latent_consistency_models
+    latent_diffusion latent_diffusion_uncond latte ledits_pp llada2 longcat_audio_dit longcat_image ltx ltx2 lucy lumina lumina2 marigold
+    mochi motif_video musicldm nucleusmoe_image omnigen onnx_utils ovis_image pag paint_by_example pia pipeline_utils pixart_alpha pndm prx
+    qwenimage qwenimage21 repaint rfd4_proteina sana sana_video sana_wm score_sde_ve semantic_stable_diffusion shap_e skyreels_v2
+    spectrogram_diffusion stable_audio stable_audio_3 stable_cascade stable_diffusion stable_diffusion_3 stable_diffusion_attend_and_excite
+    stable_diffusion_diffedit stable_diffusion_gligen stable_diffusion_k_diffusion stable_diffusion_ldm3d stable_diffusion_panorama
+    stable_diffusion_safe stable_diffusion_sag stable_diffusion_variants stable_diffusion_xl stable_video_diffusion stochastic_karras_ve
+    t2i_adapter text_to_video_synthesis unclip unidiffuser versatile_diffusion visualcloze vq_diffusion wan wuerstchen z_image";
+
+/// Whether Diffusers has a part of a pipeline from this library, or from one of its own pipelines.
+pub(super) fn is_part_of_diffusers(library: &str) -> bool {
+    PARTS_OF_PIPELINES.contains(&library) || PIPELINES.split_whitespace().any(|known| known == library)
+}
+
 /// Keys whose value is imported and called wherever they stand.
 const KEYS: [&str; 5] = ["_target_", "_component_", "py/object", "py/reduce", "py/function"];
 /// Keys that name a class only where another one is beside them.

@@ -1,6 +1,7 @@
 //! Where chat templates stand: in configurations, in separate files, and in the metadata of weights.
 
 use max_weights::Catalog;
+use max_weights::format::gguf;
 use serde_json::Value;
 
 use super::{json, remote_code, template};
@@ -57,10 +58,15 @@ pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
 pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Finding)) {
     if let Some(gguf) = catalog.gguf() {
         for (key, value) in gguf.metadata.iter().filter(|(key, _)| key.contains(KEY)) {
-            value
-                .as_str()
-                .into_iter()
-                .for_each(|text| template::check(text, &max_weights::text::shown(key), None, report));
+            let source = max_weights::text::shown(key);
+            // An array of one text is as good as the text for Transformers.
+            let texts: Vec<&str> = match value {
+                gguf::Value::Array(array) => array.iter().filter_map(|element| element.as_str()).collect(),
+                value => value.as_str().into_iter().collect(),
+            };
+            for text in texts {
+                template::check(text, &source, None, report);
+            }
         }
     }
     for (key, text) in catalog.metadata() {

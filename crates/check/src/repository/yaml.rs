@@ -8,7 +8,7 @@ use max_weights::rules;
 use max_weights::text::shown;
 use saphyr_parser::{Event, Parser, Tag};
 
-use super::{remote_code, targets};
+use super::{remote_code, targets, template};
 use crate::finding::Finding;
 
 /// Mappings and lists in one another. PyYAML gives up before a thousand.
@@ -43,6 +43,8 @@ struct Open {
     is_mapping: bool,
     /// The key whose value comes next; `None` where a key comes next.
     key: Option<String>,
+    /// Whether all texts in it are templates, by the key that it is the value of.
+    is_template: bool,
     /// The keys by which others are told to name a class.
     keys: Vec<String>,
     /// The keys with texts that may name one.
@@ -80,12 +82,12 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
                 if let Some(tag) = tag {
                     of_tag(&tag, Some(&value), line, &mut report);
                 }
-                if anchor > 0 && value.len() <= MAX_NAME && anchors.len() < MAX_ANCHORS {
+                if anchor > 0 && anchors.len() < MAX_ANCHORS {
                     anchors.insert(anchor, value.to_string());
                 }
-                place(&mut open, Some(value.into_owned()), line);
+                place(&mut open, Some(value.into_owned()), line, &mut report);
             }
-            Event::Alias(anchor) => place(&mut open, anchors.get(&anchor).cloned(), line),
+            Event::Alias(anchor) => place(&mut open, anchors.get(&anchor).cloned(), line, &mut report),
             Event::SequenceStart(_, tag) | Event::MappingStart(_, tag) if open.len() >= MAX_NESTING => {
                 drop(tag);
                 unreadable(text, "its values are nested too deep", &mut report);
@@ -95,19 +97,19 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
                 if let Some(tag) = tag {
                     of_tag(&tag, None, line, &mut report);
                 }
-                open.push(Open { is_mapping: false, key: None, keys: Vec::new(), texts: Vec::new() });
+                open_one(&mut open, false);
             }
             Event::MappingStart(_, tag) => {
                 if let Some(tag) = tag {
                     of_tag(&tag, None, line, &mut report);
                 }
-                open.push(Open { is_mapping: true, key: None, keys: Vec::new(), texts: Vec::new() });
+                open_one(&mut open, true);
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(ended) = open.pop() {
                     of_mapping(&ended, &mut report);
                 }
-                place(&mut open, None, line);
+                place(&mut open, None, line, &mut report);
             }
             _ => {}
         }
@@ -118,12 +120,38 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
     }
 }
 
+/// Opens a mapping or a list.
+fn open_one(open: &mut Vec<Open>, is_mapping: bool) {
+    let is_template =
+        open.last().is_some_and(|outer| outer.is_template || outer.key.as_deref().is_some_and(names_template));
+    open.push(Open { is_mapping, key: None, is_template, keys: Vec::new(), texts: Vec::new() });
+}
+
+/// Whether the value of this key is a template: `chat_template`, `instruction_template`, `chat_templates`.
+fn names_template(key: &str) -> bool {
+    key.ends_with("template") || key.ends_with("templates")
+}
+
 /// Puts a value into what is open: a key, or the value of one.
-fn place(open: &mut [Open], value: Option<String>, line: usize) {
-    let Some(open) = open.last_mut().filter(|open| open.is_mapping) else { return };
-    match open.key.take() {
+fn place(open: &mut [Open], value: Option<String>, line: usize, report: &mut dyn FnMut(Finding)) {
+    let Some(open) = open.last_mut() else { return };
+    let key = if open.is_mapping { open.key.take() } else { Some(String::new()) };
+    match key {
         None => open.key = Some(value.unwrap_or_default()),
         Some(key) => {
+            if open.is_template || names_template(&key) {
+                let source = if key.is_empty() { "a template".to_owned() } else { shown(&key) };
+                let mut of_template = |mut finding: Finding| {
+                    finding.message = format!("the value at line {line}: {}", finding.message);
+                    report(finding);
+                };
+                if let Some(text) = &value {
+                    template::check(text, &source, None, &mut of_template);
+                }
+            }
+            if !open.is_mapping {
+                return;
+            }
             if targets::tells(&key) {
                 open.keys.push(key.clone());
             }
@@ -199,5 +227,6 @@ fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Finding)) {
             }
         }
     }
+    template::check_words(text, "a text of it", report);
     report(Finding::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", shown(why))));
 }

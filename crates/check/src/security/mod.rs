@@ -14,6 +14,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
+use crate::repository;
 use formats::{hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow, tflite};
 use pickle::Expected;
 
@@ -34,6 +35,10 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         return Ok(());
     }
     otherwise::check(piece, kind, context)?;
+    if piece.member.is_some() && repository::is_compiled(piece.name, kind) {
+        let message = format!("it is {}, which whoever unpacks or loads the archive may run", compiled(kind));
+        context.report(piece, Finding::new(rules::REPOSITORY_COMPILED_CODE, message));
+    }
     if polyglot::is_zip_too(piece, kind, context)? {
         return archive::zip::scan(piece, context);
     }
@@ -41,7 +46,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         Kind::Zip => archive::zip::scan(piece, context)?,
         Kind::Tar => archive::tar::scan(piece, context)?,
         kind if kind.is_compressed() => archive::compressed::scan(piece, kind, context)?,
-        Kind::SevenZip | Kind::Rar => {
+        Kind::Lzip | Kind::SevenZip | Kind::Rar => {
             let message = format!("this is {}, whose members were not looked at", kind.with_article());
             context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(0));
         }
@@ -59,6 +64,12 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         Kind::Safetensors | Kind::Gguf => polyglot::check(piece, kind, context)?,
         Kind::Media | Kind::Empty | Kind::Zeros | Kind::LfsPointer => {}
         _ => {
+            if onnx::is_model(piece, context)? {
+                if piece.member.is_none() {
+                    context.file.kind = Kind::Onnx.name().into();
+                }
+                return onnx::scan(piece, context);
+            }
             if kind == Kind::Json || crate::kind::has_suffix(piece.name, &["json"]) {
                 formats::json(piece, context)?;
             } else if kind == Kind::TfLite {
@@ -78,10 +89,16 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
                     suffix::mismatch(piece, Kind::Pickle, context);
                 }
                 context.looked(Depth::Structure);
-            } else if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable) = (piece.member, kind) {
+            } else if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable | Kind::Script) = (piece.member, kind)
+            {
                 context.file.note.get_or_insert_with(|| "nothing is known about the contents of such files".into());
             }
         }
     }
     Ok(())
+}
+
+/// The words for code that nobody can read.
+fn compiled(kind: Kind) -> String {
+    if kind == Kind::Executable { kind.with_article() } else { "compiled code of Python".into() }
 }

@@ -142,3 +142,88 @@ fn a_file_of_joblib_from_before_its_streams_had_no_mark_is_unpacked() {
     let old = [format!("ZF{:<19}", "0x4").into_bytes(), zlib(PICKLE)].concat();
     assert_eq!(check_with("a.pkl", &old, &Options::default()).files[0].kind, "pickle (zlib)");
 }
+
+/// An empty stream of LZMA, and the pickle with a model of other properties, as Python's lzma writes them.
+const LZMA_EMPTY: &[u8] = b"]\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\0\x83\xff\xfb\xff\xff\xc0\0\0\0";
+const LZMA_OTHER: &[u8] = b"\x12\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\0@\x01\x0e\xaf\xd5\xd5u_\xff\xfb\xca\xe0\0";
+/// The pickle as lz4 -l and lzip write it.
+const LZ4_LEGACY: &[u8] = b"\x02!L\x18\x05\0\0\0@\x80\x04N.";
+const LZIP: &[u8] = b"LZIP\x01\x0c\0@\x01\x05t\xd1:\x0f\xff\xff\xfc?\0\0\xbf\xae8y\x04\0\0\0\0\0\0\0(\0\0\0\0\0\0\0";
+
+/// The kind of what is in a file that breaks no rule.
+fn kind_of(name: &str, bytes: &[u8]) -> String {
+    let report = check_with(name, bytes, &Options::default());
+    assert_eq!(rules(&report), NONE, "{name}: {}", report.files[0].kind);
+    report.files[0].kind.clone()
+}
+
+#[test]
+fn a_stream_of_lzma_is_unpacked_whatever_window_and_model_liblzma_takes() {
+    let with_window = |window: u32| [&LZMA[..1], &window.to_le_bytes(), &LZMA[5..]].concat();
+    let twice = |high: u32| [1 << high, (1 << high) | (1 << high >> 1)];
+    for window in (0..27).flat_map(twice).chain([0]) {
+        assert_eq!(kind_of("a.joblib", &with_window(window)), "pickle (LZMA)", "a window of {window}");
+    }
+    assert_eq!(kind_of("a.joblib", LZMA_OTHER), "pickle (LZMA)");
+    // Any other window is only for who is told by the name what it is.
+    assert_eq!(kind_of("a.lzma", &with_window(12_345)), "pickle (LZMA)");
+    assert_eq!(check_with("a.dat", &with_window(12_345), &Options::default()).files[0].answer_name(), "unknown");
+    // More than a decoder may take is not looked at.
+    assert_eq!(found("a.joblib", &with_window(u32::MAX)), ["archive.damaged"]);
+}
+
+#[test]
+fn numbers_that_begin_like_lzma_are_nothing_that_is_known() {
+    let numbers: Vec<u8> = [1u64, 5, 9, 200, 1 << 40].iter().flat_map(|number| number.to_le_bytes()).collect();
+    for bytes in [numbers.as_slice(), &[&[3][..], &[0; 40]].concat()] {
+        let report = check_with("a.dat", bytes, &Options::default());
+        assert_eq!((rules(&report), report.files[0].answer_name()), (vec![], "unknown"), "{}", report.files[0].kind);
+    }
+}
+
+#[test]
+fn streams_behind_an_empty_one_and_behind_zeros_are_unpacked() {
+    let (start, end) = PICKLE.split_at(2);
+    for (kind, empty, whole) in [
+        ("gzip", gzip(b""), gzip(PICKLE)),
+        ("bzip2", bzip2(b""), bzip2(PICKLE)),
+        ("LZMA", LZMA_EMPTY.to_vec(), LZMA.to_vec()),
+        ("LZMA", LZMA_EMPTY.to_vec(), LZMA_OTHER.to_vec()),
+    ] {
+        let kind = format!("pickle ({kind})");
+        assert_eq!(kind_of("a.pkl", &[&empty[..], &whole].concat()), kind);
+        assert_eq!(kind_of("a.pkl", &[&empty[..], &[0; 3], &empty, &[0; 600], &whole, &[0; 9]].concat()), kind);
+    }
+    assert_eq!(kind_of("a.pkl", &[gzip(start), vec![0; 5], gzip(end)].concat()), "pickle (gzip)");
+    assert_eq!(found("a.pkl", &[LZMA, b"\xc3 more"].concat()), ["archive.stray"], "nothing is read ahead and lost");
+}
+
+#[test]
+fn what_zstd_and_lz4_leave_out_hides_nothing_that_follows() {
+    let left_out = |len: u32| [&b"\x53\x2a\x4d\x18"[..], &len.to_le_bytes(), &vec![b'q'; len as usize]].concat();
+    for (kind, stream) in [("zstd", ZSTD), ("LZ4", LZ4), ("LZ4", LZ4_LEGACY)] {
+        let kind = format!("pickle ({kind})");
+        for len in [0, 3, 5000] {
+            assert_eq!(kind_of("a.pkl", &[&left_out(len), stream].concat()), kind, "{len} bytes before");
+            // That of an old frame is whatever follows it.
+            let behind = if stream == LZ4_LEGACY { Vec::new() } else { left_out(len) };
+            assert_eq!(kind_of("a.pkl", &[&left_out(len), &left_out(0), stream, &behind].concat()), kind);
+        }
+        // What is neither cannot be read to its end.
+        assert_eq!(found("a.pkl", &[&left_out(7), b"nothing".as_slice()].concat()), ["archive.damaged"]);
+    }
+}
+
+#[test]
+fn frames_of_lz4_from_before_its_frames_had_a_header_are_unpacked_or_not_clean() {
+    assert_eq!(kind_of("a.pkl", LZ4_LEGACY), "pickle (LZ4)");
+    assert_eq!(kind_of("a.pkl", &[LZ4, LZ4_LEGACY].concat()), "pickle (LZ4)");
+    // Two of them are not told apart here.
+    assert_eq!(found("a.pkl", &[LZ4_LEGACY, LZ4_LEGACY].concat()), ["archive.damaged"]);
+}
+
+#[test]
+fn lzip_which_python_reads_as_well_is_not_said_to_be_clean() {
+    let report = check_with("a.xz", LZIP, &Options::default());
+    assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Answer::Broken));
+}

@@ -158,3 +158,70 @@ fn a_virtual_dataset_of_another_file_and_links_that_cannot_be_read_are_told() {
     assert_eq!(found("m.h5", &heap(30)), ["archive.unsupported"]);
     assert_eq!(found("m.h5", &heap(0)), [""; 0]);
 }
+
+/// The first bytes of programs of all systems: ELF, Windows, DOS, Mach-O of each width and byte order and of several processors, a class of Java, and
+/// programs for several systems at once.
+fn programs() -> Vec<Vec<u8>> {
+    let windows = |start: &[u8]| {
+        let mut program = start.to_vec();
+        program.resize(0x3c, 0xff);
+        program.extend(0x80u32.to_le_bytes());
+        program.resize(0x80, 0);
+        [&program[..], b"PE\0\0\x64\x86\x01\0"].concat()
+    };
+    let mut programs = vec![
+        b"\x7fELF\x02\x01\x01\0\0".to_vec(),
+        windows(b"MZ\x90\0\x03\0\0\0"),
+        windows(b"MZ\0\0\0\0\0\0"),
+        windows(b"MZ\xff\xff\xff\xff"),
+        b"MZ\x10\0\x02\0\0\0\x04\0\0\0\xff\xff".to_vec(),
+        b"MZqFpD='\n\0\0\x10\0\xf8\0\0".to_vec(),
+        b"MZqFpD='\n#'\necho all of it is text\n".to_vec(),
+        b"jartsr='\n#'\n".to_vec(),
+    ];
+    let magics: [&[u8]; 6] = [
+        b"\xce\xfa\xed\xfe",
+        b"\xcf\xfa\xed\xfe",
+        b"\xfe\xed\xfa\xce",
+        b"\xfe\xed\xfa\xcf",
+        b"\xca\xfe\xba\xbe",
+        b"\xca\xfe\xba\xbf",
+    ];
+    programs.extend(magics.map(|magic| [magic, b"\0\0\0\x34\x07\0\0\x01"].concat()));
+    programs
+}
+
+#[test]
+fn a_program_of_any_system_named_like_weights_is_malicious() {
+    let scripts = [b"#!/bin/sh\nid\n".to_vec(), b"#!/usr/bin/env python3\nprint()\n".to_vec()];
+    for program in programs().into_iter().chain(scripts) {
+        for name in ["model.bin", "model.safetensors", "model.pth"] {
+            let report = check_with(name, &program, &Options::default());
+            assert!(has(&report, "container.executable"), "{name}: {program:x?}: {:?}", rules(&report));
+            assert_eq!(report.answer(), Answer::Malicious);
+        }
+    }
+    for text in ["MZ is the sign of a program", "MZ\n"] {
+        assert!(!has(&check_with("a.bin", text.as_bytes(), &Options::default()), "container.executable"), "{text}");
+    }
+}
+
+#[test]
+fn compiled_code_in_an_archive_needs_trust_as_it_does_beside_weights() {
+    let library = "lib/custom.so";
+    for program in programs().into_iter().chain([b"\xa7\r\r\n\0\0\0\0".to_vec()]) {
+        let inner = if program.starts_with(b"\xa7") { "lib/custom.pyc" } else { library };
+        for name in ["m.pt2", "m.zip", "m.keras", "m.jar", "m.pt", "m.npz"] {
+            let report = check_with(name, &zip(&[deflated(inner, &program)]), &Options::default());
+            assert!(has(&report, "repository.compiled-code"), "{name}: {program:x?}: {report:?}");
+            assert_eq!(report.findings.iter().filter(|found| found.member.is_none()).count(), 0, "{name}");
+            assert!(report.answer() >= Answer::NeedsTrust);
+        }
+        let report = check_with("m.nemo", &tar(&[(inner, b'0', "", &program)]), &Options::default());
+        assert!(has(&report, "repository.compiled-code"), "{program:x?}");
+    }
+    assert!(!has(
+        &check_with("m.zip", &zip(&[member("a.so", b"text")]), &Options::default()),
+        "repository.compiled-code"
+    ));
+}

@@ -45,6 +45,24 @@ fn an_onnx_model_is_known_by_its_bytes_and_its_paths_stay_in_its_folder() {
     assert_eq!(found("m.onnx", &whole[..whole.len() - 2]), ["onnx.damaged"]);
 }
 
+#[test]
+fn an_onnx_model_is_known_whatever_its_name_its_version_and_the_order_of_its_fields() {
+    let whole = onnx("/etc/passwd", "");
+    let (graph, rest) = (whole[2 + 9..].to_vec(), field(8, b"\x10\x11"));
+    let graph = &graph[..graph.len() - rest.len()];
+    let producer = field(2, &[b'p'; 700]);
+    for (why, model) in [
+        ("a long producer", [b"\x08\x08", &producer[..], graph, &rest].concat()),
+        ("the first version", [b"\x08\x01", graph, &rest].concat()),
+        ("no version", [graph, &rest].concat()),
+        ("another order", [&rest[..], graph, &producer, b"\x08\x08"].concat()),
+        ("a field of a later version", [b"\x08\x08", graph, &rest, b"\xf2\x03\x01x"].concat()),
+    ] {
+        let report = check_with("weights.dat", &model, &Options::default());
+        assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec!["onnx.path"], "ONNX"), "{why}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn links_in_place_of_the_data_of_an_onnx_model_need_trust() {

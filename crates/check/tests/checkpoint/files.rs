@@ -87,3 +87,14 @@ fn real_files_have_no_findings_that_are_worse_than_a_note() {
     assert_eq!(worse.map(|finding| (&finding.path, finding.rule.id)).collect::<Vec<_>>(), []);
     assert!(report.files.len() > 10);
 }
+
+#[test]
+fn a_dtype_that_safetensors_does_not_have_is_broken_as_its_package_refuses_it() {
+    let unknown = vec!["safetensors.unknown-dtype"];
+    for (dtype, expected) in [("F33", unknown.clone()), ("f32", unknown), ("F32", vec![])] {
+        let header = format!(r#"{{"a":{{"dtype":"{dtype}","shape":[1],"data_offsets":[0,4]}}}}"#);
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 4]].concat();
+        let report = Fixture::new().with("a.safetensors", file).report(Level::Structure);
+        assert_eq!(rules(&report), expected, "{dtype}");
+    }
+}

@@ -7,6 +7,7 @@ use max_weights::text::shown;
 use minijinja::machinery::Span;
 use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Stmt};
 
+use super::origin::{Origin, Origins};
 use super::texts::Texts;
 use super::{Seen, names};
 
@@ -15,17 +16,20 @@ const MAX_MADE: f64 = 1_000_000.0;
 
 /// Looks through a template; tells whether all texts in it could be put together.
 pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) -> bool {
-    let mut look = Look { seen, texts: Texts::default(), bound: HashSet::new() };
+    let mut look = Look { seen, texts: Texts::default(), origins: Origins::default(), bound: HashSet::new() };
     // What a name stands for may be said behind the place of its use, in a loop.
+    let is_known = look.origins.learn(template, &mut look.texts);
     look.names(std::slice::from_ref(template));
     look.statements(std::slice::from_ref(template));
-    !look.texts.gave_up()
+    is_known && !look.texts.gave_up()
 }
 
 struct Look<'s, 'a> {
     seen: &'s mut Vec<Seen>,
     /// What `{% set %}` gives a string that is known.
     texts: Texts<'a>,
+    /// Where the texts come from that are not.
+    origins: Origins<'a>,
     /// Names that the template gives a value.
     bound: HashSet<&'a str>,
 }
@@ -44,26 +48,10 @@ impl<'a> Look<'_, 'a> {
     fn names(&mut self, body: &[Stmt<'a>]) {
         for statement in body {
             match statement {
-                Stmt::Set(set) => {
-                    self.bind(&set.target);
-                    if let (Expr::Var(name), Some(text)) = (&set.target, self.texts.of(&set.expr)) {
-                        self.texts.keep(name.id, text);
-                    }
-                }
-                Stmt::SetBlock(set) => {
-                    self.bind(&set.target);
-                    // `{% set x %}__class__{% endset %}`
-                    if let (Expr::Var(name), [Stmt::EmitRaw(raw)]) = (&set.target, set.body.as_slice()) {
-                        self.texts.keep(name.id, raw.raw.to_owned());
-                    }
-                }
+                Stmt::Set(set) => self.bind(&set.target),
+                Stmt::SetBlock(set) => self.bind(&set.target),
                 Stmt::ForLoop(each) => self.bind(&each.target),
-                Stmt::WithBlock(with) => with.assignments.iter().for_each(|(target, value)| {
-                    self.bind(target);
-                    if let (Expr::Var(name), Some(text)) = (target, self.texts.of(value)) {
-                        self.texts.keep(name.id, text);
-                    }
-                }),
+                Stmt::WithBlock(with) => with.assignments.iter().for_each(|(target, _)| self.bind(target)),
                 Stmt::Macro(made) => made.args.iter().for_each(|argument| self.bind(argument)),
                 Stmt::CallBlock(call) => call.macro_decl.args.iter().for_each(|argument| self.bind(argument)),
                 _ => {}
@@ -180,14 +168,20 @@ impl<'a> Look<'_, 'a> {
                 self.expression(&get.expr);
             }
             Expr::GetItem(get) => {
-                match self.texts.of(&get.subscript_expr) {
-                    Some(name) => self.attribute(&get.expr, &name, get.span()),
-                    None => self.attribute(&get.expr, "", get.span()),
+                let name = self.texts.of(&get.subscript_expr);
+                self.attribute(&get.expr, name.as_deref().unwrap_or_default(), get.span());
+                if name.is_none() && self.origins.origin(&get.subscript_expr) == Origin::Computed {
+                    self.computed(get.span(), "it takes an item by a name that it computes");
                 }
                 self.expression(&get.expr);
                 self.expression(&get.subscript_expr);
             }
             Expr::Call(call) => {
+                if let Expr::GetAttr(method) = &call.expr
+                    && ["format", "format_map"].contains(&method.name)
+                {
+                    self.format(&method.expr, call.span());
+                }
                 self.expression(&call.expr);
                 self.arguments(&call.args, call.span());
             }
@@ -195,6 +189,25 @@ impl<'a> Look<'_, 'a> {
             Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.expression(item)),
             Expr::Map(map) => map.keys.iter().chain(&map.values).for_each(|item| self.expression(item)),
         }
+    }
+
+    /// A string is filled in that may reach into what it is given.
+    fn format(&mut self, pattern: &Expr<'a>, span: Span) {
+        match self.texts.of(pattern) {
+            Some(text) => {
+                if let Some(inside) = names::inside_of_format(&text) {
+                    self.escape(span, format!("a format string reaches for {inside}"));
+                }
+            }
+            None if self.origins.origin(pattern) == Origin::Computed => {
+                self.computed(span, "it fills in a string that it computes");
+            }
+            None => {}
+        }
+    }
+
+    fn computed(&mut self, span: Span, sentence: &str) {
+        self.report(rules::REPOSITORY_TEMPLATE_COMPUTED, span, sentence);
     }
 
     fn arguments(&mut self, arguments: &[CallArg<'a>], span: Span) {
@@ -296,13 +309,14 @@ impl<'a> Look<'_, 'a> {
 
     /// The inside of Python whose name this makes of parts.
     fn put_together(&self, expression: &Expr<'a>) -> Option<&'static str> {
-        let makes = matches!(expression, Expr::BinOp(_) | Expr::Filter(_) | Expr::Slice(_) | Expr::Call(_));
+        let makes =
+            matches!(expression, Expr::BinOp(_) | Expr::Filter(_) | Expr::Slice(_) | Expr::GetItem(_) | Expr::Call(_));
         names::inside_in(&makes.then(|| self.texts.of(expression)).flatten()?)
     }
 }
 
 /// The statements in a statement.
-fn bodies<'b, 'a>(statement: &'b Stmt<'a>) -> Vec<&'b [Stmt<'a>]> {
+pub(super) fn bodies<'b, 'a>(statement: &'b Stmt<'a>) -> Vec<&'b [Stmt<'a>]> {
     match statement {
         Stmt::Template(template) => vec![&template.children],
         Stmt::ForLoop(each) => vec![&each.body, &each.else_body],

@@ -5,6 +5,7 @@
 
 mod expressions;
 mod names;
+mod origin;
 mod texts;
 mod words;
 
@@ -60,6 +61,17 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
         let sentence = format!("{source} cannot be parsed: {}; only its words were looked at", shown(&why));
         report(Finding::new(rules::REPOSITORY_TEMPLATE_UNREADABLE, sentence));
     }
+    said(template, source, offset, seen, report);
+}
+
+/// Looks through the words of what may be a template among other things.
+pub(super) fn check_words(text: &str, source: &str, report: &mut dyn FnMut(Finding)) {
+    let mut seen = Vec::new();
+    words::look(text, &mut seen);
+    said(text, source, None, seen, report);
+}
+
+fn said(template: &str, source: &str, offset: Option<u64>, mut seen: Vec<Seen>, report: &mut dyn FnMut(Finding)) {
     seen.sort_by_key(|seen| (seen.start, seen.end));
     seen.dedup_by(|a, b| a.rule == b.rule && a.sentence == b.sentence && a.line == b.line);
     for found in seen.into_iter().take(MAX_FINDINGS) {

@@ -1,23 +1,21 @@
 //! Compressed files: one stream or several, one behind the other, and what follows them.
 
 use max_weights::Result;
+use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use max_weights::text::shown;
 
 use super::unpack::{End, Packing, Reader, unpack};
-use super::{is_zero, may_go_deeper, scan_inside};
+use super::{WINDOW, is_zero, may_go_deeper, scan_inside};
 use crate::bytes::{Bytes, Slice, Spooled};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::kind::Kind;
+use crate::kind::{Kind, is_certain_lzma, is_skippable};
 use crate::report::Depth;
 
 /// Suffixes that a compressed file has beyond those of what is in it.
 const SUFFIXES: [&str; 12] =
     [".gz", ".gzip", ".bz2", ".xz", ".lzma", ".zst", ".zstd", ".lz4", ".zlib", ".z", ".tgz", ".txz"];
-/// The first bytes of streams that zstd and LZ4 leave out: this, but for the lowest half byte.
-const SKIPPABLE: u32 = 0x184d_2a50;
-
 /// What joblib before 0.10 wrote before its zlib stream: a mark, and a length in 19 hexadecimal digits and spaces.
 const OLD_JOBLIB_BYTES: u64 = 21;
 
@@ -40,25 +38,34 @@ fn packing(kind: Kind) -> Option<Packing> {
 
 /// Unpacks a compressed file, and looks into what was in it.
 pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    let Some(packing) = packing(kind) else { return Ok(()) };
+    let Some(mut packing) = packing(kind) else { return Ok(()) };
+    let mut kind = kind;
     if !may_go_deeper(piece, true, context) {
         return Ok(());
     }
     let bytes = piece.bytes;
     let start = if is_old_joblib(&bytes.first(2)?) { OLD_JOBLIB_BYTES } else { 0 };
+    // A few bytes are a weak sign: where nothing comes of it that anybody loads, it is something else.
+    let is_weak = kind == Kind::Lzma && !is_certain_lzma(&bytes.first(5)?);
     let mut reader = Reader::new(bytes, start).at_pace(context.pace());
     let mut spooled = context.spooled();
     loop {
         let start = reader.position();
-        if let Some(len) = skippable(&reader, packing)? {
+        let left_out = skippable(&reader, packing)?;
+        if let Some(len) = left_out {
             reader.seek(start.saturating_add(len).min(bytes.len()));
         } else {
+            // Both leave out what stands before the first stream.
+            if packing == Packing::Zstd && Kind::of(&reader.peek(4)?, u64::MAX, "") == Kind::Lz4 {
+                (kind, packing) = (Kind::Lz4, Packing::Lz4);
+            }
             let end = unpack(packing, &mut reader, bytes.len() - start, context, |bytes| spooled.push(bytes))?;
             match end {
                 // Two bytes are a weak sign: nothing could be unpacked, and it is something else.
                 End::Damaged(_) if spooled.is_empty() && kind == Kind::Zlib => {
                     return other(piece, context);
                 }
+                End::Damaged(_) | End::TooMuch if is_weak && loads_nothing(&spooled)? => return other(piece, context),
                 End::Damaged(why) => {
                     let message = format!(
                         "the {kind} stream ends or breaks off after {} unpacked bytes: {}",
@@ -78,14 +85,23 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
             }
         }
         let at = reader.position();
-        if at >= bytes.len() {
+        // As readers of gzip and xz do, for all of them: zeros between two streams are left out.
+        let next = at.saturating_add(zeros(bytes, at, context)?);
+        if next >= bytes.len() {
             break;
         }
-        let goes_on = at > start && same(&reader.peek(8)?, kind);
+        reader.seek(next);
+        let goes_on = next > start && (left_out.is_some() || same(&reader.peek(SNIFF_BYTES)?, kind));
+        if !goes_on && is_weak && loads_nothing(&spooled)? {
+            return other(piece, context);
+        }
         if !goes_on {
             behind(piece, at, context)?;
             break;
         }
+    }
+    if is_weak && spooled.is_empty() {
+        return other(piece, context);
     }
     context.file.members += 1;
     inside(piece, &spooled, kind, context)?;
@@ -95,8 +111,27 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
 
 /// Whether another stream of the kind follows.
 fn same(next: &[u8], kind: Kind) -> bool {
-    let is_skippable = next.first_chunk().is_some_and(|first| u32::from_le_bytes(*first) & !0xf == SKIPPABLE);
-    Kind::of(next, u64::MAX, "") == kind || (is_skippable && matches!(kind, Kind::Zstd | Kind::Lz4))
+    Kind::of(next, u64::MAX, "") == kind || (is_skippable(next) && matches!(kind, Kind::Zstd | Kind::Lz4))
+}
+
+/// How many zeros there are from here on.
+fn zeros(bytes: &dyn Bytes, start: u64, context: &Context<'_>) -> Result<u64> {
+    let mut at = start;
+    while at < bytes.len() {
+        context.go_on()?;
+        let window = bytes.part(at, WINDOW)?;
+        let zeros = window.iter().take_while(|byte| **byte == 0).count();
+        at += zeros as u64;
+        if zeros < window.len() {
+            break;
+        }
+    }
+    Ok(at - start)
+}
+
+/// Whether what was unpacked is nothing that a loader takes.
+fn loads_nothing(unpacked: &Spooled) -> Result<bool> {
+    Ok(super::loadable(unpacked, "")?.is_none())
 }
 
 /// The length of a stream that is left out.
@@ -105,10 +140,8 @@ fn skippable(reader: &Reader<'_>, packing: Packing) -> Result<Option<u64>> {
         return Ok(None);
     }
     let first = reader.peek(8)?;
-    let number =
-        |at: usize| first.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
-    let (Some(magic), Some(len)) = (number(0), number(4)) else { return Ok(None) };
-    Ok((magic & !0xf == SKIPPABLE).then(|| 8 + u64::from(len)))
+    let len = first.get(4..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
+    Ok(len.filter(|_| is_skippable(&first)).map(|len| 8 + u64::from(len)))
 }
 
 /// What follows the last stream: nothing, or zeros as on tapes.
@@ -133,7 +166,7 @@ fn inside(piece: &Piece<'_>, unpacked: &Spooled, kind: Kind, context: &mut Conte
     let suffix = SUFFIXES.iter().find(|suffix| lower.ends_with(**suffix)).map_or(0, |suffix| suffix.len());
     let name = piece.name.get(..piece.name.len() - suffix).unwrap_or(piece.name);
     let name = name.rsplit('/').next().unwrap_or(name);
-    let first = (unpacked as &dyn Bytes).first(max_weights::format::SNIFF_BYTES)?;
+    let first = (unpacked as &dyn Bytes).first(SNIFF_BYTES)?;
     let inner = Kind::of(&first, unpacked.len(), name);
     if piece.member.is_none() {
         context.file.kind = format!("{inner} ({kind})");

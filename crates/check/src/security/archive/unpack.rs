@@ -137,10 +137,18 @@ fn run(
     context: &mut Context<'_>,
     each: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<End> {
-    let mut decoder = match decoder(packing, reader) {
-        Ok(decoder) => decoder,
-        Err(error) => return Ok(End::Damaged(error.to_string())),
-    };
+    match decode(packing, reader, &mut |decoder| drive(decoder, packed, context, each)) {
+        Ok(end) => end,
+        Err(error) => Ok(End::Damaged(error.to_string())),
+    }
+}
+
+fn drive(
+    decoder: &mut dyn Read,
+    packed: u64,
+    context: &mut Context<'_>,
+    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<End> {
     let (mut piece, mut made) = (vec![0; PIECE], 0u64);
     loop {
         context.go_on()?;
@@ -160,14 +168,26 @@ fn run(
     }
 }
 
-fn decoder<'r>(packing: Packing, reader: &'r mut Reader<'_>) -> io::Result<Box<dyn Read + 'r>> {
+/// Has a stream of this kind unpacked; an error where it cannot begin.
+fn decode(
+    packing: Packing,
+    reader: &mut Reader<'_>,
+    drive: &mut dyn FnMut(&mut dyn Read) -> Result<End>,
+) -> io::Result<Result<End>> {
     Ok(match packing {
-        Packing::Deflate => Box::new(flate2::bufread::DeflateDecoder::new(reader)),
-        Packing::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(reader)),
-        Packing::Gzip => Box::new(flate2::bufread::GzDecoder::new(reader)),
-        Packing::Bzip2 => Box::new(bzip2::bufread::BzDecoder::new(reader)),
-        Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(reader, false, MAX_WINDOW_KIB)),
-        Packing::Lzma => Box::new(lzma_rust2::LzmaReader::new_mem_limit(reader, MAX_WINDOW_KIB, None)?),
+        Packing::Deflate => drive(&mut flate2::bufread::DeflateDecoder::new(reader)),
+        Packing::Zlib => drive(&mut flate2::bufread::ZlibDecoder::new(reader)),
+        Packing::Gzip => drive(&mut flate2::bufread::GzDecoder::new(reader)),
+        Packing::Bzip2 => drive(&mut bzip2::bufread::BzDecoder::new(reader)),
+        Packing::Xz => drive(&mut lzma_rust2::XzReader::new_mem_limit(reader, false, MAX_WINDOW_KIB)),
+        Packing::Lzma => {
+            let mut decoder = lzma_rust2::LzmaReader::new_mem_limit(&mut *reader, MAX_WINDOW_KIB, None)?;
+            let end = drive(&mut decoder);
+            // It reads ahead, and what it has not used is what follows the stream.
+            let (_, unused) = decoder.into_parts();
+            reader.seek(reader.position().saturating_sub(unused.len() as u64));
+            end
+        }
         Packing::LzmaInZip(size) => {
             let mut header = [0; 9];
             reader.read_exact(&mut header)?;
@@ -177,9 +197,9 @@ fn decoder<'r>(packing: Packing, reader: &'r mut Reader<'_>) -> io::Result<Box<d
             if u16::from_le_bytes([low, high]) != LZMA_PROPERTIES || needed > MAX_WINDOW_KIB {
                 return Err(io::Error::other("the decoder's window size is not supported"));
             }
-            Box::new(lzma_rust2::LzmaReader::new_with_props(reader, size, properties, dictionary, None)?)
+            drive(&mut lzma_rust2::LzmaReader::new_with_props(reader, size, properties, dictionary, None)?)
         }
-        Packing::Zstd => Box::new(ruzstd::decoding::StreamingDecoder::new(reader).map_err(io::Error::other)?),
-        Packing::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(reader)),
+        Packing::Zstd => drive(&mut ruzstd::decoding::StreamingDecoder::new(reader).map_err(io::Error::other)?),
+        Packing::Lz4 => drive(&mut lz4_flex::frame::FrameDecoder::new(reader)),
     })
 }

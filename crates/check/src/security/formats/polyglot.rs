@@ -69,7 +69,7 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
         tflite::scan(piece, context)?;
     }
     // A program that unpacks itself, or one of Python's zip applications: the archive says what stands before it.
-    if !has_metadata && !matches!(kind, Kind::Executable | Kind::Unknown | Kind::Text | Kind::Python) {
+    if !has_metadata && !matches!(kind, Kind::Executable | Kind::Script | Kind::Unknown | Kind::Text | Kind::Python) {
         let message = format!(
             "this is {} when read from the front, and a zip archive when read from the end",
             kind.with_article()

@@ -85,7 +85,14 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         {
             report(rules::FORMAT_JSON, "this is JSON in place of weights".into(), context);
         }
-        Kind::Text | Kind::Python if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
+        Kind::Script | Kind::Python if names_weights => {
+            let message = format!("'{}' is a script named like weights", shown(piece.name));
+            report(rules::CONTAINER_EXECUTABLE, message, context);
+            if has_suffix(piece.name, &["pth"]) {
+                return path_file(piece, context);
+            }
+        }
+        Kind::Text if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
         Kind::Text | Kind::Unknown
             if has_suffix(
                 piece.name,

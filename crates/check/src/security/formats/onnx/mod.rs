@@ -79,6 +79,28 @@ struct Found {
     broken: Option<u64>,
 }
 
+/// Whether bytes without the name of a model are one: fields of a model from the first byte to the last, a graph among them. What readers take begins
+/// with any of the fields, and has a producer of any length.
+pub(crate) fn is_model(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool> {
+    /// Numbers, and then texts and messages.
+    const NUMBERS: [u64; 2] = [1, 5];
+    const OTHERS: [u64; 10] = [2, 3, 4, 6, 7, 8, 14, 20, 25, 26];
+    const GRAPH: u64 = 7;
+    let mut fields = Fields::new(piece.bytes, 0, piece.bytes.len());
+    let mut has_graph = false;
+    while let Some(field) = fields.next()? {
+        context.go_on()?;
+        match field {
+            Ok((number, Value::Number(_))) if NUMBERS.contains(&number) => {}
+            Ok((number, Value::Bytes(start, end))) if OTHERS.contains(&number) => {
+                has_graph |= number == GRAPH && end > start;
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(has_graph)
+}
+
 /// Looks through a model.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let mut found = Found::default();
