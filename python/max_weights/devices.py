@@ -76,6 +76,19 @@ class Device:
         """The API that drives the device: `cpu` for the host."""
         return self.label
 
+    def synchronize(self) -> None:
+        """Wait until the work of the device is done; work of the host is done when a call returns.
+
+        Raises:
+            UnsupportedError: a GPU, whose streams belong to the libraries that use them: whoever reads a tensor waits
+                for that tensor.
+        """
+        if not self.is_host:
+            raise UnsupportedError(
+                f"{self} is not waited for as a whole: what reads a tensor waits for it, and `torch.cuda.synchronize` "
+                "waits for the work of torch"
+            )
+
     def __repr__(self) -> str:
         return f"{self.label}:{self.id}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import sys
 from enum import Enum, EnumMeta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from max_weights._core import hand_over
 
@@ -66,6 +66,9 @@ class DType(Enum, metaclass=_Values):
     float8_e5m2 = 77
     float8_e5m2fnuz = 78
     complex64 = 32
+
+    finfo: ClassVar[type[finfo]]
+    """The class `finfo`, as MAX has it here, too."""
 
     def __repr__(self) -> str:
         return self._name_
@@ -267,6 +270,8 @@ class finfo:
             f"finfo({self.dtype}, bits={self.bits}, eps={self.eps}, max={self.max}, min={self.min}, tiny={self.tiny})"
         )
 
+
+DType.finfo = finfo
 
 # eps, max, smallest normal number
 _FLOAT_LIMITS: dict[str, tuple[float, float, float]] = {

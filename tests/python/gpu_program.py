@@ -131,6 +131,10 @@ def views_arrive_as_contiguous_tensors_and_views_of_them_come_back() -> None:
     there = whole.to("cuda")
     for index in ((slice(5, 100, 3), slice(7, None)), (2999,), (slice(None), -1), (slice(None, None, -1000),)):
         assert same(there[index].to("cpu"), whole[index].contiguous())
+        for copied in (there[index].contiguous(), there[index].copy(), whole[index].copy(there.device)):
+            assert (copied.device, copied.is_contiguous) == (there.device, True)
+            assert copied._data_ptr() != there[index]._data_ptr()
+            assert same(copied.to("cpu"), whole[index].contiguous())
     assert same(there.view(DType.uint8).to("cpu"), whole.view(DType.uint8))
 
 
@@ -166,7 +170,7 @@ def what_reads_a_tensor_of_a_device_says_how_to_move_it() -> None:
     there = random(8).view(DType.float32).to("cuda")
     one = there[:1]
     reads: list[Callable[[], Any]] = [
-        there.copy, there.to_numpy, one.item, lambda: float(one), lambda: memoryview(there), lambda: np.array(there),
+        there.to_numpy, one.item, lambda: float(one), lambda: memoryview(there), lambda: np.array(there),
         lambda: 1.0 in there, lambda: there.__reduce__(), lambda: there.astype("int16", out=random(4).view("int16")),
         lambda: there.__setitem__(0, 1.0), lambda: there.inplace_copy_from(random(8).view(DType.float32)),
         lambda: random(8).view(DType.float32).astype("float32", out=there),

@@ -17,6 +17,7 @@ from max_weights.engine import InferenceSession
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Dim, Graph, TensorType, ops
 from max_weights.nn import MHAMaskVariant, scaled_dot_product_attention
+from max_weights.nn.attention import num_heads_for_device
 
 LLAMA3 = nn.Llama3RopeScalingParams(8.0, 1.0, 4.0, 8192)
 
@@ -350,3 +351,13 @@ def test_heads_that_do_not_fit_say_so(options: dict[str, int], message: str) -> 
 def test_multihead_attention_on_several_devices_says_what_to_do() -> None:
     with pytest.raises(UnsupportedError, match=r"tensor_parallel\(n\), and add the outputs of its shards"):
         nn.MultiheadAttention(4, 32, ["gpu:0", "gpu:1"])
+
+
+def test_the_heads_of_all_devices_are_all_heads() -> None:
+    for heads, devices in ((9, 4), (8, 4), (3, 5)):
+        each = [num_heads_for_device(num_heads=heads, device_idx=i, num_devices=devices) for i in range(devices)]
+        assert sum(each) == heads
+        assert each == sorted(each, reverse=True)
+        assert max(each) - min(each) <= 1
+        with pytest.raises(ValueError, match=f"no device {devices} of {devices}"):
+            num_heads_for_device(num_heads=heads, device_idx=devices, num_devices=devices)

@@ -19,7 +19,7 @@ from max_weights.driver import (
     scan_available_devices,
     virtual_devices,
 )
-from max_weights.errors import DeviceError
+from max_weights.errors import DeviceError, UnsupportedError
 
 
 def test_type_and_number_decide_equality() -> None:
@@ -121,6 +121,12 @@ def test_without_an_accelerator_programs_are_told_so() -> None:
     for absent in (Accelerator, lambda: load_devices([DeviceSpec.accelerator(2)])):
         with pytest.raises(ValueError, match="no accelerator"):
             absent()
+
+
+def test_the_host_is_waited_for_and_a_gpu_by_those_who_use_it() -> None:
+    CPU().synchronize()
+    with pytest.raises(UnsupportedError, match=r"gpu:1 is not waited for as a whole: .*torch\.cuda\.synchronize"):
+        Device("gpu", 1).synchronize()
 
 
 def test_virtual_devices_exist_by_name() -> None:

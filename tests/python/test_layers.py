@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from layer_runs import CPU, called, filled, near
-from max_weights import nn
+from max_weights import DType, nn
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, TensorType, Weight
 from max_weights.nn.activation import activation_function_from_name
@@ -134,6 +134,17 @@ def test_layer_norm_is_torchs(use_bias: bool, eps: float) -> None:
     v = filled(layer)
     x = torch.randn(2, 5, 12) * 4 + 1
     near(called(layer, x), F.layer_norm(x, (12,), v["weight"], v.get("bias"), eps))
+
+
+@pytest.mark.parametrize("dims", [12, (12,)])
+def test_layer_norm_without_weights_is_torchs(dims: Any) -> None:
+    for dtype, tolerance in (("float32", 1e-5), ("float16", 1e-3)):
+        layer = nn.ConstantLayerNorm(dims, CPU, DType(dtype), eps=1e-3)
+        assert layer.state_dict() == {}
+        x = (torch.randn(2, 5, 12) * 4 + 1).to(DType(dtype).to_torch())
+        found = called(layer, x)
+        assert found.dtype == x.dtype
+        np.testing.assert_allclose(found.float(), F.layer_norm(x.float(), (12,), eps=1e-3), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("eps", [1e-6, 0.1])

@@ -227,9 +227,7 @@ def test_what_has_to_have_elements_is_refused_where_it_is_recorded() -> None:
     with given(("float32", [2, 0]), ("float32", [0]), ("float32", [1, 4, 4, 0])) as graph:
         x, row, image = graph.inputs
         for record in (lambda: ops.layer_norm(x, row, row, 1e-5), lambda: ops.rms_norm(x, row, 1e-5)):
-            with pytest.raises(
-                ValueError, match=r"_norm: the shape \[2, 0\] has no elements on axis 1 \(at "
-            ):
+            with pytest.raises(ValueError, match=r"_norm: the shape \[2, 0\] has no elements on axis 1 \(at "):
                 record()
         for pool in (ops.avg_pool2d, ops.max_pool2d):
             with pytest.raises(ValueError, match=r"_pool2d: the shape \[1, 4, 4, 0\] has no elements on axis 3"):

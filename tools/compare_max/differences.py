@@ -105,6 +105,18 @@ DIFFERENCES = {
         "`slice_tensor` takes it.",
     ),
     "axes": Difference("better", "An axis that is out of range is an error in every operation."),
+    "no-elements": Difference(
+        "better",
+        "The largest of no elements, its place, and a norm over them are refused when they are recorded.",
+    ),
+    "pieces": Difference(
+        "better",
+        "The number of pieces is checked, and pieces have to make up the whole; one piece of a symbolic dimension is "
+        "that dimension.",
+    ),
+    "index-of-a-scalar": Difference(
+        "better", "A tensor of rank 0 has no index 0 when it is written to either; `[()]` and `[...]` write to it."
+    ),
     "rebind": Difference("better", "A `rebind` that is known to be wrong is refused when it is recorded."),
     "allocate-dtype": Difference(
         "documents",
@@ -138,6 +150,11 @@ DIFFERENCES = {
         "A value need not be wrapped in a `WeightData`, and need not be an array if NumPy can make one from it.",
     ),
     "symbolic-shapes": Difference("more", "A symbolic dimension matches any size, wherever a shape is asserted."),
+    "read-only": Difference(
+        "more",
+        "A tensor shares the memory of a read-only array, such as a mapped file, and cannot be written to. MAX copies "
+        "it; `copy()` does so here.",
+    ),
     "ml-dtypes": Difference(
         "more",
         "`to_numpy()` and `from_numpy()` support bfloat16, fp8, fp6 and fp4 through ml_dtypes. MAX returns "
@@ -168,6 +185,11 @@ DIFFERENCES = {
     "gptq-blocks": Difference("kind", "GPTQ has no blocks, and a ValueError says so."),
     "columns-of-a-vector": Difference("kind", "Columns of a vector are refused with a ValueError that says so."),
     "indices": Difference("kind", "An index that is out of range, or one index too many, is an IndexError."),
+    "symbolic-pieces": Difference("kind", "Pieces of a symbolic dimension are refused with a ValueError."),
     "not-arrays": Difference("kind", "A value whose dtype no tensor can have is refused with a ValueError."),
     "printed": Difference("printed", "Tensors print with name and size, and devices print as `cpu:0`."),
+    "pinned": Difference("later", "A tensor does not say whether its memory is pinned."),
+    "facts-of-devices": Difference(
+        "later", "A device does not say how much memory it has, and what it is: ask the system, or torch."
+    ),
 }

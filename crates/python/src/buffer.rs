@@ -50,6 +50,16 @@ impl Buffer {
         }
     }
 
+    /// A contiguous copy on a device, also where that is its own. From one place of a GPU to another it goes through the host.
+    fn copied(&self, py: Python<'_>, place: Device) -> Outcome<Self> {
+        let copy = || match (self.tensor.device(), place) {
+            (Device::Cpu, Device::Cpu) => self.tensor.copy(&interrupt),
+            (here, there) if here == there => self.tensor.to(Device::Cpu, &interrupt)?.to(there, &interrupt),
+            (_, there) => self.tensor.to(there, &interrupt),
+        };
+        Ok(Self { tensor: detached(py, copy)? })
+    }
+
     pub(crate) fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -344,10 +354,7 @@ impl Buffer {
     ///     DeviceError: no such device, too little memory there, or a copy that failed.
     #[pyo3(signature = (device=None))]
     fn copy(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
-        let here = self.tensor.device();
-        let place = device.map_or(Ok(here), place::device_from_python)?;
-        let copy = || if place == here { self.tensor.copy(&interrupt) } else { self.tensor.to(place, &interrupt) };
-        Ok(Self { tensor: detached(py, copy)? })
+        self.copied(py, device.map_or(Ok(self.tensor.device()), place::device_from_python)?)
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
@@ -445,7 +452,7 @@ impl Buffer {
     ///     MemoryError: there is not enough memory.
     ///     FileChangedError: the file of a mapped tensor was truncated.
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
-        Ok(Self { tensor: detached(py, || self.tensor.copy(&interrupt))? })
+        self.copied(py, self.tensor.device())
     }
 
     /// This tensor if it is contiguous and aligned, else a copy that is: for those who only read.
@@ -474,7 +481,9 @@ impl Buffer {
             return Err(PyValueError::new_err(format!("item() needs a tensor of one element; this has {elements}")));
         }
         // Out of a copy, which answers a truncated file with an error.
-        let copy = Bound::new(slf.py(), slf.get().copy(slf.py(), None).map_err(PyErr::from)?)?;
+        let tensor = &slf.get().tensor;
+        let copy = detached(slf.py(), || tensor.copy(&interrupt)).map_err(to_python)?;
+        let copy = Bound::new(slf.py(), Self::new(copy))?;
         Self::to_numpy(&copy)?.call_method0(intern!(slf.py(), "item"))
     }
 

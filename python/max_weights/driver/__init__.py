@@ -1,5 +1,6 @@
 """Tensors and devices under the dotted path of MAX."""
 
+from max_weights._core import __version__
 from max_weights.buffer import Buffer, DLPackArray
 from max_weights.buffer import Buffer as Tensor
 from max_weights.devices import (
@@ -24,6 +25,7 @@ __all__ = [
     "Device",
     "DeviceSpec",
     "Tensor",
+    "__version__",
     "accelerator_api",
     "accelerator_count",
     "devices_exist",

@@ -38,6 +38,7 @@ __getattr__ = absent(
     __name__,
     DevicePlacementPolicy="it says what happens when an operation moves a tensor to the CPU on its own, which "
     "none does here; move it with ops.transfer_to",
+    dtype_promotion="its functions are private to MAX: ops and operators promote their operands by the same rules",
     Module="it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and "
     "graphs that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
 )

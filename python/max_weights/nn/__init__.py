@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from max_weights.nn.embedding import Embedding
     from max_weights.nn.identity import Identity
     from max_weights.nn.linear import MLP, Linear
-    from max_weights.nn.norm import GroupNorm, LayerNorm, RMSNorm
+    from max_weights.nn.norm import ConstantLayerNorm, GroupNorm, LayerNorm, RMSNorm
     from max_weights.nn.rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
 
 __all__ = [
     "MLP",
     "Attention",
+    "ConstantLayerNorm",
     "Conv1D",
     "Conv2d",
     "Embedding",
@@ -55,6 +56,7 @@ __all__ = [
 # Where each layer lives: it is imported when it is first used. The imports above repeat this for type checkers.
 _HOMES = {
     "Attention": "max_weights.nn.attention",
+    "ConstantLayerNorm": "max_weights.nn.norm",
     "Conv1D": "max_weights.nn.conv",
     "Conv2d": "max_weights.nn.conv",
     "Embedding": "max_weights.nn.embedding",

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from max_weights.nn.rotary_embedding import RotaryEmbedding
     from max_weights.quantization import QuantizationEncoding
 
-__all__ = ["Attention", "MHAMaskVariant", "MultiheadAttention", "scaled_dot_product_attention"]
+__all__ = [
+    "Attention",
+    "MHAMaskVariant",
+    "MultiheadAttention",
+    "num_heads_for_device",
+    "scaled_dot_product_attention",
+]
 
 __getattr__ = layers_not_here(__name__)
 
@@ -45,6 +51,17 @@ class MHAMaskVariant(Enum):
     """The position itself and those before it."""
     NULL_MASK = 2
     """All positions."""
+
+
+def num_heads_for_device(*, num_heads: int, device_idx: int, num_devices: int) -> int:
+    """Return how many of the heads a device has: the first ones have one more if they cannot be split evenly.
+
+    Raises:
+        ArgumentError: there is no such device (a ValueError).
+    """
+    if not 0 <= device_idx < num_devices:
+        raise ArgumentError(f"there is no device {device_idx} of {num_devices}")
+    return num_heads // num_devices + (device_idx < num_heads % num_devices)
 
 
 def scaled_dot_product_attention(

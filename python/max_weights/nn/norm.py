@@ -1,4 +1,4 @@
-"""`LayerNorm`, `RMSNorm`, `GroupNorm`: layers that scale their input by its mean and variance."""
+"""`LayerNorm`, `ConstantLayerNorm`, `RMSNorm`, `GroupNorm`: layers that scale their input by its mean and variance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
     from max_weights.sharding.strategies import ShardingStrategy
 
-__all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
+__all__ = ["ConstantLayerNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 __getattr__ = layers_not_here(__name__)
 
@@ -83,6 +83,39 @@ class LayerNorm(ShardableLayer):
         if not strategy.is_replicate:
             raise self._refuse(strategy, "replicate")
         return {"weight": strategy, "bias": strategy}
+
+
+class ConstantLayerNorm(Module):
+    """Layer normalisation without weights, `(x - mean) / sqrt(variance + eps)`, over the last axis.
+
+    It is computed in float32, or in float64 for float64 input.
+
+    Args:
+        dims: The size of the last axis.
+        device: Not needed here: the result is on the device of the input.
+        dtype: Not needed here: the result has the dtype of the input.
+        eps: A positive number.
+    """
+
+    def __init__(self, dims: int | tuple[int], device: DeviceRef | str, dtype: DTypeLike, eps: float = 1e-5) -> None:
+        (self.dim,) = (dims,) if isinstance(dims, int) else dims
+        self.device = DeviceRef.from_device(device)
+        self.dtype = DType(dtype)
+        self.eps = eps
+
+    def __call__(self, input: TensorValueLike) -> TensorValue:
+        """Return the normalised input.
+
+        Args:
+            input: `[..., dims]`, of floats.
+
+        Returns:
+            A tensor of the same shape, dtype and device.
+        """
+        value = operand(type(self).__name__, input)
+        wide = DType.float64 if value.dtype is DType.float64 else DType.float32
+        one, zero = (ops.constant(number, wide, value.device).broadcast_to([self.dim]) for number in (1.0, 0.0))
+        return ops.layer_norm(value.cast(wide), one, zero, self.eps).cast(value.dtype)
 
 
 class RMSNorm(ShardableLayer):

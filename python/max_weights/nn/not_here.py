@@ -71,10 +71,7 @@ _INSTEAD = {
         "ConvTranspose1d",
         "WeightNormConvTranspose1d",
     ),
-    "compose it from ops: `mean`, `rsqrt` and `reshape` are available": (
-        "ConstantLayerNorm",
-        "HyperConnection",
-    ),
+    "compose it from ops: `mean`, `rsqrt` and `reshape` are available": ("HyperConnection",),
     "use MLP, which has its first two weights separate": ("FusedMLP",),
     "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, use ops.split on what a "
     "Linear returns"

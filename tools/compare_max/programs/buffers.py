@@ -1,6 +1,7 @@
 """`driver.Buffer`: made, described, indexed, copied."""
 
 import numpy as np
+from max import driver
 from max.driver import CPU, Buffer, accelerator_count, load_devices, scan_available_devices
 from max.dtype import DType
 from max.graph import DeviceRef
@@ -93,3 +94,48 @@ isinstance(accelerator_count(), int)
 isinstance(scan_available_devices(), list)
 load_devices([])
 DeviceRef.from_device(CPU())
+isinstance(driver.__version__, str)
+CPU().synchronize()
+sorted(CPU().stats)  # differs: facts-of-devices
+CPU().max_single_alloc_size > 0  # differs: facts-of-devices
+CPU().architecture_name  # differs: facts-of-devices
+
+
+# --- copies and writing -------------------------------------------------------------------------------------------------
+def written(to, key, value=8):
+    """The tensor, after an element was written."""
+    to[key] = value
+    return to
+
+
+def contents(buffer):
+    """The elements."""
+    return buffer.to_numpy().tolist()
+
+
+def frozen():
+    """A read-only array."""
+    array = np.arange(3, dtype=np.float32)
+    array.flags.writeable = False
+    return array
+
+
+whole = Buffer.from_numpy(np.arange(6, dtype=np.float32).reshape(2, 3))
+contents(written(whole.contiguous(), (0, 0)))
+contents(whole.copy(CPU()))
+contents(whole.copy(device=CPU()))
+contents(whole)
+[contents(there) for there in whole.to([CPU(), CPU()])]
+whole.to([])
+contents(whole.to((CPU(),))[0])
+contents(whole.to(device=CPU()))
+whole.inplace_copy_from(whole)
+whole.inplace_copy_from(Buffer.from_numpy(whole.to_numpy()))
+contents(whole)
+whole.pinned  # differs: pinned
+Buffer(DType.float32, [2], CPU()).pinned  # differs: pinned
+contents(Buffer.from_numpy(frozen()))
+contents(written(Buffer.from_numpy(frozen()), 0))  # differs: read-only
+contents(written(Buffer.scalar(3, DType.int32), ()))
+contents(written(Buffer.scalar(3, DType.int32), 0))  # differs: index-of-a-scalar
+contents(Buffer.scalar(3, DType.int32)[0])  # differs: indices

@@ -81,3 +81,7 @@ QuantizationEncoding["no such"]
 config = QuantizationConfig(quant_method="gptq", bits=4, group_size=128)
 [config.quant_method, config.bits, config.group_size, config.desc_act, config.sym]
 config == QuantizationConfig("gptq", 4, 128)
+DType.finfo(DType.bfloat16).max
+DType.float32.finfo is DType.finfo
+DType.finfo is finfo
+DType.finfo(DType.int32)

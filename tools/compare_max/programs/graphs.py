@@ -65,6 +65,8 @@ met(lambda x, _: x + 2, "bool", "bool")
 met(lambda x, _: ops.sum(x), "bool", "bool")  # differs: bool-arithmetic
 met(lambda x, _: ops.max(x), "bool", "bool")
 met(lambda x, _: ops.argmax(x), "bool", "bool")
+for name in ("mean", "prod", "cumsum"):
+    met(lambda x, _, name=name: getattr(ops, name)(x), "bool", "bool")  # differs: bool-arithmetic
 met(ops.logical_and, "bool", "int32")
 met(lambda x, _: ~x, "int32", "int32")
 met(lambda x, _: ops.where(x, x, x), "int32", "int32")
@@ -212,6 +214,9 @@ with inputs(*types) as graph:
     ops.band_part(x, 1, 0)
     ops.band_part(x, 6)
     ops.band_part(x, -2)
+    ops.band_part(x, -1, 0)
+    ops.band_part(x, 0, -1)
+    ops.band_part(x, -1, -1, exclude=True)
     ops.band_part(x[0, 0])
     ops.hann_window(8, CPU)
     ops.hann_window(0, CPU, periodic=False, dtype=DType.float16)
@@ -254,3 +259,40 @@ with inputs((DType.float32, ["n", 256]), (DType.uint8, [8, 144]), (DType.float16
     ops.dequantize(QuantizationEncoding.Q4_0, matrix)
     ops.dequantize(QuantizationEncoding.Q6_K, matrix)
     ops.dequantize(QuantizationEncoding.Q5_K, matrix[:, :0])  # differs: packed
+
+# --- without elements -------------------------------------------------------------------------------------------------
+with inputs((DType.float32, [2, 0]), (DType.float32, [0, 3]), (DType.float32, [0]), (DType.float32, [])) as graph:
+    rows, columns, row, one = (value.tensor for value in graph.inputs)
+    for name in ("mean", "sum", "prod", "cumsum"):
+        getattr(ops, name)(rows)
+        getattr(ops, name)(columns)
+        getattr(ops, name)(one)
+    for name in ("max", "min", "argmax", "argmin"):
+        getattr(ops, name)(rows)  # differs: no-elements
+        getattr(ops, name)(columns)
+        getattr(ops, name)(one)
+    ops.softmax(rows)
+    ops.softmax(one)  # differs: axes
+    ops.layer_norm(rows, row, row, 1e-5)  # differs: no-elements
+    ops.rms_norm(rows, row, 1e-5)  # differs: no-elements
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+with inputs((DType.float32, [6, 4]), (DType.float32, ["n", 4]), (DType.float32, [0, 4])) as graph:
+    x, y, none = (value.tensor for value in graph.inputs)
+    ops.chunk(x, 3)
+    ops.chunk(x, 3, axis=-1)
+    ops.chunk(x, 1)
+    ops.chunk(x, 7)
+    ops.chunk(x, 0)  # differs: pieces
+    ops.chunk(x, -1)  # differs: pieces
+    ops.chunk(y, 1)  # differs: pieces
+    ops.chunk(y, 2)  # differs: symbolic-pieces
+    ops.chunk(none, 2)
+    ops.split(x, [6])
+    ops.split(x, [0, 6])
+    ops.split(x, [])  # differs: pieces
+    ops.split(x, [2, 2])
+    ops.split(x, [-1, 7])
+    ops.split(y, [2, 4])
+    ops.split(y, ["a", "b"])  # differs: symbolic-pieces
+    ops.split(x, [6], axis=-3)
