@@ -18,7 +18,7 @@ use crate::buffer_protocol;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
 use crate::dlpack::{self, Access};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{Outcome, interrupt, to_python};
 use crate::handed;
 use crate::own::{is_same, own_or_imported, require_file};
 use crate::pickle;
@@ -48,16 +48,6 @@ impl Buffer {
                 Err(PyTypeError::new_err(format!("only a tensor of one element can become a number; this has {more}")))
             }
         }
-    }
-
-    /// A contiguous copy on a device, also where that is its own. From one place of a GPU to another it goes through the host.
-    fn copied(&self, py: Python<'_>, place: Device) -> Outcome<Self> {
-        let copy = || match (self.tensor.device(), place) {
-            (Device::Cpu, Device::Cpu) => self.tensor.copy(&interrupt),
-            (here, there) if here == there => self.tensor.to(Device::Cpu, &interrupt)?.to(there, &interrupt),
-            (_, there) => self.tensor.to(there, &interrupt),
-        };
-        Ok(Self { tensor: detached(py, copy)? })
     }
 
     pub(crate) fn tensor(&self) -> &Tensor {
@@ -334,14 +324,10 @@ impl Buffer {
     ///     DeviceError: no such device, too little memory there, or a copy that failed.
     ///     FileChangedError: the file of a mapped tensor was truncated.
     fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
-        if !device.is_instance_of::<PyList>() && !device.is_instance_of::<PyTuple>() {
-            return Ok(place::to(slf, place::device_from_python(device)?)?.into_any());
+        if device.is_instance_of::<PyList>() || device.is_instance_of::<PyTuple>() {
+            return Ok(place::to_each(&slf, device)?.into_any());
         }
-        let there = PyList::empty(slf.py());
-        for device in device.try_iter()? {
-            there.append(place::to(slf.clone(), place::device_from_python(&device?)?)?)?;
-        }
-        Ok(there.into_any())
+        Ok(place::to(slf, place::device_from_python(device)?)?.into_any())
     }
 
     /// A contiguous copy in its own memory, which no change of the file can reach.
@@ -354,7 +340,8 @@ impl Buffer {
     ///     DeviceError: no such device, too little memory there, or a copy that failed.
     #[pyo3(signature = (device=None))]
     fn copy(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
-        self.copied(py, device.map_or(Ok(self.tensor.device()), place::device_from_python)?)
+        let place = device.map_or(Ok(self.tensor.device()), place::device_from_python)?;
+        Ok(Self { tensor: place::copy(py, &self.tensor, place)? })
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
@@ -452,7 +439,7 @@ impl Buffer {
     ///     MemoryError: there is not enough memory.
     ///     FileChangedError: the file of a mapped tensor was truncated.
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
-        self.copied(py, self.tensor.device())
+        Ok(Self { tensor: place::copy(py, &self.tensor, self.tensor.device())? })
     }
 
     /// This tensor if it is contiguous and aligned, else a copy that is: for those who only read.

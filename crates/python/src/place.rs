@@ -1,7 +1,9 @@
-//! Devices, as Python names them.
+//! Devices, as Python names them, and tensors on them.
 
+use max_weights::buffer::Buffer as Tensor;
 use max_weights::device::{Device, cuda_devices};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use crate::buffer::Buffer;
 use crate::ending::detached;
@@ -22,6 +24,25 @@ pub(crate) fn to(buffer: Bound<'_, Buffer>, place: Device) -> Outcome<Bound<'_, 
     }
     let there = detached(py, || tensor.to(place, &interrupt))?;
     Ok(Bound::new(py, Buffer::new(there))?)
+}
+
+/// A tensor on each of several devices.
+pub(crate) fn to_each<'py>(buffer: &Bound<'py, Buffer>, devices: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyList>> {
+    let there = PyList::empty(buffer.py());
+    for device in devices.try_iter()? {
+        there.append(to(buffer.clone(), device_from_python(&device?)?)?)?;
+    }
+    Ok(there)
+}
+
+/// A contiguous copy on a device, also where that is the tensor's own. From one place of a GPU to another it goes through the host.
+pub(crate) fn copy(py: Python<'_>, tensor: &Tensor, place: Device) -> Outcome<Tensor> {
+    let copy = || match (tensor.device(), place) {
+        (Device::Cpu, Device::Cpu) => tensor.copy(&interrupt),
+        (here, there) if here == there => tensor.to(Device::Cpu, &interrupt)?.to(there, &interrupt),
+        (_, there) => tensor.to(there, &interrupt),
+    };
+    Ok(detached(py, copy)?)
 }
 
 /// How many GPUs this process can use: 0 without a driver, which is looked for here.
