@@ -1,0 +1,37 @@
+"""Files put together at random: a payload, written with quirks of pickles, in encodings, in containers; and good ones.
+
+Each attack has something that a loader executes, and no more is said of it: it may be malicious, need trust or be
+broken, but it is never clean. A seed gives the same files again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from corpora.composed import containers, encodings, harmless, pickles
+from corpora.item import CAUGHT, CLEAN, Item
+
+GROUP, GOOD_GROUP = "composed", "composed-good"
+
+
+def attacks(count: int, seed: int) -> Iterator[Item]:
+    """So many files and folders of which none is clean."""
+    for number in range(count):
+        chance = random.Random(f"{seed} {number}")
+        quirks, data = pickles.attack(chance)
+        way, data, suffix = encodings.encoded(chance, data)
+        container, name, files = containers.contained(chance, data, suffix, bool(way))
+        said = "-".join([f"{number:05}", container, *way, *quirks])
+        yield Item(f"{said[:180]}{name}", files, GROUP, CAUGHT)
+
+
+def good(count: int, seed: int) -> Iterator[Item]:
+    """So many files and folders with nothing to say about."""
+    for number in range(count):
+        chance = random.Random(f"good {seed} {number}")
+        what, suffix, data = harmless.harmless(chance)
+        way, data, more = encodings.usual(chance, data)
+        container, name, files = containers.usual(chance, data, suffix + more)
+        said = "-".join([f"{number:05}", container, *way, what])
+        yield Item(f"{said}{name}", files, GOOD_GROUP, frozenset({CLEAN}))
