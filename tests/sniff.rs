@@ -43,6 +43,26 @@ fn safetensors_whose_length_spells_another_magic() {
 }
 
 #[test]
+fn text_is_no_checkpoint_wherever_its_braces_are() {
+    for text in [
+        "@article{vaswani2017attention,\n  title={Attention is all you need},\n}\n",
+        "\\section{Introduction}\n",
+        "Welcome {{ name }}, you have \"mail\".\n",
+        "a: b: c {\"x\": 1}",
+        "größte { \"a\": 1 }",
+        "GGUF is a format of llama.cpp's.\n",
+        "GGUF: {\"a\": 1}",
+    ] {
+        refused(text.as_bytes(), "format.unknown");
+    }
+    let wide: Vec<u8> = "\u{feff}abc{\"a\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    refused(&wide, "format.unknown");
+    // What is damaged by one byte is still what it is.
+    assert_eq!(kind(&safetensors(1 << 62 | 60, "{\"a\":{}}")), Ok(Kind::Safetensors));
+    assert_eq!(kind(b"GGUF"), Ok(Kind::Gguf));
+}
+
+#[test]
 fn gguf_of_both_byte_orders() {
     assert_eq!(kind(b"GGUF\x03\0\0\0{\0\0\0\0\0\0\0"), Ok(Kind::Gguf));
     assert_eq!(kind(b"GGUF\0\0\0\x03\0\0\0\0\0\0\0{"), Ok(Kind::Gguf));

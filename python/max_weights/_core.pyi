@@ -731,6 +731,10 @@ class TensorStream:
 class Report:
     """What a validation found."""
 
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing was found that is worse than a note."""
+
     def render(self, format: str) -> str:
         """The report in a format of `max-weights validate --output`."""
 

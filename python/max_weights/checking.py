@@ -26,6 +26,7 @@ StrPath = str | os.PathLike[str]
 Level = Literal["header", "structure", "content"]
 Severity = Literal["note", "warning", "error"]
 Answer = Literal["clean", "broken", "needs-trust", "malicious"]
+Verdict = Answer | Literal["unknown", "accepted", "faulty"]
 Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "gitlab-sast", "markdown", "html"]
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
@@ -85,8 +86,9 @@ class FileReport:
     bytes: int
     depth: Literal["not_looked_at", "recognised", "header", "structure", "content"]
     """How deeply it was examined."""
-    answer: Answer | Literal["unknown"]
-    """The worst answer among its findings; "unknown" if there are none and it was not examined."""
+    answer: Verdict
+    """The worst answer among its findings; without one "faulty" with a warning, "accepted" with one that is left out,
+    "unknown" if the file was not examined, and "clean" otherwise."""
     note: str | None
     """Why it was not examined more deeply."""
     tensors: int | None
@@ -97,22 +99,26 @@ class FileReport:
 class Report:
     """The result of a validation: `files`, and `findings` by file, the worst of each first.
 
-    `str(report)` is the text that the command line prints; a notebook shows a table.
+    A report is true if it is `ok`. `str(report)` is the text that the command line prints; a notebook shows a table.
     """
 
     def __init__(self, found: _core.Report) -> None:
         self._found = found
         data: dict[str, Any] = json.loads(found.render("json"))
         self.level: Level = data["level"]
-        self.answer: Answer = data["answer"]
-        """The worst answer among all findings."""
+        self.answer: Verdict = data["answer"]
+        """What it comes to: "malicious", "needs-trust", "broken", "faulty" (a warning about something else), "accepted"
+        (nothing but what `select`, `ignore` or `severity` leave out), "unknown" (no file was examined) or "clean"."""
         self.files: tuple[FileReport, ...] = tuple(_file(entry) for entry in data["files"])
         self.findings: tuple[Finding, ...] = tuple(_of(Finding, entry) for entry in data["findings"])
 
     @property
     def ok(self) -> bool:
-        """Whether nothing worse than notes was found."""
-        return not any(self.at_least("warning"))
+        """Whether nothing worse than notes was found: `answer` is "clean", "accepted" or "unknown"."""
+        return self._found.is_ok
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     def at_least(self, severity: Severity) -> Iterator[Finding]:
         """Return the findings of this severity and above: "note", "warning" or "error"."""
@@ -144,12 +150,9 @@ class Report:
         return f"<Report: {count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}, {self.answer}>"
 
     def _repr_html_(self) -> str:
-        rows = (
-            (bad(found.severity) if found.severity == "error" else found.severity, *_row(found))
-            for found in self.findings
-        )
-        columns, long = ("severity", "rule", "where", "what"), ("where", "what")
-        findings = table(columns, rows, total=len(self.findings), code=("rule",), long=long)
+        rows = ((_word(found), *_row(found), shown(found.evidence or "")) for found in self.findings)
+        columns, long = ("", "rule", "where", "what", "evidence"), ("where", "what", "evidence")
+        findings = table(columns, rows, total=len(self.findings), code=("rule", "evidence"), long=long)
         files = table(
             ("file", "kind", "bytes", "looked at", "answer"),
             ((file.path, file.kind, file.bytes, file.depth.replace("_", " "), file.answer) for file in self.files),
@@ -158,7 +161,7 @@ class Report:
             code=("file",),
         )
         about = f"{count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}"
-        title = self.answer if self.answer == "clean" else bad(self.answer)
+        title = self.answer if self.ok else bad(self.answer)
         return view(title, about, findings, details("files", "", files, is_open=False))
 
 
@@ -256,6 +259,13 @@ def _place(finding: Finding) -> str:
     member = f"!/{finding.member}" if finding.member else ""
     tensor = f": tensor '{shown(finding.tensor)}'" if finding.tensor else ""
     return f"{_core.printable(finding.path)}{member}{tensor}"
+
+
+def _word(finding: Finding) -> object:
+    """Return what a finding is, in a word: the answer about safety, or else how severe it is."""
+    if finding.answer in ("malicious", "needs-trust"):
+        return bad(finding.answer.replace("-", " "))
+    return bad(finding.severity) if finding.severity == "error" else finding.severity
 
 
 def _row(finding: Finding) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ Progress = Callable[[int, int], object]
 """Called with the bytes done and the total; an exception that it raises stops the operation."""
 
 _COLUMNS = 30
+_UNITS = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"))
 _SECONDS = 0.1
 """The line is rewritten at most this often."""
 
@@ -39,8 +40,15 @@ def progress_html(done: int, total: int, seconds: float) -> str:
 
 
 def _told(done: int, total: int, seconds: float) -> str:
+    unit, name = next(((unit, name) for unit, name in _UNITS if total >= unit), (1, "B"))
+    digits = 2 if unit > 1 else 0
     rate = done / max(seconds, 1e-3)
-    return f"{done / 1e9:.2f} of {total / 1e9:.2f} GB, {rate / 1e9:.1f} GB/s"
+    return f"{done / unit:.{digits}f} of {total / unit:.{digits}f} {name}, {_size(rate)}/s"
+
+
+def _size(size: float) -> str:
+    unit, name = next(((unit, name) for unit, name in _UNITS if size >= unit), (1, "B"))
+    return f"{size / unit:.1f} {name}"
 
 
 def _bar_of_notebook() -> _NotebookBar | None:

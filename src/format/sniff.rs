@@ -41,6 +41,8 @@ impl fmt::Display for Kind {
 const TORCH_MAGIC_DECIMAL: &[u8] = b"L119547037146038801333356L";
 /// The same integer as protocols 2 and later write it, after the two bytes of the protocol (and the frame of protocol 4 and later).
 const TORCH_MAGIC_BINARY: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+/// Magic and version of a GGUF file.
+const GGUF_START: usize = 8;
 /// Opcode, length: what protocol 4 and later put between the protocol and the first value.
 const PICKLE_FRAME_BYTES: usize = 9;
 
@@ -72,7 +74,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
     if let Some(fault) = fault {
         return Err(fault.offset(0).format());
     }
-    if opens_object(prefix) {
+    if opens_object(prefix) && !is_text(prefix) {
         // The length is absurd, and the safetensors parser says so better than "unknown format" would.
         return Ok(Kind::Safetensors);
     }
@@ -86,7 +88,7 @@ fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
     if short_header && (opens_object(prefix) || (file_len == 8 && prefix.get(..4) != Some(&[0; 4]))) {
         return Some(Kind::Safetensors);
     }
-    if prefix.starts_with(b"GGUF") {
+    if prefix.starts_with(b"GGUF") && (prefix.len() < GGUF_START || !is_text(prefix)) {
         return Some(Kind::Gguf);
     }
     if prefix.starts_with(b"PK\x03\x04") || prefix.starts_with(b"PK\x05\x06") {
@@ -109,6 +111,17 @@ fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
 /// True if a JSON object begins where the header of a safetensors file does.
 fn opens_object(prefix: &[u8]) -> bool {
     prefix.get(8..).is_some_and(|header| header.trim_ascii_start().starts_with(b"{"))
+}
+
+/// True if this is text that only looks like a file: `@article{` has its brace where the header of safetensors begins, and a page about GGUF may begin
+/// with its magic. Numbers of less than 2^56 end in a zero, so that no length or version that any reader takes is text.
+fn is_text(prefix: &[u8]) -> bool {
+    if prefix.starts_with(b"\xff\xfe") || prefix.starts_with(b"\xfe\xff") {
+        return true;
+    }
+    // A character may be cut at the end.
+    let valid = std::str::from_utf8(prefix).err().is_none_or(|error| error.error_len().is_none());
+    valid && !prefix.iter().any(|byte| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
 }
 
 fn stranger(prefix: &[u8], file_len: u64) -> Option<Fault> {

@@ -53,15 +53,15 @@ rules! {
         "the index has two entries for metadata";
         EDITED;
         WRITE_INDEX;
-    INDEX_MISSING_SHARD "MW-IX-012" "index.missing-shard" Warning:
+    INDEX_MISSING_SHARD "MW-IX-012" "index.missing-shard" Error:
         "a shard that the index names is missing";
         "the download is not complete";
         "Fetch it: the download may not be complete";
-    INDEX_MISSING_TENSOR "MW-IX-013" "index.missing-tensor" Warning:
+    INDEX_MISSING_TENSOR "MW-IX-013" "index.missing-tensor" Error:
         "a tensor is neither in the shard that the index puts it into, nor in any other";
         VERSIONS;
         "Fetch the shard and the index again: they are from different versions";
-    INDEX_OTHER_SHARD "MW-IX-014" "index.other-shard" Warning:
+    INDEX_OTHER_SHARD "MW-IX-014" "index.other-shard" Error:
         "a tensor is not in the shard that the index says, but in another";
         VERSIONS;
         TOGETHER;

@@ -13,6 +13,10 @@ rules! {
         "a directory was given where a single file is expected";
         "the path of the model's folder was given, or a folder has the name of a file";
         "Give load_weights the directory, or give a reader the files in it";
+    FILE_NOT_EXAMINED "MW-FI-018" "file.not-examined" Note:
+        "the file is named like weights, but is in no known format, so that nothing is known about it";
+        "raw data of a program that keeps its own format, or a download that failed";
+        "check it with the program that it is for, or remove it";
     FILE_PARTIAL "MW-FI-003" "file.partial" Error:
         "the name is that of an incomplete download";
         "hubs and browsers give a file such a name until all of it has arrived";

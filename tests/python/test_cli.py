@@ -16,6 +16,7 @@ import pytest
 
 import max_weights
 from command_line import COMMAND, environment, listed, rows, run
+from conftest import safetensors_bytes
 
 Make = Callable[..., Path]
 HOSTILE = "a\x1b[31m\n\r\x07\u202e\u2028b"
@@ -431,3 +432,12 @@ def test_a_path_that_is_not_utf_8_is_no_error(tmp_path: Path, layers: Path) -> N
     missing = run("ls", path.with_name(path.name + "x"))
     assert missing.status == 3
     assert "odd\\xff.safetensorsx" in missing.stderr
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_short_names_are_whole_in_a_narrow_terminal(tmp_path: Path, columns: int) -> None:
+    path = tmp_path / "a.safetensors"
+    names = [f"a{'.block' * deep}.layer{deep}.{end}" for deep in range(6) for end in ("bias", "weight")]
+    path.write_bytes(safetensors_bytes({name: ("F32", [1, 1, 1, 1024], bytes(4 << 10)) for name in names}))
+    lines = [line for line in listed("ls", "--no-fold", path, COLUMNS=str(columns)).splitlines() if "float32 " in line]
+    assert [sum(f"─ {end} " in line for line in lines) for end in ("bias", "weight")] == [6, 6], lines

@@ -77,7 +77,7 @@ def test_a_load_tells_its_progress_on_standard_error(models: Path) -> None:
     caught = io.StringIO()
     with contextlib.redirect_stderr(caught), max_weights.load_weights(models / "minilm.safetensors") as weights:
         weights.load(progress=True)
-    assert "] 0.09 of 0.09 GB" in caught.getvalue()
+    assert "] 90.86 of 90.86 MB" in caught.getvalue()
     assert caught.getvalue().endswith("\n")
 
 
@@ -143,3 +143,15 @@ def test_nobody_imports_ipython_for_a_bar() -> None:
     script = "import sys; from max_weights.progress import progress_of; progress_of(True)[0](1, 1)"
     script += "; sys.exit('IPython' in sys.modules or 'max_weights.html' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
+def test_small_work_is_told_in_small_units(capsys: pytest.CaptureFixture[str]) -> None:
+    bar, close = progress_of(True)
+    assert bar is not None
+    bar(1_500, 1_500)
+    bar(12, 12)
+    close()
+    told = capsys.readouterr().err
+    assert "1.50 of 1.50 kB" in told
+    assert "12 of 12 B" in told
+    assert "0.00 of 0.00" not in told

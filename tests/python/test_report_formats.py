@@ -369,3 +369,30 @@ def test_the_template_leaves_to_the_settings_what_is_not_said(tmp_path: Path, le
 def test_nothing_of_an_input_is_a_part_of_a_script() -> None:
     for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
+
+
+def test_the_action_has_what_the_guide_recommends(tmp_path: Path) -> None:
+    inputs = {
+        "expect": "spec.json",
+        "junit": "out.xml",
+        "config": "ci.toml",
+        "arguments": "--timeout=10min\n--jobs\n2\n",
+    }
+    _, arguments, _ = ran(tmp_path, **inputs)
+    assert arguments[7:-2] == [
+        "--expect", "spec.json", "--config", "ci.toml", "--output", "junit=out.xml", "--timeout=10min", "--jobs", "2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", ["docs/reports.md", "docs/guides/ci.md"])
+def test_the_workflows_of_the_guides_are_whole_and_valid(page: str) -> None:
+    blocks = re.findall(r"```yaml\n(name:.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    workflow = yaml.safe_load(blocks[0])
+    jsonschema.validate(
+        json.loads(json.dumps({"on" if key is True else key: value for key, value in workflow.items()})),
+        vendored("github-workflows.json"),
+    )
+    inputs = yaml.safe_load(ACTION.read_text())["inputs"]
+    steps = workflow["jobs"]["validate"]["steps"]
+    assert set(steps[-1]["with"]) <= set(inputs)

@@ -15,7 +15,7 @@ from corpora.item import CLEAN, MALICIOUS, NEEDS_TRUST, Item, write
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "data" / "validation" / "bad_files.txt"
-ANSWERS = ["unknown", CLEAN, "broken", NEEDS_TRUST, MALICIOUS]
+ANSWERS = ["unknown", CLEAN, "accepted", "faulty", "broken", NEEDS_TRUST, MALICIOUS]
 # The exit status that goes with the worst answer.
 STATUS = {"broken": 3, NEEDS_TRUST: 4, MALICIOUS: 5}
 ATTACKS = list(attacks.items())

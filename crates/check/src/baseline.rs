@@ -1,16 +1,18 @@
 //! The baseline: a file of the findings that are known, which are not reported again.
 //!
-//! A finding is known again by its rule, the path in the repository, member, tensor and global, wherever its bytes have moved to. The file is JSON
-//! in a stable order, to be kept in the repository beside the settings.
+//! A finding is known again by its rule, the path in the repository, member, tensor and global, wherever its bytes have moved to; one about what runs
+//! code only as long as the bytes that run are the same. The file is JSON in a stable order, to be kept in the repository beside the settings.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write};
 use std::path::Path;
 
+use max_weights::rules::Answer;
 use max_weights::{Error, Result, text};
 use serde::{Deserialize, Serialize};
 
+use crate::finding::Finding;
 use crate::options::{Level, Selection};
 use crate::output::{Places, fingerprints, write_pretty};
 use crate::report::Report;
@@ -56,11 +58,16 @@ impl Known {
     }
 }
 
-/// Writes the findings of a report as those that are known, with paths in this folder.
-pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Result<()> {
+/// Writes the findings of a report as those that are known, with paths in this folder. What is malicious is written only where that is asked for; gives
+/// back how many findings were not.
+///
+/// # Errors
+/// Whatever keeps it from being written.
+pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write) -> std::io::Result<usize> {
     let mut places = Places::new(root);
+    let wanted = |finding: &Finding| malicious || finding.rule.answer != Answer::Malicious;
     let numbered = report.findings.iter().zip(fingerprints(&report.findings, root));
-    let known = numbered.map(|(finding, fingerprint)| Known {
+    let known = numbered.filter(|(finding, _)| wanted(finding)).map(|(finding, fingerprint)| Known {
         path: places.name(&finding.path).to_owned(),
         code: finding.rule.code.to_owned(),
         member: finding.member.clone(),
@@ -71,7 +78,8 @@ pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Resu
     let mut findings: Vec<Known> = known.collect();
     findings.sort();
     let baseline = Baseline { schema: SCHEMA.into(), level: report.level.name().into(), findings };
-    write_pretty(&baseline, out)
+    let left_out = report.findings.len() - baseline.findings.len();
+    write_pretty(&baseline, out).map(|()| left_out)
 }
 
 /// Reads a baseline.
@@ -100,13 +108,9 @@ pub fn read(path: &Path) -> Result<Baseline> {
 pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &Selection) -> Vec<Known> {
     let mut known: HashMap<&str, bool> =
         baseline.findings.iter().map(|known| (known.fingerprint.as_str(), false)).collect();
-    let mut fingerprints = fingerprints(&report.findings, root).into_iter();
-    let before = report.findings.len();
-    report.findings.retain(|_| {
-        let found = fingerprints.next().and_then(|fingerprint| known.get_mut(fingerprint.as_str()));
-        found.map(|seen| *seen = true).is_none()
-    });
-    report.known += (before - report.findings.len()) as u64;
+    let mut is_known = |fingerprint: String| known.get_mut(fingerprint.as_str()).map(|seen| *seen = true).is_some();
+    let which: Vec<bool> = fingerprints(&report.findings, root).into_iter().map(&mut is_known).collect();
+    report.known += report.leave_out(&which);
     if report.level.name() != baseline.level && report.level < Level::Content {
         return Vec::new();
     }

@@ -1,6 +1,7 @@
 //! What every check of one file is given: the options, and the place for what it finds.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,13 +12,16 @@ use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Error, Result};
 
 use crate::bytes::{Bytes, Spooled};
+use crate::code_digest::CodeDigests;
 use crate::finding::Finding;
 use crate::kind::Kind;
-use crate::options::Options;
-use crate::report::{Depth, FileReport, Global, TensorSummary};
+use crate::options::{Asked, Options};
+use crate::report::{Depth, FileReport, Global, TensorSummary, Verdict};
 
 /// Of each rule, so many findings are kept for one file; the others are counted.
 const MAX_FINDINGS: usize = 100;
+/// Of so many findings it is known that they were reported, so that none is counted twice.
+const MAX_SEEN: usize = 1 << 20;
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
 /// What is in a file may be looked at so many times: once at each depth, and as more than one thing. What overlaps, or leads back to itself, is
@@ -76,9 +80,14 @@ pub struct Context<'a> {
     pub file: FileReport,
     /// What the header of a file of weights says, for checks of what files say of each other.
     pub catalog: Option<Arc<Catalog>>,
+    /// Whether the file was given by itself, and not the folder that it is in: then it is meant to be what its name says.
+    pub(crate) is_given: bool,
     /// The arrays whose values were looked at.
     pub(crate) arrays: Arrays,
     findings: Vec<Finding>,
+    /// What tells findings apart, hashed.
+    seen: HashSet<u64>,
+    codes: CodeDigests,
     /// The modules and names of the globals that are listed.
     globals: HashSet<(String, String)>,
     counts: Vec<(&'static Rule, usize)>,
@@ -122,6 +131,8 @@ impl<'a> Context<'a> {
             depth: Depth::Recognised,
             note: None,
             answer: Answer::Nothing,
+            reported: Verdict::Clean,
+            excepted: false,
             members: 0,
             pickles: 0,
             globals: Vec::new(),
@@ -134,8 +145,11 @@ impl<'a> Context<'a> {
             options,
             file,
             catalog: None,
+            is_given: false,
             arrays: Arrays::default(),
             findings: Vec::new(),
+            seen: HashSet::new(),
+            codes: CodeDigests::default(),
             globals: HashSet::new(),
             counts: Vec::new(),
             left_out: 0,
@@ -168,18 +182,35 @@ impl<'a> Context<'a> {
             // What a file says of itself may lead beyond its end.
             finding.offset = finding.offset.filter(|offset| *offset <= piece.bytes.len());
         }
+        let runs_code = finding.rule.answer >= Answer::NeedsTrust;
+        if runs_code && finding.code.is_none() && self.options.asks_for(finding.rule) == Asked::Yes {
+            let (pace, whole) = (self.pace(), self.file.bytes);
+            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.go_on()));
+        }
         self.report_here(finding);
     }
 
     /// Keeps a finding about the file as a whole, or one that knows its member.
     pub fn report_here(&mut self, mut finding: Finding) {
         let rule = finding.rule;
-        if !self.options.selection.has(rule) || rule.severity < self.options.severity {
-            return;
+        match self.options.asks_for(rule) {
+            Asked::Yes => {}
+            Asked::No => return,
+            Asked::NotButCounts => return self.file.except(rule),
         }
         // That the name says what the bytes are not, is found as a question of safety, too.
         if rule == rules::FILE_SUFFIX && self.findings.iter().any(|found| found.rule == rules::CONTAINER_SUFFIX) {
             return;
+        }
+        // The look at what would be executed and the one at weights find some things both.
+        let mut hash = DefaultHasher::new();
+        (rule.code, finding.offset, &finding.message, &finding.tensor, &finding.member).hash(&mut hash);
+        let hash = hash.finish();
+        if self.seen.contains(&hash) {
+            return;
+        }
+        if self.seen.len() < MAX_SEEN {
+            self.seen.insert(hash);
         }
         let at = self.counts.iter().position(|(counted, _)| *counted == rule).unwrap_or_else(|| {
             self.counts.push((rule, 0));
@@ -189,17 +220,8 @@ impl<'a> Context<'a> {
             self.left_out += 1;
             return;
         }
-        // The look at what would be executed and the one at weights find some things both.
-        let same = |found: &Finding| {
-            let place = |finding: &Finding| (finding.rule, finding.offset);
-            place(found) == place(&finding)
-                && (&found.message, &found.tensor, &found.member)
-                    == (&finding.message, &finding.tensor, &finding.member)
-        };
-        if self.findings.iter().any(same) {
-            return;
-        }
         self.file.answer = self.file.answer.max(rule.answer);
+        self.file.reported = self.file.reported.max(Verdict::of(rule));
         self.counts[at].1 += 1;
         finding.path = self.file.path.clone();
         finding.shorten();
@@ -268,5 +290,26 @@ impl<'a> Context<'a> {
             (std::cmp::Reverse((finding.rule.answer, finding.rule.severity)), finding.member.clone(), finding.offset)
         });
         (self.file, self.findings, self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use max_weights::uninterrupted;
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_twice_is_neither_kept_nor_counted_twice() {
+        let options = Options::default();
+        let mut context = Context::new(Path::new("a").into(), 1 << 20, Kind::Unknown, &options, &uninterrupted);
+        for _ in 0..3 {
+            for offset in 0..MAX_FINDINGS as u64 + 50 {
+                context.report_here(Finding::new(rules::FORMAT_UNKNOWN, "the same").offset(offset));
+            }
+        }
+        let (file, findings, left_out) = context.finish();
+        assert_eq!((findings.len(), left_out), (MAX_FINDINGS, 50));
+        assert_eq!((file.answer, file.reported), (Answer::Broken, Verdict::Broken));
     }
 }

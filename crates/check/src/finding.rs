@@ -33,6 +33,8 @@ pub struct Finding {
     pub evidence: Option<String>,
     /// The class or function that it is about, `os.system`: what tells two findings of a rule in one member apart wherever they stand.
     pub global: Option<String>,
+    /// The SHA-256 of the bytes that it is about, the member's or the file's, where they run code: another call in their place is another finding.
+    pub code: Option<[u8; 32]>,
 }
 
 impl Finding {
@@ -48,6 +50,7 @@ impl Finding {
             offset: None,
             evidence: None,
             global: None,
+            code: None,
         }
     }
 
@@ -86,6 +89,13 @@ impl Finding {
         self
     }
 
+    /// Adds the digest of what runs.
+    #[must_use]
+    pub fn code(mut self, digest: [u8; 32]) -> Self {
+        self.code = Some(digest);
+        self
+    }
+
     /// Adds what is there.
     #[must_use]
     pub fn evidence(mut self, evidence: impl Into<String>) -> Self {
@@ -106,6 +116,7 @@ impl From<Fault> for Finding {
             offset: fault.offset,
             evidence: None,
             global: None,
+            code: None,
         }
     }
 }

@@ -5,16 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use max_weights::rules::{Answer, Rule};
 use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Result};
 
+use crate::code_digest::{self, Code};
 use crate::context::in_time;
 use crate::finding::Finding;
 use crate::kind::Kind;
-use crate::options::Options;
+use crate::options::{Asked, Options};
 use crate::progress::Progress;
-use crate::report::{Depth, TensorSummary};
+use crate::report::{Depth, TensorSummary, Verdict};
 
 /// Of each rule, so many findings are kept for one file; the others are counted.
 const MAX_FINDINGS: usize = 100;
@@ -75,6 +77,8 @@ pub struct FolderContext<'a> {
     left_out: u64,
     depths: Vec<(Arc<Path>, Depth)>,
     tensors: Vec<TensorSummary>,
+    excepted: HashMap<Arc<Path>, &'static Rule>,
+    codes: HashMap<Arc<Path>, Code>,
     deadline: Option<Instant>,
     progress: Option<&'a Progress>,
 }
@@ -90,6 +94,8 @@ impl<'a> FolderContext<'a> {
             left_out: 0,
             depths: Vec::new(),
             tensors: Vec::new(),
+            excepted: HashMap::new(),
+            codes: HashMap::new(),
             deadline: None,
             progress: None,
         }
@@ -136,8 +142,16 @@ impl<'a> FolderContext<'a> {
     /// Keeps a finding about a file, unless its rule is not asked for.
     pub fn report(&mut self, path: &Arc<Path>, mut finding: Finding) {
         let rule = finding.rule;
-        if !self.options.selection.has(rule) || rule.severity < self.options.severity {
-            return;
+        match self.options.asks_for(rule) {
+            Asked::Yes => {}
+            Asked::No => return,
+            Asked::NotButCounts => {
+                let worst = self.excepted.entry(path.clone()).or_insert(rule);
+                if Verdict::of(rule) > Verdict::of(worst) {
+                    *worst = rule;
+                }
+                return;
+            }
         }
         let count = self.counts.entry((rule.id, path.clone())).or_default();
         *count += 1;
@@ -145,9 +159,26 @@ impl<'a> FolderContext<'a> {
             self.left_out += 1;
             return;
         }
+        if rule.answer >= Answer::NeedsTrust && finding.code.is_none() {
+            finding.code = Some(self.code(path));
+        }
         finding.path = path.clone();
         finding.shorten();
         self.findings.push(finding);
+    }
+
+    /// The digest of a file that runs code.
+    fn code(&mut self, path: &Arc<Path>) -> Code {
+        let interrupt = self.interrupt;
+        *self.codes.entry(path.clone()).or_insert_with(|| {
+            let digest = LocalFile::open(path).and_then(|file| code_digest::digest(&file, interrupt));
+            digest.unwrap_or_else(|_| code_digest::unlike_any())
+        })
+    }
+
+    /// Of the files that have findings that are not asked for, the rule of the worst of them.
+    pub(crate) fn excepted(&mut self) -> HashMap<Arc<Path>, &'static Rule> {
+        std::mem::take(&mut self.excepted)
     }
 
     /// How many findings were not kept, as there were many of their rule.

@@ -88,7 +88,7 @@ const MAGICS: [(&[u8], Kind); 34] = [
     (b"\x02\x21\x4c\x18", Kind::Lz4),
     (b"LZIP", Kind::Lzip),
     (b"7z\xbc\xaf\x27\x1c", Kind::SevenZip),
-    (b"Rar!", Kind::Rar),
+    (b"Rar!\x1a\x07", Kind::Rar),
     (b"\x89HDF\r\n\x1a\n", Kind::Hdf5),
     (b"\x93NUMPY", Kind::Numpy),
     (b"tjgg", Kind::OldGgml),
@@ -133,7 +133,9 @@ impl Kind {
                 _ => Self::Tar,
             };
         }
-        if let Some((_, kind)) = MAGICS.iter().find(|(magic, _)| first.starts_with(magic)) {
+        if let Some((_, kind)) = MAGICS.iter().find(|(magic, _)| first.starts_with(magic))
+            && (*kind != Self::Bzip2 || is_bzip2(first))
+        {
             return *kind;
         }
         // What these leave out may be of any length; what follows it says which of them it is.
@@ -314,6 +316,12 @@ fn is_tar(first: &[u8]) -> bool {
     let sum: u32 =
         (0..512).zip(header).map(|(at, byte)| if CHECKSUM.contains(&at) { 0x20 } else { u32::from(*byte) }).sum();
     said == Some(sum)
+}
+
+/// Whether these are the first bytes of a bzip2 stream, with the mark of a block or of the end, as far as they go; a text may begin with the same letters.
+fn is_bzip2(first: &[u8]) -> bool {
+    let [b'B', b'Z', b'h', b'1'..=b'9', mark @ ..] = first else { return first.len() < 4 };
+    [b"1AY&SY", b"\x17rE8P\x90"].iter().any(|known| mark.iter().zip(*known).all(|(a, b)| a == b))
 }
 
 /// Whether these are the first bytes of a zlib stream: method, window, and a checksum of both.

@@ -47,6 +47,13 @@ impl Selection {
         (self.select.is_empty() || names(&self.select)) && !names(&self.ignore)
     }
 
+    /// Whether it is meant to leave out findings of this rule: of what is malicious no group of rules does, such as `security`, only its own name or code.
+    pub(crate) fn excepts(&self, rule: &Rule) -> bool {
+        let is_named =
+            |word: &String| word.trim().eq_ignore_ascii_case(rule.code) || word.trim().eq_ignore_ascii_case(rule.id);
+        self.has(rule) && (rule.answer != Answer::Malicious || self.select.iter().any(is_named))
+    }
+
     /// The first word that names no rule.
     pub fn unknown(&self) -> Option<&str> {
         let words = self.select.iter().chain(&self.ignore);
@@ -105,6 +112,29 @@ impl Default for Options {
             tensors: false,
             nesting: 8,
             unpacked_bytes: 4 << 30,
+        }
+    }
+}
+
+/// Whether findings of a rule are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Yes,
+    No,
+    /// They are not reported, but a file that has one is not clean.
+    NotButCounts,
+}
+
+impl Options {
+    /// Whether findings of this rule are asked for. What is about safety counts all the same, and so do warnings that are only not to be shown.
+    pub(crate) fn asks_for(&self, rule: &Rule) -> Asked {
+        if !self.selection.has(rule) {
+            return if rule.answer == Answer::Nothing { Asked::No } else { Asked::NotButCounts };
+        }
+        match rule.severity {
+            severity if severity >= self.severity => Asked::Yes,
+            Severity::Note => Asked::No,
+            _ => Asked::NotButCounts,
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What a validation found: every file, and every finding.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use max_weights::check::{Number, Statistics};
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Answer, Rule, Severity};
 use max_weights::tensor::TensorInfo;
 
 use crate::finding::Finding;
@@ -61,6 +62,61 @@ impl Safety {
     }
 }
 
+/// What a validation comes to, in a word; the worst is last. Exit status, `ok` and the forms of a report say this one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Looked into, and nothing is worse than a note.
+    Clean,
+    /// Nothing was looked into: only what the files are is known, or there were none.
+    Unknown,
+    /// Nothing is left but what options, settings or a baseline leave out.
+    Accepted,
+    /// There is a warning, about something else than whether it is whole and safe.
+    Faulty,
+    /// It is damaged, or could not be looked at.
+    Broken,
+    /// Loading it runs code, or may.
+    NeedsTrust,
+    /// Loading it does harm, or it was made to mislead.
+    Malicious,
+}
+
+impl Verdict {
+    /// What one finding of this rule says.
+    pub fn of(rule: &Rule) -> Self {
+        match rule.answer {
+            Answer::Malicious => Self::Malicious,
+            Answer::NeedsTrust => Self::NeedsTrust,
+            Answer::Broken => Self::Broken,
+            _ if rule.severity > Severity::Note => Self::Faulty,
+            _ => Self::Clean,
+        }
+    }
+
+    /// The word for it in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Unknown => "unknown",
+            Self::Accepted => "accepted",
+            Self::Faulty => "faulty",
+            Self::Broken => "broken",
+            Self::NeedsTrust => "needs-trust",
+            Self::Malicious => "malicious",
+        }
+    }
+
+    /// The words for it in a sentence.
+    pub fn words(self) -> &'static str {
+        if self == Self::NeedsTrust { "needs trust" } else { self.name() }
+    }
+
+    /// Whether nothing was found that is worse than a note.
+    pub fn is_ok(self) -> bool {
+        self < Self::Faulty
+    }
+}
+
 /// A class or function that a pickle names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Global {
@@ -89,8 +145,12 @@ pub struct FileReport {
     pub depth: Depth,
     /// Why it was not looked into deeper, where more was asked for.
     pub note: Option<String>,
-    /// The worst answer of its findings.
+    /// The worst answer about it, whether or not the finding is reported.
     pub answer: Answer,
+    /// The worst that the findings say that are reported.
+    pub reported: Verdict,
+    /// Whether a finding that is worse than a note is not reported, by options, settings or a baseline.
+    pub excepted: bool,
     /// The members of its archives that were looked at, those in other members too.
     pub members: u64,
     /// The pickles in it.
@@ -104,9 +164,29 @@ pub struct FileReport {
 }
 
 impl FileReport {
-    /// The word for its answer; that of a file that was not looked into is not "clean".
-    pub fn answer_name(&self) -> &'static str {
-        if self.answer == Answer::Nothing && self.depth <= Depth::Recognised { "unknown" } else { self.answer.name() }
+    /// What is reported of it, in a word.
+    pub fn verdict(&self) -> Verdict {
+        match self.reported {
+            Verdict::Clean if self.excepted => Verdict::Accepted,
+            Verdict::Clean if self.depth <= Depth::Recognised => Verdict::Unknown,
+            verdict => verdict,
+        }
+    }
+
+    /// What it is: that of a file that was not looked into is not "clean", and malice stays what it is where it is accepted.
+    pub fn answer_verdict(&self) -> Verdict {
+        match self.answer {
+            Answer::Malicious => Verdict::Malicious,
+            Answer::NeedsTrust => Verdict::NeedsTrust,
+            Answer::Broken => Verdict::Broken,
+            _ => self.verdict(),
+        }
+    }
+
+    /// Notes a finding that is not reported.
+    pub(crate) fn except(&mut self, rule: &Rule) {
+        self.answer = self.answer.max(rule.answer);
+        self.excepted |= Verdict::of(rule) > Verdict::Clean;
     }
 }
 
@@ -177,6 +257,8 @@ pub struct Report {
     pub known: u64,
     /// Findings that settings leave out where they are.
     pub ignored: u64,
+    /// Whether a finding that is worse than a note is not reported.
+    pub excepted: bool,
     /// The tensors, where the values were read, or where they are to be drawn ([`Options::tensors`](crate::Options::tensors)).
     pub statistics: Vec<TensorSummary>,
     /// How long it took.
@@ -184,9 +266,18 @@ pub struct Report {
 }
 
 impl Report {
-    /// The worst answer of all findings.
+    /// The worst answer of all findings that are reported.
     pub fn answer(&self) -> Answer {
         self.findings.iter().map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing)
+    }
+
+    /// What it comes to.
+    pub fn verdict(&self) -> Verdict {
+        match self.findings.iter().map(|finding| Verdict::of(finding.rule)).max().unwrap_or(Verdict::Clean) {
+            Verdict::Clean if self.excepted => Verdict::Accepted,
+            Verdict::Clean if self.files.iter().all(|file| file.depth <= Depth::Recognised) => Verdict::Unknown,
+            verdict => verdict,
+        }
     }
 
     /// How many findings are of this severity.
@@ -195,7 +286,7 @@ impl Report {
     }
 
     /// The worst answer of the findings that are at least this severe; `None` if there is no such finding.
-    pub fn verdict(&self, fail_on: Severity) -> Option<Answer> {
+    pub fn failing(&self, fail_on: Severity) -> Option<Answer> {
         let failing = self.findings.iter().filter(|finding| finding.rule.severity >= fail_on);
         failing.map(|finding| finding.rule.answer).max()
     }
@@ -211,8 +302,32 @@ impl Report {
         for file in &mut self.files {
             let start = self.findings.partition_point(|finding| finding.path < file.path);
             let about = self.findings[start..].iter().take_while(|finding| finding.path == file.path);
-            file.answer = about.map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing);
+            file.reported = Verdict::Clean;
+            for finding in about {
+                file.answer = file.answer.max(finding.rule.answer);
+                file.reported = file.reported.max(Verdict::of(finding.rule));
+            }
+            self.excepted |= file.excepted;
         }
+    }
+
+    /// Takes these of the findings out of the report, and gives back how many. What the files are does not change by that.
+    pub(crate) fn leave_out(&mut self, which: &[bool]) -> u64 {
+        let mut which = which.iter();
+        let (out, kept) = std::mem::take(&mut self.findings)
+            .into_iter()
+            .partition::<Vec<_>, _>(|_| which.next().is_some_and(|is_out| *is_out));
+        self.findings = kept;
+        let places: HashMap<Arc<Path>, usize> =
+            self.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
+        for finding in &out {
+            if let Some(file) = places.get(&finding.path).and_then(|place| self.files.get_mut(*place)) {
+                file.except(finding.rule);
+            }
+            self.excepted |= Verdict::of(finding.rule) > Verdict::Clean;
+        }
+        self.settle();
+        out.len() as u64
     }
 
     /// The bytes of all files.

@@ -62,8 +62,8 @@ pub struct SettingsFile {
     pub level: Option<Level>,
     /// Globs of paths, seen from the file's folder, and the rules that do not count there.
     pub per_path_ignores: Vec<(Pattern, Vec<String>)>,
-    /// Reports, and the files that they are written to.
-    pub output: Vec<(Format, PathBuf)>,
+    /// Reports, and the files that they are written to; none: standard output.
+    pub output: Vec<(Format, Option<PathBuf>)>,
     /// Files to check at the same time.
     pub jobs: Option<NonZero<usize>>,
     /// Bytes of memory.
@@ -212,7 +212,7 @@ impl SettingsFile {
             Err(error) => Err(wrong(path, &format!("'{}' is not a valid glob: {error}", text::shown(&glob)))),
         };
         let output = |(format, file): (String, PathBuf)| match format.parse::<Format>() {
-            Ok(format) => Ok((format, folder.join(file))),
+            Ok(format) => Ok((format, (file.as_os_str() != "-").then(|| folder.join(file)))),
             Err(message) => Err(wrong(path, &format!("output: {message}"))),
         };
         let bytes = |amount: Amount| {
@@ -239,7 +239,8 @@ impl SettingsFile {
         })
     }
 
-    /// Takes the findings out of a report that do not count where they are; they are counted in it.
+    /// Takes the findings out of a report that do not count where they are; they are counted in it. What is malicious is left out only where its rule is
+    /// named by itself, not by a group such as `security`.
     pub fn apply(&self, report: &mut Report) {
         if self.per_path_ignores.is_empty() {
             return;
@@ -250,25 +251,17 @@ impl SettingsFile {
             .map(|(pattern, rules)| (pattern, Selection { select: rules.clone(), ignore: Vec::new() }))
             .filter(|(_, selection)| !selection.select.is_empty())
             .collect();
-        let mut ignored = 0;
-        let findings = std::mem::take(&mut report.findings);
         let mut places = Places::new(self.path.parent().unwrap_or(Path::new("")));
-        let kept: Vec<bool> = findings
+        let which: Vec<bool> = report
+            .findings
             .iter()
             .map(|finding| {
                 let name = places.name(&finding.path);
-                !rules.iter().any(|(pattern, selection)| selection.has(finding.rule) && fits(pattern, name))
+                let counts = |selection: &Selection| selection.excepts(finding.rule);
+                rules.iter().any(|(pattern, selection)| counts(selection) && fits(pattern, name))
             })
             .collect();
-        let mut kept = kept.into_iter();
-        report.findings = findings
-            .into_iter()
-            .filter(|_| {
-                let keep = kept.next().unwrap_or(true);
-                ignored += u64::from(!keep);
-                keep
-            })
-            .collect();
+        let ignored = report.leave_out(&which);
         report.ignored += ignored;
     }
 }
@@ -346,7 +339,7 @@ mod tests {
             fail-on = "error"
             level = "content"
             per-path-ignores = { "old/**" = ["security"] }
-            output = { sarif = "out/a.sarif", html = "b.html" }
+            output = { sarif = "out/a.sarif", html = "b.html", github = "-" }
             jobs = 2
             max-memory = "1GB"
             timeout = 60
@@ -360,7 +353,14 @@ mod tests {
             (read.severity, read.fail_on, read.level),
             (Some(Severity::Note), Some(Some(Severity::Error)), Some(Level::Content))
         );
-        assert_eq!(read.output, [(Format::Html, "/r/b.html".into()), (Format::Sarif, "/r/out/a.sarif".into())]);
+        assert_eq!(
+            read.output,
+            [
+                (Format::Github, None),
+                (Format::Html, Some("/r/b.html".into())),
+                (Format::Sarif, Some("/r/out/a.sarif".into()))
+            ]
+        );
         assert_eq!((read.jobs, read.max_memory), (NonZero::new(2), Some(1_000_000_000)));
         assert_eq!(read.timeout, Some(Duration::from_secs(60)));
         assert_eq!((read.baseline, read.expect), (Some("/r/known.json".into()), Some("/r/spec.json".into())));

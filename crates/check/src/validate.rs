@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
+use max_weights::rules::Rule;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
 use max_weights::{Catalog, Error, Result};
@@ -64,12 +65,14 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         left_out: 0,
         known: 0,
         ignored: 0,
+        excepted: false,
         statistics: Vec::new(),
         elapsed: started.elapsed(),
     };
     for (folder, error) in walk.unlisted {
         let mut context = FolderContext::new(options, interrupt);
         context.report(&folder.into(), Finding::from(&error));
+        report.excepted |= !context.excepted().is_empty();
         report.findings.extend(context.finish().0);
     }
     let mut entries = Vec::new();
@@ -98,8 +101,14 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     looked.sort_by_key(|(number, _)| *number);
     let places: HashMap<Arc<Path>, usize> =
         report.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
-    let mut take = |(findings, depths, tensors, left_out): FolderOutcome| {
+    let mut take = |(findings, depths, tensors, left_out, excepted): FolderOutcome| {
         report.left_out += left_out;
+        report.excepted |= !excepted.is_empty();
+        for (path, rule) in excepted {
+            if let Some(file) = places.get(&path).and_then(|place| report.files.get_mut(*place)) {
+                file.except(rule);
+            }
+        }
         for (path, depth) in depths {
             if let Some(file) = places.get(&path).and_then(|place| report.files.get_mut(*place)) {
                 file.depth = file.depth.max(depth);
@@ -129,8 +138,10 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     Ok(report)
 }
 
-/// What is found in a folder: findings, how deep files were looked into, and tensors.
-type FolderOutcome = (Vec<Finding>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>, u64);
+/// What is found in a folder: findings, how deep files were looked into, tensors, how many findings were left out, and the files with findings that are
+/// not asked for.
+type FolderOutcome =
+    (Vec<Finding>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>, u64, HashMap<Arc<Path>, &'static Rule>);
 
 fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderOutcome> {
     for check in checks {
@@ -145,9 +156,9 @@ fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContex
             break;
         }
     }
-    let (depths, left_out) = (context.depths().to_vec(), context.left_out());
+    let (depths, left_out, excepted) = (context.depths().to_vec(), context.left_out(), context.excepted());
     let (findings, tensors) = context.finish();
-    Ok((findings, depths, tensors, left_out))
+    Ok((findings, depths, tensors, left_out, excepted))
 }
 
 fn with_catalog(entry: &Entry) -> Option<(&Entry, &Catalog)> {
@@ -198,6 +209,7 @@ fn one_file(
     let kind = Kind::of(first.get(..SNIFF_BYTES).unwrap_or(&first), len, &found.below);
     let mut context = Context::new(found.path.clone(), len, kind, options, interrupt);
     context.until(deadline);
+    context.is_given = !found.in_folder;
     let bytes: &dyn Bytes = if is_small { &first } else { &file };
     let piece = Piece::file(bytes, &found.below);
     let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];

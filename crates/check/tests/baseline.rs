@@ -14,7 +14,7 @@ fn baseline(report: &Report) -> Baseline {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("known.json");
     let mut file = std::fs::File::create(&path).expect("a file");
-    baseline::write(report, Path::new(fixture::ROOT), &mut file).expect("it can be written");
+    baseline::write(report, Path::new(fixture::ROOT), true, &mut file).expect("it can be written");
     baseline::read(&path).expect("it can be read")
 }
 
@@ -58,6 +58,26 @@ fn another_call_another_file_and_another_member_are_new() {
     // The second of two that are alike is new: only one was known.
     assert_eq!(report.findings.len(), 4);
     assert_eq!(report.known, 3);
+}
+
+#[test]
+fn what_is_malicious_is_written_only_on_request() {
+    let mut out = Vec::new();
+    let left_out = baseline::write(&fixture::sample(), Path::new(fixture::ROOT), false, &mut out).expect("memory");
+    let text = String::from_utf8(out).expect("JSON");
+    assert_eq!((left_out, text.contains(fixture::CALL.code), text.contains(fixture::CLASS.code)), (1, false, true));
+}
+
+#[test]
+fn other_code_in_the_same_place_is_new() {
+    let mut known = fixture::sample();
+    known.findings.iter_mut().for_each(|finding| finding.code = Some([1; 32]));
+    let known = baseline(&known);
+    let mut report = fixture::sample();
+    report.findings.iter_mut().for_each(|finding| finding.code = Some([1; 32]));
+    report.findings[0].code = Some([2; 32]);
+    apply(&mut report, &known);
+    assert_eq!(report.findings.len(), 1);
 }
 
 #[test]

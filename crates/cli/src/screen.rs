@@ -145,6 +145,13 @@ impl Screen {
         self.say("max-weights: ", self.paint_errors.error, message);
     }
 
+    /// Says on standard error what takes a while, to whoever waits at a terminal.
+    pub(crate) fn tell(&self, message: &str) {
+        if io::stderr().is_terminal() {
+            self.say("", self.paint_errors.dim, message);
+        }
+    }
+
     /// Writes a line on standard error, after what was written so far. There is nobody to tell that this cannot be done.
     fn say(&self, before: &str, style: Style, message: &str) {
         let message = in_locale(message, self.unicode);

@@ -31,6 +31,12 @@ pub(crate) struct Report {
 
 #[pymethods]
 impl Report {
+    /// Whether nothing was found that is worse than a note.
+    #[getter]
+    fn is_ok(&self) -> bool {
+        self.report.verdict().is_ok()
+    }
+
     /// The report in a format of `max-weights validate --output`.
     fn render(&self, py: Python<'_>, format: &str) -> Outcome<String> {
         let format = Format::from_str(format).map_err(Error::Argument)?;

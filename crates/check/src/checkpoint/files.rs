@@ -5,7 +5,7 @@ use std::sync::Arc;
 use max_weights::checkpoint::{OpenOptions, inspect};
 use max_weights::error::Fault;
 use max_weights::format::{SNIFF_BYTES, sniff};
-use max_weights::rules::{self, Answer, Rule};
+use max_weights::rules::{self, Rule};
 use max_weights::source::LocalFile;
 use max_weights::tensor::{Element, checked_elements};
 use max_weights::{Catalog, Error, Result};
@@ -14,8 +14,9 @@ use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
-use crate::report::Depth;
+use crate::report::{Depth, Verdict};
 use crate::security;
+use crate::security::formats::suffix;
 
 /// Suffixes that promise weights and nothing else.
 const WEIGHTS: [&str; 2] = ["safetensors", "gguf"];
@@ -52,7 +53,8 @@ pub(super) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
 
 /// What is in the place of weights, and is none.
 fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    if !stands_for_weights(kind, piece.name) {
+    let is_raw = kind == Kind::Unknown && has_suffix(piece.name, &["bin"]) && suffix::is_raw_data(&context.file.path);
+    if is_raw || !stands_for_weights(kind, piece.name) {
         return Ok(());
     }
     let first = piece.bytes.first(SNIFF_BYTES)?;
@@ -67,7 +69,7 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
     let (catalog, faults) = inspect(file, &OpenOptions::default())?;
     context.go_on()?;
     let is_other = is_other_archive(kind, piece.name, &faults);
-    let is_scanned = context.file.answer != Answer::Nothing;
+    let is_scanned = context.file.reported > Verdict::Faulty;
     for fault in faults {
         let of_values = fault.rule.id.starts_with("pickle.") && !OF_TENSORS.contains(&fault.rule);
         // So has the scan if the bytes are none of the name's format and can run code.

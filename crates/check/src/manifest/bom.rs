@@ -73,7 +73,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
         let mut properties = vec![property("bytes", record.bytes)];
         if let Some(known) = known {
             properties.push(property("format", &known.kind));
-            properties.push(property("verdict", known.answer_name()));
+            properties.push(property("verdict", known.answer_verdict().name()));
         }
         json!({
             "type": "file",
@@ -163,7 +163,7 @@ fn tensors(tensors: &[TensorRecord], card: &Card) -> Vec<Value> {
 
 /// What the validation found.
 fn safety(manifest: &Manifest, report: &Report, tree: &Tree) -> Vec<Value> {
-    let mut properties = vec![property("content", &manifest.content), property("verdict", report.answer().name())];
+    let mut properties = vec![property("content", &manifest.content), property("verdict", report.verdict().name())];
     let code: BTreeSet<&Path> =
         report.files.iter().filter(|file| file.answer >= Answer::NeedsTrust).map(|file| &*file.path).collect();
     let names = tree.files.iter().filter(|(_, path)| code.contains(&***path)).map(|(name, _)| name);

@@ -1,7 +1,9 @@
 //! The colours of text.
 
 use anstyle::{AnsiColor, Style};
-use max_weights::rules::{Answer, Rule, Severity};
+use max_weights::rules::{Rule, Severity};
+
+use crate::report::Verdict;
 
 /// Colours, each of which is nothing where there are none.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,12 +40,13 @@ impl Colors {
         }
     }
 
-    /// The colour of an answer.
-    pub(super) fn answer(&self, answer: Answer) -> Style {
-        match answer {
-            Answer::Nothing => self.good,
-            Answer::NeedsTrust => self.warning,
-            _ => self.error,
+    /// The colour of a verdict.
+    pub(super) fn verdict(&self, verdict: Verdict) -> Style {
+        match verdict {
+            Verdict::Clean => self.good,
+            Verdict::Unknown | Verdict::Accepted => self.note,
+            Verdict::Faulty | Verdict::NeedsTrust => self.warning,
+            Verdict::Broken | Verdict::Malicious => self.error,
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::finding::Finding;
 /// Bytes of the digest that are kept: two findings of one report do not have the same.
 const BYTES: usize = 16;
 
-/// The fingerprints of these findings: of rule, path in the root, member, tensor and global, not of the offset. Findings in which all of these are
-/// the same are numbered, so that each has one of its own.
+/// The fingerprints of these findings: of rule, path in the root, member, tensor and global, and of the bytes that run code, not of the offset.
+/// Findings in which all of these are the same are numbered, so that each has one of its own.
 pub(crate) fn fingerprints<'a>(findings: impl IntoIterator<Item = &'a Finding>, root: &Path) -> Vec<String> {
     let mut places = Places::new(root);
     let mut seen: HashMap<[u8; BYTES], u32> = HashMap::new();
@@ -34,6 +34,9 @@ fn digest(finding: &Finding, path: &str) -> [u8; BYTES] {
         let part = part.unwrap_or_default();
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
+    }
+    if let Some(code) = finding.code {
+        hash.update(code);
     }
     let mut digest = [0; BYTES];
     digest.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);

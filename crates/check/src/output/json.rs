@@ -166,7 +166,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         schema: SCHEMA,
         version: super::VERSION,
         level: report.level.name(),
-        answer: report.answer().name(),
+        answer: report.verdict().name(),
         fails: fails(report, settings),
         summary: totals(report),
         files: Files(report, places()),
@@ -204,7 +204,7 @@ pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Wr
     }
     let of = Last {
         level: report.level.name(),
-        answer: report.answer().name(),
+        answer: report.verdict().name(),
         fails: fails(report, settings),
         summary: totals(report),
     };
@@ -250,7 +250,7 @@ fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
         bytes: file.bytes,
         depth: key(file.depth),
         note: file.note.as_deref(),
-        answer: file.answer_name(),
+        answer: file.answer_verdict().name(),
         status: status(file),
         members: file.members,
         pickles: file.pickles,

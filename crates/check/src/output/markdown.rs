@@ -2,13 +2,12 @@
 
 use std::io::{self, Write};
 
-use max_weights::rules::Answer;
 use max_weights::text;
 
 use super::summary::{Summary, seconds};
 use super::{Places, Settings, place, word, worst_first};
 use crate::finding::Finding;
-use crate::report::{FileReport, Report};
+use crate::report::{FileReport, Report, Verdict};
 
 /// GitHub takes so many bytes for the summary of a step.
 pub(super) const MOST_BYTES: usize = 1 << 20;
@@ -26,12 +25,14 @@ pub(super) fn write(report: &Report, settings: &Settings, most: usize, out: &mut
     let summary = Summary::new(report);
     let mut places = Places::new(&settings.root);
     let mut page = String::from("## max-weights validate\n\n");
-    for (answer, sentence) in summary.verdicts(report) {
-        let sign = match answer {
-            Answer::Malicious => "⛔",
-            Answer::NeedsTrust => "⚠️",
-            Answer::Broken => "❌",
-            _ => "✅",
+    for (verdict, sentence) in summary.verdicts(report) {
+        let sign = match verdict {
+            Verdict::Malicious => "⛔",
+            Verdict::NeedsTrust | Verdict::Faulty => "⚠️",
+            Verdict::Broken => "❌",
+            Verdict::Unknown => "❔",
+            Verdict::Accepted => "☑️",
+            Verdict::Clean => "✅",
         };
         page.push_str(&format!("- {sign} {}\n", prose(&sentence)));
     }

@@ -187,7 +187,7 @@ fn is_security(rule: &Rule) -> bool {
 
 /// Whether any finding fails.
 fn fails(report: &Report, settings: &Settings) -> bool {
-    settings.fail_on.is_some_and(|fail_on| report.verdict(fail_on).is_some())
+    settings.fail_on.is_some_and(|fail_on| report.failing(fail_on).is_some())
 }
 
 /// The numbers of the findings, the worst first, those of the same kind in the order of the report.

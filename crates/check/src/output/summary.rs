@@ -1,27 +1,45 @@
 //! What every report sums up: which files were looked into how deep, which were not and why, and what was found, the three answers apart.
 
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::Severity;
 use max_weights::text;
 use serde::Serialize;
 
 use super::Settings;
-use crate::report::{Depth, FileReport, Report};
+use crate::report::{Depth, FileReport, Report, Verdict};
 
 /// The depths, the deepest first.
 pub(super) const DEPTHS: [Depth; 5] =
     [Depth::Content, Depth::Structure, Depth::Header, Depth::Recognised, Depth::NotLookedAt];
 
-/// How many files have which answer.
+/// How many files are what.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Answers {
     pub(super) malicious: u64,
     pub(super) needs_trust: u64,
     /// Broken, or there was something that could not be looked at.
     pub(super) broken: u64,
+    /// None of these, with a warning.
+    pub(super) faulty: u64,
+    /// None of these, with a warning that is not reported.
+    pub(super) accepted: u64,
     /// Looked into, and none of these.
     pub(super) clean: u64,
     /// Not looked into: nothing is known of them.
     pub(super) unknown: u64,
+}
+
+impl Answers {
+    fn count(&mut self, verdict: Verdict) {
+        *match verdict {
+            Verdict::Malicious => &mut self.malicious,
+            Verdict::NeedsTrust => &mut self.needs_trust,
+            Verdict::Broken => &mut self.broken,
+            Verdict::Faulty => &mut self.faulty,
+            Verdict::Accepted => &mut self.accepted,
+            Verdict::Unknown => &mut self.unknown,
+            Verdict::Clean => &mut self.clean,
+        } += 1;
+    }
 }
 
 /// The files of one kind.
@@ -36,7 +54,10 @@ pub(super) struct KindSummary<'a> {
 
 /// What a report comes to.
 pub(super) struct Summary<'a> {
+    /// What the files are, whether or not it is reported.
     pub(super) answers: Answers,
+    /// What is reported of them.
+    reported: Answers,
     pub(super) errors: u64,
     pub(super) warnings: u64,
     pub(super) notes: u64,
@@ -51,6 +72,7 @@ impl<'a> Summary<'a> {
     pub(super) fn new(report: &'a Report) -> Self {
         let mut summary = Self {
             answers: Answers::default(),
+            reported: Answers::default(),
             errors: report.count(Severity::Error) as u64,
             warnings: report.count(Severity::Warning) as u64,
             notes: report.count(Severity::Note) as u64,
@@ -64,14 +86,8 @@ impl<'a> Summary<'a> {
                 Depth::Recognised => summary.recognised.push(file),
                 _ => {}
             }
-            let answers = &mut summary.answers;
-            *match file.answer {
-                Answer::Malicious => &mut answers.malicious,
-                Answer::NeedsTrust => &mut answers.needs_trust,
-                Answer::Broken => &mut answers.broken,
-                _ if file.depth <= Depth::Recognised => &mut answers.unknown,
-                _ => &mut answers.clean,
-            } += 1;
+            summary.answers.count(file.answer_verdict());
+            summary.reported.count(file.verdict());
             summary.count_kind(file);
         }
         summary.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
@@ -92,41 +108,57 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// What it comes to, in a sentence for each answer that there is.
-    pub(super) fn verdicts(&self, report: &Report) -> Vec<(Answer, String)> {
+    /// What it comes to, in a sentence for each verdict that there is, the worst first: that is the one about all files together.
+    pub(super) fn verdicts(&self, report: &Report) -> Vec<(Verdict, String)> {
         let files = |count: u64| text::plural(count, "file");
-        let answers = &self.answers;
-        let mut verdicts = Vec::new();
-        if answers.malicious > 0 {
-            verdicts.push((
-                Answer::Malicious,
-                format!("malicious: {}, made to do harm or to mislead", files(answers.malicious)),
-            ));
-        }
-        if answers.needs_trust > 0 {
-            let sentence = format!("needs trust: loading {} runs code, or may", files(answers.needs_trust));
-            verdicts.push((Answer::NeedsTrust, sentence));
-        }
-        if answers.broken > 0 {
-            let sentence =
-                format!("broken: {}, damaged, not as expected, or not fully examined", files(answers.broken));
-            verdicts.push((Answer::Broken, sentence));
-        }
+        let Answers { malicious, needs_trust, broken, faulty, accepted, clean, unknown } = self.reported;
+        let worst = report.verdict();
+        let sentences = [
+            (Verdict::Malicious, malicious, format!("{}, made to do harm or to mislead", files(malicious))),
+            (Verdict::NeedsTrust, needs_trust, format!("loading {} runs code, or may", files(needs_trust))),
+            (Verdict::Broken, broken, format!("{}, damaged, not as expected, or not fully examined", files(broken))),
+            (Verdict::Faulty, faulty, format!("{}, with warnings", files(faulty))),
+            (
+                Verdict::Accepted,
+                accepted,
+                format!("{}, with findings that are left out{}", files(accepted), self.left_out()),
+            ),
+            (Verdict::Unknown, unknown, format!("{}, of which only the kind is known", files(unknown))),
+            (Verdict::Clean, clean, format!("{} at the level {}", files(clean), report.level.name())),
+        ];
+        // That pictures and texts lie beside weights says nothing of the weights.
+        let is_said = |verdict: Verdict, count: u64| count > 0 && (verdict != Verdict::Unknown || verdict == worst);
+        let mut verdicts: Vec<(Verdict, String)> = sentences
+            .into_iter()
+            .filter(|(verdict, count, _)| is_said(*verdict, *count))
+            .map(|(verdict, _, sentence)| (verdict, format!("{}: {sentence}", verdict.words())))
+            .collect();
         // What is about a folder is about none of its files.
-        let (worst, of_files) = (report.answer(), verdicts.first().map_or(Answer::Nothing, |(answer, _)| *answer));
-        if worst > of_files {
-            verdicts.insert(0, (worst, format!("{}: what the files of a folder say about each other", worst.name())));
-        }
-        if answers.clean > 0 {
-            verdicts.push((
-                Answer::Nothing,
-                format!("clean: {} at the level {}", files(answers.clean), report.level.name()),
-            ));
-        }
-        if report.files.is_empty() {
-            verdicts.push((Answer::Broken, "there was no file to look at".into()));
+        if verdicts.first().is_none_or(|(verdict, _)| *verdict < worst) {
+            let of_folder = match worst {
+                Verdict::Unknown => "there was no file to look at",
+                Verdict::Accepted => "what the files of a folder say about each other is left out",
+                _ => "what the files of a folder say about each other",
+            };
+            verdicts.insert(0, (worst, format!("{}: {of_folder}", worst.words())));
         }
         verdicts
+    }
+
+    /// What files are of which less is reported.
+    fn left_out(&self) -> String {
+        let Answers { malicious, needs_trust, broken, .. } = self.answers;
+        let of = [
+            (malicious - self.reported.malicious.min(malicious), "malicious"),
+            (needs_trust - self.reported.needs_trust.min(needs_trust), "need trust"),
+            (broken - self.reported.broken.min(broken), "broken"),
+        ];
+        let listed: Vec<String> = of
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{} {word}", text::grouped(count)))
+            .collect();
+        if listed.is_empty() { String::new() } else { format!(" ({})", listed.join(", ")) }
     }
 
     /// How many findings there are, and how many are not listed, with the reasons.

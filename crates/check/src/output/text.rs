@@ -96,8 +96,8 @@ impl Page<'_> {
         self.listed("not looked at", &summary.not_looked_at, places)?;
         self.listed("only recognised, nothing is known about the contents", &summary.recognised, places)?;
         self.line(0, "")?;
-        for (answer, sentence) in summary.verdicts(report) {
-            let style = self.colors.answer(answer);
+        for (verdict, sentence) in summary.verdicts(report) {
+            let style = self.colors.verdict(verdict);
             let (head, rest) = sentence.split_once(':').unwrap_or((&sentence, ""));
             let colon = if rest.is_empty() { "" } else { ":" };
             writeln!(self.out, "{style}{head}{style:#}{colon}{rest}")?;

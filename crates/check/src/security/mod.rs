@@ -81,16 +81,19 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, &["pb"]) {
                 tensorflow::scan(piece, is_graph, context)?;
             }
-            if is_graph {
-                // Its first bytes are no instructions.
-            } else if pickle::may_be_pickle(&first, piece.bytes.len(), piece.name) {
-                let seen = pickle::scan(piece, Expected::Any, context)?;
-                if seen.consumed > 0 {
-                    suffix::mismatch(piece, Kind::Pickle, context);
-                }
-                context.looked(Depth::Structure);
-            } else if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable | Kind::Script) = (piece.member, kind)
+            // The first bytes of a graph are no instructions.
+            if !is_graph
+                && pickle::may_be_pickle(&first, piece.bytes.len(), piece.name)
+                && pickle::scan(piece, Expected::Any, context)?.consumed > 0
             {
+                suffix::mismatch(piece, Kind::Pickle, context);
+                context.looked(Depth::Structure);
+                return Ok(());
+            }
+            if !is_graph {
+                suffix::unexamined(piece, kind, context);
+            }
+            if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable | Kind::Script) = (piece.member, kind) {
                 context.file.note.get_or_insert_with(|| "nothing is known about the contents of such files".into());
             }
         }

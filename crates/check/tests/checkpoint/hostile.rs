@@ -150,7 +150,8 @@ fn bytes_that_change_anywhere_give_findings_and_no_panic() {
 fn findings_without_number_are_counted_and_not_all_kept() {
     let names: Vec<String> = (0..500).map(|number| format!("m.{number}.weight_scale_inv")).collect();
     let tensors: Vec<(&str, &str, &[u64])> = names.iter().map(|name| (name.as_str(), "F32", &[1, 1][..])).collect();
-    let folder = Fixture::new().weights("x.safetensors", &tensors);
+    let config = r#"{"quantization_config": {"quant_method": "fp8"}}"#;
+    let folder = Fixture::new().with("config.json", config).weights("model.safetensors", &tensors);
     let messages = folder.messages("quantised.scale-orphan");
     assert_eq!(messages.len(), 51);
     assert_eq!(messages.last().map(String::as_str), Some("450 more of this kind in the folder"));

@@ -424,3 +424,30 @@ fn a_part_in_another_shard_is_there_and_one_in_a_missing_shard_may_be() {
     assert_eq!(folder.rules(), ["index.missing-shard"]);
     assert_eq!(folder.weights(two, &[scale]).rules(), [""; 0]);
 }
+
+#[test]
+fn a_name_alone_proves_no_scheme() {
+    let of = |tensors: &[Tensor<'static>]| {
+        let folder = Fixture::new().with("config.json", "{}");
+        folder.weights(MODEL, tensors).rules()
+    };
+    for own in [
+        vec![("m.0.weight.qweight", "I8", &[64, 256][..]), ("m.0.weight.scale", "F32", &[64, 1])],
+        vec![("m.0.qweight", "I32", &[32, 64]), ("m.0.scales", "F16", &[2, 64])],
+        vec![("m.0.qweight", "I8", &[64, 256]), ("m.0.scales", "F32", &[64]), ("m.0.qzeros", "I8", &[64])],
+        vec![("m.0.weight", "I8", &[64, 256]), ("m.0.scale", "F32", &[64])],
+        vec![("m.0.weight_packed", "U8", &[64, 128])],
+        vec![("m.0.weight", "U8", &[64, 128]), ("m.0.weight_scale", "F8_E4M3", &[64, 8])],
+        vec![("m.0.weight", "F32", &[64, 128]), ("m.0.weight.absmax", "F32", &[64])],
+        vec![("m.0_blocks", "F32", &[64, 128]), ("m.0_scales", "F32", &[64])],
+    ] {
+        assert_eq!(of(&own), [""; 0], "{own:?}");
+    }
+    // One layer with all parts proves it for the others, and so does the configuration.
+    let (mut tensors, said) = gptq();
+    let half = ("m.0.k_proj.qweight", "I32", &[32, 64][..]);
+    tensors.push(half);
+    assert_eq!(of(&tensors), ["quantised.config-missing", "quantised.scale-missing"]);
+    let folder = model(&[half], &said);
+    assert_eq!(folder.messages("quantised.scale-missing"), ["its scales are missing"]);
+}

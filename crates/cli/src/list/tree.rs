@@ -12,6 +12,8 @@ use crate::screen::{Screen, columns, fitted, in_locale, push_padded};
 const WIDEST_COLUMN: usize = 100;
 /// A column is not made narrower than this, however narrow the terminal is.
 const NARROWEST_COLUMN: usize = 12;
+/// Names are not cut to less than this.
+const SHORT_NAME: usize = 16;
 /// The sizes of weights stand right below each other in so many columns.
 const SIZE: usize = 9;
 
@@ -37,7 +39,11 @@ pub(crate) fn write(
     let mut label = width(|line| columns(&line.branches) + columns(&line.label));
     let [dtype, shape] = [width(|line| columns(&line.columns[0])), width(|line| columns(&line.columns[1]))];
     let most = screen.width().unwrap_or(usize::MAX);
-    label = label.min(most.saturating_sub(dtype + shape + SIZE + 6)).max(NARROWEST_COLUMN.min(label));
+    // A short name is whole however deep it is, and leaves no room for the size then.
+    let short = width(|line| columns(&line.branches) + columns(&line.label).min(SHORT_NAME));
+    let has_size = short.saturating_add(dtype + shape + SIZE + 6) <= most;
+    let others = dtype + shape + if has_size { SIZE + 6 } else { 4 };
+    label = label.min(most.saturating_sub(others)).max(NARROWEST_COLUMN.min(label)).max(short);
     let paint = screen.paint;
     let mut text = String::new();
     for TreeLine { branches, label: name, columns: [first, second, third], is_weight } in &lines {
@@ -51,8 +57,12 @@ pub(crate) fn write(
             let _ = write!(text, "  {}", paint.dtype);
             push_padded(&mut text, first, dtype);
             let _ = write!(text, "{:#}  ", paint.dtype);
-            push_padded(&mut text, second, shape);
-            let _ = write!(text, "  {0}{third:>SIZE$}{0:#}", paint.size);
+            if has_size {
+                push_padded(&mut text, second, shape);
+                let _ = write!(text, "  {0}{third:>SIZE$}{0:#}", paint.size);
+            } else {
+                text.push_str(second);
+            }
             screen.line(&text)?;
         } else {
             let name = fitted(name, most.saturating_sub(indent + columns(third) + 2).max(NARROWEST_COLUMN), unicode);

@@ -66,9 +66,12 @@ pub(crate) struct Checking {
     /// Findings in this file are not reported again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = RULES)]
     pub(crate) baseline: Option<PathBuf>,
-    /// Write all findings to a file for --baseline.
+    /// Write the findings to a file for --baseline.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = RULES)]
     pub(crate) write_baseline: Option<PathBuf>,
+    /// Write what is malicious to it as well.
+    #[arg(long, requires = "write_baseline", help_heading = RULES)]
+    pub(crate) accept_malicious: bool,
     /// text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html; repeatable.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output, help_heading = REPORTS)]
     pub(crate) outputs: Vec<Output>,

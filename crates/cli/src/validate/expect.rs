@@ -10,15 +10,16 @@ use max_weights_check::{Finding, Options};
 
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::screen::Screen;
 
 /// The name of the configuration of a model, which transformers reads.
 const CONFIG: &str = "config.json";
 
 /// Reads what is expected.
-pub(super) fn read(path: &Path, host: &Host) -> Result<Expectation, Failure> {
+pub(super) fn read(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if name == CONFIG || name.ends_with(&format!(".{CONFIG}")) {
-        return of_config(path, host);
+        return of_config(path, host, screen);
     }
     if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("json")) && path.is_file() {
         return Ok(Expectation::read(path)?);
@@ -27,8 +28,9 @@ pub(super) fn read(path: &Path, host: &Host) -> Result<Expectation, Failure> {
 }
 
 /// The names and shapes of the model that transformers builds by a configuration, on a device without memory.
-fn of_config(path: &Path, host: &Host) -> Result<Expectation, Failure> {
+fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, Failure> {
     let python = host.interpreter()?;
+    screen.tell(&format!("asking transformers what {} requires; importing it may take a while", text::path(path)));
     let run = Command::new(&python).args(["-m", "max_weights.expected_config"]).arg(path).output();
     let failed = |why: &str| {
         Failure::Needs(format!(

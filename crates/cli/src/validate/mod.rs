@@ -93,7 +93,8 @@ fn validate(
     let known = checking.baseline.as_ref().or(file.baseline.as_ref());
     let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
     let inputs = Inputs::new(&checking.paths)?;
-    let expected = expectations.read.or(file.expect.as_deref()).map(|path| expect::read(path, host)).transpose()?;
+    let expected =
+        expectations.read.or(file.expect.as_deref()).map(|path| expect::read(path, host, screen)).transpose()?;
     if let Some(path) = expectations.write {
         let checkpoint = expect::open(&inputs.paths)?;
         files::write(path, |out| expectation::write(checkpoint.catalog(), out))?;
@@ -112,7 +113,14 @@ fn validate(
     report.settle();
     // What a file is does not depend on what is known of it already.
     if let Some(path) = &checking.write_baseline {
-        files::write(path, |out| baseline::write(&report, &settings.root, out))?;
+        let mut left_out = 0;
+        files::write(path, |out| {
+            left_out = baseline::write(&report, &settings.root, checking.accept_malicious, out)?;
+            Ok(())
+        })?;
+        let findings = text::plural(left_out as u64, "malicious finding");
+        let said = format!("{}: {findings} not written: --accept-malicious writes them, too", text::path(path));
+        screen.warn((left_out > 0).then_some(said))?;
     }
     if let Some((path, known)) = known {
         let stale = baseline::apply(&mut report, &known, &settings.root, &options.selection);
@@ -146,7 +154,7 @@ fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
 fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
     let mut outputs = checking.outputs.clone();
     if outputs.is_empty() {
-        outputs.extend(file.output.iter().map(|(format, path)| Output { format: *format, file: Some(path.clone()) }));
+        outputs.extend(file.output.iter().map(|(format, file)| Output { format: *format, file: file.clone() }));
     }
     if checking.json {
         outputs.push(Output { format: Format::Json, file: None });
@@ -177,7 +185,7 @@ fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut 
 
 /// The exit status: the worst answer of what is severe enough.
 fn status(report: &Report, fail_on: Severity) -> u8 {
-    match report.verdict(fail_on) {
+    match report.failing(fail_on) {
         None => CLEAN,
         Some(Answer::Malicious) => MALICIOUS,
         Some(Answer::NeedsTrust) => NEEDS_TRUST,

@@ -141,7 +141,7 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findin
         (Some(alone), None) | (None, Some(alone)) => {
             if set.is_complete {
                 let other = if layer.a.is_none() { "A" } else { "B" };
-                let cause = format!("there is no matrix {other} for it");
+                let cause = format!("its matrix {other} is missing");
                 findings.tensor(set, &alone, rules::ADAPTER_PAIR, cause);
             }
             return;
@@ -167,7 +167,7 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findin
             wrong_shape(set, &magnitude, &[*outputs], "for the outputs of matrix B", findings);
         }
         None if said.is_dora && set.is_complete => {
-            let cause = "use_dora is set, and there is no lora_magnitude_vector for it".to_owned();
+            let cause = "use_dora is set, and its lora_magnitude_vector is missing".to_owned();
             findings.tensor(set, &a, rules::ADAPTER_DORA, cause);
         }
         _ => {}

@@ -111,7 +111,7 @@ fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, f
     let Some(first) = there.first() else { return };
     for (part, (name, _)) in kind.parts.iter().enumerate() {
         if get(part).is_none() && set.is_complete {
-            findings.tensor(set, first, rules::ADAPTER_PAIR, format!("there is no {name} for it"));
+            findings.tensor(set, first, rules::ADAPTER_PAIR, format!("its {name} is missing"));
         }
     }
     if layer.has_other_shapes {

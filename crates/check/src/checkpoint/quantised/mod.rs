@@ -1,6 +1,7 @@
 //! Quantised weights: whether every packed weight has its scales, in the shapes that its scheme has, and is what the configuration says.
 //!
-//! The schemes are recognised by the names and dtypes of tensors. Where a layout is not known here, nothing is said.
+//! The schemes are recognised by the names and dtypes of tensors. Where a layout is not known here, nothing is said; nor where only some of the names
+//! of a scheme are there, and neither the configuration names one nor any layer has all parts of it: a name proves no scheme.
 
 mod bitsandbytes;
 mod compressed;
@@ -12,7 +13,7 @@ mod scaled;
 
 use max_weights::Result;
 use max_weights::rules::{self, Rule};
-use max_weights::tensor::TensorInfo;
+use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{shape, shown};
 
 use super::config::Config;
@@ -74,14 +75,15 @@ impl<'s> Check<'_, 's, '_> {
     /// Reports a part that is not there, at the weight that it belongs to.
     fn missing(&self, weight: &TensorInfo<'_>, rule: &'static Rule, part: &str, findings: &mut Findings<'_, '_>) {
         if self.set.is_complete {
-            self.add(weight, rule, format!("there is no {part} for it"), findings);
+            let are = if matches!(part, "scales" | "qzeros") { "are" } else { "is" };
+            self.add(weight, rule, format!("its {part} {are} missing"), findings);
         }
     }
 
     /// Reports a part whose weight is not there.
     fn orphan(&self, part: Option<TensorInfo<'_>>, weight: &str, findings: &mut Findings<'_, '_>) {
         if let Some(part) = part.filter(|_| self.set.is_complete) {
-            self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("there is no {weight} for it"), findings);
+            self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("its {weight} is missing"), findings);
         }
     }
 
@@ -111,12 +113,13 @@ pub(super) fn check(
         let check = Check { set, declared: declared.as_ref().filter(|_| of_model) };
         let layers = parts::layers(set);
         findings.go_on()?;
+        let proven = proven(&check, &layers);
         let mut families = Vec::new();
         for (number, layer) in layers.list.iter().enumerate() {
             if number % AT_A_TIME == AT_A_TIME - 1 {
                 findings.go_on()?;
             }
-            let Some(family) = family(&check, layer) else { continue };
+            let Some(family) = family(&check, layer).filter(|family| proven.contains(family)) else { continue };
             if !families.contains(&family) {
                 families.push(family);
             }
@@ -151,6 +154,43 @@ fn declared(names: &Names<'_>, config: Option<&Config>, findings: &mut Findings<
     of_config.or(of_gptq).or(of_modelopt)
 }
 
+/// The schemes of a set that there are for sure: the configuration names one, or a layer has all parts of it.
+fn proven(check: &Check<'_, '_, '_>, layers: &Layers<'_>) -> Vec<Family> {
+    let is_said = check.declared.is_some_and(|declared| declared.method != Method::Other);
+    let mut proven = Vec::new();
+    for layer in &layers.list {
+        if let Some(family) = family(check, layer)
+            && !proven.contains(&family)
+            && (is_said || is_whole(check, layer, family))
+        {
+            proven.push(family);
+        }
+    }
+    proven
+}
+
+/// Whether a layer has the parts by which a scheme is told from one of somebody's own.
+fn is_whole(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family) -> bool {
+    let has = |parts: &[Part]| parts.iter().all(|part| layer.has(*part));
+    let is_bytes = |part| {
+        layer
+            .get(check.set, part)
+            .is_some_and(|info| matches!(info.element, Element::Plain(dtype) if dtype.bits() == 8))
+    };
+    match family {
+        Family::Packed => has(&[Part::QWeight, Part::QZeros, Part::Scales]) && !is_bytes(Part::QWeight),
+        Family::Compressed => has(&[Part::Packed, Part::Scale]),
+        Family::Scaled => has(&[Part::Weight, Part::Scale]),
+        Family::Blocks => has(&[Part::Weight]),
+        Family::Nvfp4 => has(&[Part::Weight, Part::Scale, Part::Scale2]),
+        Family::Mxfp4 => has(&[Part::Blocks, Part::BlockScales]) && is_bytes(Part::Blocks),
+        Family::BitsAndBytes => {
+            has(&[Part::Weight, Part::Scb])
+                || has(&[Part::Weight, Part::Absmax]) && (layer.has(Part::QuantMap) || layer.has(Part::QuantState))
+        }
+    }
+}
+
 fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
     let element = |part| layer.get(check.set, part).map(|info| info.element);
     if layer.has(Part::Foreign) {
@@ -175,7 +215,9 @@ fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
     } else if layer.has(Part::Absmax) || layer.has(Part::QuantState) || layer.has(Part::Scb) {
         Family::BitsAndBytes
     } else if layer.has(Part::ScaleInv)
-        || layer.has(Part::PlainScale) && element(Part::Weight).is_some_and(is_eight_bit)
+        || layer.has(Part::PlainScale)
+            && element(Part::Weight).is_some_and(is_eight_bit)
+            && (check.declared.is_some() || scaled::has_blocks(check, layer))
     {
         Family::Blocks
     } else if layer.has(Part::Scale) {

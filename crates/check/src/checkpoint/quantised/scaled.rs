@@ -71,6 +71,12 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, finding
     blocks(check, &weight, &scale, block, findings);
 }
 
+/// Whether a scale, of which nothing but the name says that it is one, has the shape of one for each block.
+pub(super) fn has_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> bool {
+    let (weight, scale) = (check.get(layer, Part::Weight), check.get(layer, Part::PlainScale));
+    weight.zip(scale).is_some_and(|(weight, scale)| are_blocks(weight.shape, scale.shape))
+}
+
 /// What is before the name of a matrix of experts that are one tensor, or one by one with numbers.
 fn experts(name: &str) -> Option<&str> {
     name.rsplit_once('.').map(|(experts, _)| experts).filter(|experts| experts.ends_with("experts"))

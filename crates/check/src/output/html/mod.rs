@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::summary::{DEPTHS, Summary, seconds};
 use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
 use crate::finding::Finding;
-use crate::report::{FileReport, Report};
+use crate::report::{FileReport, Report, Verdict};
 
 /// Findings that are listed, the worst first.
 pub(super) const MAX_FINDINGS: usize = 2000;
@@ -119,10 +119,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         .map(|finding| row(finding, places.name(&finding.path)))
         .collect();
     let mut files: Vec<&FileReport> = report.files.iter().collect();
-    files.sort_by_key(|file| (std::cmp::Reverse(file.answer), file.depth));
+    files.sort_by_key(|file| (std::cmp::Reverse(file.answer_verdict()), file.depth));
     let files: Vec<FileRow> =
         files.into_iter().take(MAX_FILES).map(|file| file_row(file, places.name(&file.path))).collect();
-    let verdicts: Vec<_> = summary.verdicts(report).into_iter().map(|(answer, text)| (class(answer), text)).collect();
+    let verdicts: Vec<_> = summary.verdicts(report).into_iter().map(|(verdict, text)| (class(verdict), text)).collect();
     let left_out = (report.findings.len() - findings.len()) as u64 + report.left_out;
     let (layers, layers_left_out) = layers::layers(&report.statistics);
     let mut words: Vec<&str> = findings.iter().map(|row| row.word).collect();
@@ -139,7 +139,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         size: text::size(report.bytes()),
         file_count: text::plural(report.files.len() as u64, "file"),
         counts: shown(&summary.counts(report, settings)),
-        class: class(report.answer()),
+        class: class(report.verdict()),
         verdicts,
         kinds: summary.kinds.iter().map(kind_row).collect(),
         words,
@@ -200,8 +200,8 @@ fn file_row(file: &FileReport, path: &str) -> FileRow {
         kind: text::shown(&file.kind),
         size: text::size(file.bytes),
         depth: file.depth.name(),
-        answer: file.answer_name(),
-        class: if file.answer_name() == "unknown" { "unknown" } else { class(file.answer) },
+        answer: file.answer_verdict().name(),
+        class: class(file.answer_verdict()),
         note: file.note.as_deref().map(shown),
         tensors: file.tensors.map(|tensors| text::plural(tensors, "tensor")),
         globals: shown_globals.collect(),
@@ -224,11 +224,14 @@ fn shown(text: &str) -> String {
     text::cut(text, MAX_TEXT).into_owned()
 }
 
-fn class(answer: Answer) -> &'static str {
-    match answer {
-        Answer::Malicious => "malicious",
-        Answer::NeedsTrust => "trust",
-        Answer::Broken => "broken",
-        _ => "clean",
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Malicious => "malicious",
+        Verdict::NeedsTrust => "trust",
+        Verdict::Broken => "broken",
+        Verdict::Faulty => "warning",
+        Verdict::Accepted => "note",
+        Verdict::Unknown => "unknown",
+        Verdict::Clean => "clean",
     }
 }

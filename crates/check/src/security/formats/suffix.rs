@@ -1,5 +1,7 @@
 //! What the name of a file says, held against its bytes.
 
+use std::path::Path;
+
 use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::{shown, size};
@@ -7,6 +9,7 @@ use max_weights::text::{shown, size};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
+use crate::report::Verdict;
 
 /// Suffixes of weights, whatever their format is.
 const WEIGHTS: [&str; 22] = [
@@ -50,6 +53,24 @@ const PLAIN: [(&[&str], &[Kind]); 8] = [
         &[],
     ),
 ];
+/// Suffixes of weights that may be no text, nor bytes of no known format.
+const NO_TEXT: [&str; 10] = ["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"];
+/// Suffixes of weights that are text only where that is a pickle.
+const TEXT_IF_PICKLE: [&str; 4] = ["pkl", "pickle", "joblib", "bin"];
+/// What names raw data of other programs in the same folder: beside `NAME.bin` with the same stem, and under names of their own.
+const BESIDE_RAW_DATA: [&str; 3] = ["xml", "param", "onnx"];
+const NAMES_RAW_DATA: [&str; 8] = [
+    "ndarray-cache.json",
+    "tensor-cache.json",
+    "model.json",
+    "vocabulary.json",
+    "vocabulary.txt",
+    "shared_vocabulary.json",
+    "shared_vocabulary.txt",
+    "../model.mlmodel",
+];
+/// What standard input is called, of which no name says what it is.
+const STDIN: &str = "stdin";
 /// Other suffixes of files that are broken if they are empty.
 const NEVER_EMPTY: [&str; 4] = ["json", "yaml", "yml", "jinja"];
 /// Texts longer than this are not Python path files.
@@ -58,7 +79,8 @@ const MAX_PATH_FILE: usize = 1 << 20;
 /// Looks at a file by its name.
 pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let is_file = piece.member.is_none();
-    let names_weights = has_suffix(piece.name, &WEIGHTS);
+    let is_given = is_file && piece.name == STDIN;
+    let names_weights = has_suffix(piece.name, &WEIGHTS) || is_given;
     let report =
         |rule, message: String, context: &mut Context<'_>| context.report(piece, Finding::new(rule, message).offset(0));
     match kind {
@@ -93,14 +115,10 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
             }
         }
         Kind::Text if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
-        Kind::Text | Kind::Unknown
-            if has_suffix(
-                piece.name,
-                &["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"],
-            ) =>
-        {
-            let what = if kind == Kind::Text { "a text" } else { "nothing known" };
-            report(rules::FORMAT_UNKNOWN, format!("this is {what}, but is named like weights"), context);
+        Kind::Text | Kind::Unknown if has_suffix(piece.name, &NO_TEXT) => no_weights(piece, kind, context),
+        Kind::Media if names_weights => {
+            let message = format!("this is {} in place of weights", kind.with_article());
+            report(rules::FORMAT_STRANGER, message, context);
         }
         Kind::Executable if names_weights => {
             let message = format!("'{}' is an executable program named like weights", shown(piece.name));
@@ -109,6 +127,45 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         _ => mismatch(piece, kind, context),
     }
     Ok(())
+}
+
+fn no_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
+    let what = if kind == Kind::Text { "a text" } else { "nothing known" };
+    let message = format!("this is {what}, but is named like weights");
+    context.report(piece, Finding::new(rules::FORMAT_UNKNOWN, message).offset(0));
+}
+
+/// Looks at the name of what turned out to be no pickle either.
+pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
+    let is_given = piece.member.is_none() && piece.name == STDIN;
+    let is_named = has_suffix(piece.name, &TEXT_IF_PICKLE) || is_given;
+    if context.file.reported > Verdict::Clean {
+        // What is wrong with it is said already.
+        return;
+    }
+    match kind {
+        Kind::Text if is_named => no_weights(piece, kind, context),
+        // In a folder it may belong to any program: data of tokens, of an index, of another runtime.
+        Kind::Unknown if has_suffix(piece.name, &["bin"]) && piece.member.is_none() => {
+            let is_raw = is_raw_data(&context.file.path);
+            if context.is_given && !is_raw {
+                no_weights(piece, kind, context);
+            } else if !is_raw {
+                let message = "nothing is known about the contents of this file, which is named like weights";
+                context.report(piece, Finding::new(rules::FILE_NOT_EXAMINED, message).offset(0));
+            }
+        }
+        Kind::Unknown if has_suffix(piece.name, &["bin"]) => {}
+        Kind::Unknown if is_named => no_weights(piece, kind, context),
+        _ => {}
+    }
+}
+
+/// Whether a file beside it says that a `.bin` is raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js or CTranslate2.
+pub(crate) fn is_raw_data(path: &Path) -> bool {
+    let names = NAMES_RAW_DATA.iter().map(|name| path.with_file_name(name));
+    let beside = BESIDE_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
+    names.chain(beside).any(|other| other.is_file())
 }
 
 /// Something that can run code under the name of a format that cannot.

@@ -1,0 +1,70 @@
+//! The SHA-256 of bytes that run code, by which a finding is known again only as long as the same bytes run.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+use max_weights::Result;
+use sha2::{Digest as _, Sha256};
+
+use crate::bytes::Bytes;
+
+/// Bytes of the digest.
+pub(crate) type Code = [u8; 32];
+
+/// Bytes that are read at a time.
+const PART: u64 = 256 << 10;
+/// So many bytes are hashed of one file, all its members together, for each of its own …
+const MAX_TIMES: u64 = 4;
+/// … and these in any case.
+const ALWAYS: u64 = 64 << 20;
+
+/// The digests of one file and of the members in it, each made once.
+#[derive(Default)]
+pub(crate) struct CodeDigests {
+    known: HashMap<(Option<String>, u64), Code>,
+    hashed: u64,
+}
+
+impl CodeDigests {
+    /// The digest of a file of `whole` bytes, or of a member of it. What cannot be read, or is too much, is never the same as anything.
+    pub(crate) fn of(
+        &mut self,
+        member: Option<&str>,
+        bytes: &dyn Bytes,
+        whole: u64,
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Code {
+        let key = (member.map(str::to_owned), bytes.len());
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        self.hashed = self.hashed.saturating_add(bytes.len());
+        let has_room = self.hashed <= whole.saturating_mul(MAX_TIMES).saturating_add(ALWAYS);
+        let digest = has_room.then(|| digest(bytes, go_on).ok()).flatten().unwrap_or_else(unlike_any);
+        self.known.insert(key, digest);
+        digest
+    }
+}
+
+/// The digest of all bytes.
+pub(crate) fn digest(bytes: &dyn Bytes, go_on: &dyn Fn() -> Result<()>) -> Result<Code> {
+    let mut hash = Sha256::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        go_on()?;
+        let part = bytes.part(at, PART.min(bytes.len() - at) as usize)?;
+        hash.update(&part);
+        at += part.len().max(1) as u64;
+    }
+    Ok(hash.finalize().into())
+}
+
+/// One that no bytes have.
+pub(crate) fn unlike_any() -> Code {
+    let mut code = [0; 32];
+    for part in code.chunks_mut(8) {
+        let number = RandomState::new().build_hasher().finish().to_le_bytes();
+        part.iter_mut().zip(number).for_each(|(to, from)| *to = from);
+    }
+    code
+}
