@@ -17,6 +17,18 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     cut(text, usize::MAX)
 }
 
+/// Words that begin a sentence as they are: names.
+const NAMES: [&str; 3] = ["safetensors", "torch", "transformers"];
+
+/// The text as a sentence begins, unless its first word is code or a name.
+pub fn sentence(text: &str) -> Cow<'_, str> {
+    let word = text.split([' ', ',', ';', ':']).next().unwrap_or_default();
+    if word.is_empty() || NAMES.contains(&word) || !word.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}{}", text[..1].to_ascii_uppercase(), &text[1..]))
+}
+
 /// The text as [`printable`] has it, of at most `most` characters, escapes and all; `…` stands for the rest.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most && text.chars().all(is_printable) {

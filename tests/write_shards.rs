@@ -1,9 +1,9 @@
 //! What stands in the way of one file of a sharded save is found before the first of them is written, and what belongs to others stays.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, thread};
 
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
@@ -11,7 +11,7 @@ use max_weights::memory::Storage;
 use max_weights::write::{
     Declared, Item, MetadataValue, Options, Output, Stored, convert, save, save_gguf, save_sharded,
 };
-use max_weights::{open, uninterrupted};
+use max_weights::{Checkpoint, OpenOptions, open, uninterrupted};
 
 /// A tensor of so many elements that are all one byte.
 fn expanded(elements: i64) -> Buffer {
@@ -100,6 +100,91 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
     });
     convert(&all, &items, &output(100), false, &done, &uninterrupted).unwrap();
     assert_eq!(names(), ["model.safetensors"]);
+}
+
+/// Saves of so many tensors of one byte each, all of which say which save they are of, by several at a time; and what is there in the end.
+fn saved_at_once(save: impl Fn(u8) + Sync, opened: impl Fn() -> PathBuf) {
+    for round in 0..12u8 {
+        thread::scope(|scope| {
+            (0..6).for_each(|saver| {
+                _ = scope.spawn({
+                    let save = &save;
+                    move || save(round * 6 + saver)
+                })
+            });
+        });
+        let checkpoint = open(opened()).unwrap();
+        let names = checkpoint.catalog().table().len();
+        let values: BTreeSet<Vec<u8>> =
+            (0..names).map(|number| checkpoint.tensor(number).unwrap().bytes().unwrap().to_vec()).collect();
+        assert_eq!((names, values.len()), (5, 1), "round {round}: {values:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "folders have no locks there, and a file that is open is not replaced")]
+fn of_several_that_save_into_one_folder_one_wins_whole_and_none_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { sync: false, ..Options::default() };
+    let save = |saver: u8| {
+        let byte = Buffer::contiguous_at(Storage::of_bytes(&[saver]).unwrap(), 0, DType::UInt8, &[1]).unwrap();
+        let tensors = ["a", "b", "c", "d", "e"].map(|name| (name.to_owned(), byte.clone()));
+        // Sometimes as many files as the others have, sometimes fewer, or one without an index.
+        let (most, done) = ([1, 1, 2, 5][usize::from(saver) % 4], AtomicU64::new(0));
+        save_sharded(folder.path(), "model", &tensors, None, most, &options, &done, &uninterrupted).unwrap();
+    };
+    saved_at_once(save, || folder.path().into());
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "as above")]
+fn of_several_that_save_one_gguf_set_one_wins_whole_and_none_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let save = |saver: u8| {
+        let byte = Buffer::contiguous_at(Storage::of_bytes(&[saver]).unwrap(), 0, DType::Int8, &[1]).unwrap();
+        let tensors = ["a", "b", "c", "d", "e"].map(|name| {
+            (Declared { name: name.into(), stored: Stored::Plain(DType::Int8), shape: [1].into() }, byte.clone())
+        });
+        let (most, done) = ([1, 1, 2][usize::from(saver) % 3], AtomicU64::new(0));
+        let path = folder.path().join("set.gguf");
+        save_gguf(&path, &tensors, &[], Some(most), false, &done, &uninterrupted).unwrap();
+    };
+    saved_at_once(save, || folder.path().into());
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "a file that is open or mapped is not replaced there")]
+fn one_of_several_files_of_the_input_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
+    let (options, done) = (Options::default(), AtomicU64::new(0));
+    let shards = save_sharded(folder.path(), "model", &tensors, None, 1, &options, &done, &uninterrupted).unwrap();
+    let before: Vec<Vec<u8>> = shards.iter().map(|path| fs::read(path).unwrap()).collect();
+    let list = [shards[0].clone(), shards[1].clone()];
+    let all = [Checkpoint::open(&list, &OpenOptions::default()).unwrap(), open(folder.path()).unwrap()];
+    for checkpoint in all.into_iter().chain([open(&shards[0]).unwrap()]) {
+        let item = Item { number: checkpoint.catalog().find("a").unwrap(), cut: None, tensor: declared("a", &[2]) };
+        let outputs = [
+            Output::Safetensors { path: shards[0].clone(), metadata: BTreeMap::new(), options },
+            Output::Gguf {
+                path: folder.path().join(".").join(shards[0].file_name().unwrap()),
+                metadata: vec![],
+                most: None,
+                sync: true,
+            },
+        ];
+        for output in outputs {
+            let said = convert(&checkpoint, std::slice::from_ref(&item), &output, false, &done, &uninterrupted);
+            let said = said.expect_err("refused").to_string();
+            assert!(said.contains("it is one of several files of the checkpoint"), "{said}");
+        }
+        let path = folder.path().join("other.safetensors");
+        let output = Output::Safetensors { path: path.clone(), metadata: BTreeMap::new(), options };
+        convert(&checkpoint, &[item], &output, false, &done, &uninterrupted).unwrap();
+        fs::remove_file(path).unwrap();
+    }
+    let after: Vec<Vec<u8>> = shards.iter().map(|path| fs::read(path).unwrap()).collect();
+    assert!(after == before);
 }
 
 #[test]

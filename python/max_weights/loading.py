@@ -6,11 +6,12 @@ import contextlib
 import gc
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict
 
-from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
+from max_weights._core import GGUFWeights, digests_of, load_tensors, renamed_names, shown
 from max_weights.devices import place
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, DeviceError
@@ -461,17 +462,23 @@ def renamed_by(
     Args:
         names: The current names.
         rename: A function (returning `None` drops the weight) or a mapping. A key that ends with a dot stands for every
-            name that starts with it, and the longest such key applies; other names stay.
+            name that starts with it; each `*` in a key is any text, which the new name has for its `*` of the same
+            number. A key for one name applies before the longest that ends with a dot, and that before the first
+            with `*`; other names stay.
         every: Returns all names that a key may stand for; default: `names`.
 
     Raises:
         ArgumentError: two names become the same, or the mapping is empty (a ValueError).
         WeightNotFoundError: a key stands for no name.
     """
+    names = list(names)
     if isinstance(rename, Mapping):
-        names = list(names)
         require_effect("rename", rename, names, every, fits=_renames)
-    new_name = _by_table(rename) if isinstance(rename, Mapping) else rename
+        new_names = renamed_names(names, list(rename.items()))
+        table = {name: name if new is None else new for name, new in zip(names, new_names, strict=True)}
+        new_name: Callable[[str], str | None] = table.__getitem__
+    else:
+        new_name = rename
     found: dict[str, str] = {}
     old_names: dict[str, str] = {}
     for name in names:
@@ -486,22 +493,13 @@ def renamed_by(
     return found
 
 
-def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
-    prefixes = sorted((key for key in table if key.endswith(".")), key=len, reverse=True)
-
-    def new_name(name: str) -> str:
-        if name in table:
-            return table[name]
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
-        return name if prefix is None else table[prefix] + name[len(prefix) :]
-
-    return new_name
-
-
 def _renames(key: Pattern) -> Callable[[str], bool]:
     """Return a function that says whether a key of `rename` stands for a name."""
     if not isinstance(key, str):
-        raise TypeError(f"a key of rename is a name, or the beginning of names that ends with a dot, not {key!r}")
+        raise TypeError(f"a key of rename is a name, a begin of names that ends with a dot, or has *, not {key!r}")
+    if "*" in key:
+        any_text = re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
+        return lambda name: any_text.fullmatch(name) is not None
     return (lambda name: name.startswith(key)) if key.endswith(".") else (lambda name: name == key)
 
 
@@ -531,7 +529,7 @@ def dtypes_wanted(
         ]
     else:
         wanted = None if dtype is None else DType(dtype)
-        named = [wanted if _holds_floats(info) else None for info in infos]
+        named = [wanted if holds_floats(info) else None for info in infos]
     if packed:
         return [None if info.encoding is not None else one for info, one in zip(infos, named, strict=True)]
     return [
@@ -540,7 +538,7 @@ def dtypes_wanted(
     ]
 
 
-def _holds_floats(info: WeightInfo) -> bool:
+def holds_floats(info: WeightInfo) -> bool:
     return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
 
 

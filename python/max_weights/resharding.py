@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -191,8 +192,9 @@ def reshard(
         progress: As for `save_file`, for each rank separately.
 
     Raises:
-        ArgumentError: an invalid number of ranks, a table that is not known or that needs a configuration, or weights
-            that cannot be divided, which the message names (a ValueError). Nothing has been written then.
+        ArgumentError: an invalid number of ranks, some shards of a set without the others, a table that is not known or
+            that needs a configuration, or weights that cannot be divided, which the message names (a ValueError).
+            Nothing has been written then.
         UnsupportedError: a GGUF file that `hub_folder` refuses.
         ImportError: gguf-py or transformers is missing, for a GGUF file.
         OSError: the system refuses. The ranks that have been written are complete.
@@ -246,6 +248,9 @@ def _plan(
             f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
             "folder"
         )
+    alone = next((text for text in node.warnings if "[checkpoint.shards-alone]" in text), None)
+    if alone is not None:
+        raise ArgumentError(f"the ranks would get an incomplete model: {alone}")
     beside = None
     if isinstance(node, GGUFWeights):
         names_of(node)  # refuses a file that is not a checkpoint under new names
@@ -356,6 +361,14 @@ def _of_dtype(content: bytes, dtype: Any) -> bytes:
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+class _Ended(BaseException):
+    """A signal that ends the process."""
+
+
+def _end(number: int, _frame: Any) -> None:
+    raise _Ended(number)
+
+
 def main() -> int:
     """Do what the arguments ask for, or print what it would do, and return the exit status."""
     parser = argparse.ArgumentParser("max-weights reshard", allow_abbrev=False)
@@ -369,6 +382,10 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="print what would be written")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
     try:
         if given.dry_run:
             plan = reshard_plan(given.path, given.out, given.tp, strategies=given.table, dtype=given.dtype)
@@ -387,6 +404,10 @@ def main() -> int:
         return complain(error, as_json=given.json)
     except KeyboardInterrupt:
         return 130
+    except _Ended as ended:  # what was temporary is gone now
+        (number,) = ended.args
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
     try:
         print(json.dumps(plan.as_json()) if given.json else plan, flush=True)
     except BrokenPipeError:  # the reader has closed the pipe

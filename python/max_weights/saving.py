@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights import _core
-from max_weights._core import shown
+from max_weights._core import printable, shown
 from max_weights.buffer import as_buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.loading import resolved
+from max_weights.loading import holds_floats, resolved
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
 from max_weights.renaming import left_out
@@ -77,14 +77,16 @@ def save_file(
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
     Raises:
-        ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, or a path
-            that ends in `.gguf` (`save_gguf` writes such files).
+        ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path
+            that ends in `.gguf` (`save_gguf` writes such files), or that of one of several files of the tree.
         UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
         TypeError: something that is not a tensor.
         OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
             that the file has been replaced.
     """
     file = safetensors_path(path)
+    if isinstance(tensors, _core.WeightsNode):
+        _check_whole(tensors, file)
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
     try:
@@ -193,8 +195,8 @@ def save_weights(
     Args:
         node: The tree, or a branch of it; the file has the full names.
         path: The file; with `max_shard_size`, the folder.
-        dtype: As for `load`: one for all floats, or {pattern: dtype}. Packed weights of GGUF files become float32
-            unless it says otherwise.
+        dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only. Packed weights of GGUF
+            files become float32 unless it says otherwise.
         rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors that
             llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
             otherwise.
@@ -211,8 +213,9 @@ def save_weights(
         The paths of the files, with the index, if there is one, last.
 
     Raises:
-        ValueError: two weights get the same new name, a name that a file cannot have, a size that is not valid, or a
-            weight that cannot be split this way.
+        ValueError: two weights get the same new name, a name that a file cannot have, a size that is not valid, a
+            weight that cannot be split this way, floats that would become integers, or the path of one of several files
+            that the tree was loaded from.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
         OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
@@ -225,6 +228,12 @@ def save_weights(
         computed = set(left_out(info.name for info in node.infos()))
         select = None if not computed else lambda name: name not in computed
     wanted = resolved(node, select, rename, dtype, packed=False, shard=shard)
+    for info, to in zip(wanted.infos, wanted.dtypes, strict=True):
+        _require(
+            to is None or to.is_float() or not holds_floats(info),
+            f"weight '{shown(info.name)}' holds floats, which would lose their fractions as {to and to.name}: give a "
+            "dtype of floats, or convert them with astype() and call save_file",
+        )
     _check_names(wanted.new_names)
     for position, _ in wanted.pieces():
         raise ArgumentError(
@@ -343,6 +352,16 @@ def safetensors_path(path: StrPath) -> str:
         "the file .safetensors",
     )
     return text
+
+
+def _check_whole(node: WeightsNode, path: str) -> None:
+    """Check that the file is not one of several of a tree: the others could not be opened without it."""
+    files = {os.path.abspath(info.file) for info in node.infos()}
+    _require(
+        len(files) < 2 or os.path.abspath(path) not in files,
+        f"'{printable(path)}': it is one of several files of the checkpoint, which could not be opened without it; "
+        "write to another file",
+    )
 
 
 def _prepared(

@@ -15,7 +15,7 @@ from max_weights.errors import ArgumentError
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
 from max_weights.saving import StrPath, buffer_of, encoding_of, items_of
-from max_weights.selection import fits
+from max_weights.selection import fits, require_effect
 from max_weights.sizes import bytes_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def save_gguf(
             `general.architecture`.
         quantize: An encoding that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the tensors that
             llama.cpp quantises: matrices, while norms and vectors become float32. Or {pattern: encoding} for exactly
-            the tensors that match, where the first pattern that matches a name applies.
+            the tensors that match, where the first pattern that matches a name applies. What packs nothing is an error.
         max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
             with the keys that llama.cpp's gguf-split gives it.
         sync: As for `save_file`.
@@ -76,7 +76,8 @@ def save_gguf(
 
     Raises:
         ValueError: a name of 64 bytes or more, more than four dimensions, a dtype that GGUF lacks, a row that does not
-            fill whole blocks, or a value for which GGUF has no type.
+            fill whole blocks, a value for which GGUF has no type, or `quantize` for which there is no tensor.
+        WeightNotFoundError: a pattern of `quantize` that matches nothing.
         UnsupportedError: an encoding that can be decoded but not written, or elements of a type that GGUF files do not
             have.
         TypeError: something that is not a tensor, or a metadata key that is not a string.
@@ -94,11 +95,12 @@ def save_gguf(
     everywhere = None
     if quantize is not None and not isinstance(quantize, Mapping):
         everywhere = QuantizationEncoding(quantize).value
-    wanted = _encodings(by_pattern)
+    given = None if isinstance(tensors, _core.WeightsNode) else items_of(tensors)
+    names = [info.name for info in tensors.infos()] if given is None else [name for name, _ in given]
+    wanted = _encodings(by_pattern, names)
     tell, close = progress_of(progress)
     try:
-        if isinstance(tensors, _core.WeightsNode):
-            names = [info.name for info in tensors.infos()]
+        if given is None:
             return _core.save_gguf_weights(
                 tensors,
                 names,
@@ -110,7 +112,7 @@ def save_gguf(
                 max_shard_size=most,
                 progress=tell,
             )
-        found = [(name, *_as_wanted(name, tensor, wanted)) for name, tensor in items_of(tensors)]
+        found = [(name, *_as_wanted(name, tensor, wanted)) for name, tensor in given]
         return _core.save_gguf_tensors(
             file, found, pairs, sync=sync, quantize=everywhere, max_shard_size=most, progress=tell
         )
@@ -118,9 +120,11 @@ def save_gguf(
         close()
 
 
-def _encodings(table: Mapping[str, Encoding]) -> Callable[[str], str | None]:
+def _encodings(table: Mapping[str, Encoding], names: list[str]) -> Callable[[str], str | None]:
     """Return the encoding that a table of patterns has for a name; `None` if no pattern matches."""
     rows = [(fits(pattern), QuantizationEncoding(encoding).value) for pattern, encoding in table.items()]
+    if table:
+        require_effect("quantize", table, names)
     return lambda name: next((encoding for fit, encoding in rows if fit(name)), None)
 
 

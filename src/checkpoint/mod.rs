@@ -153,6 +153,11 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// That these are some shards of a set, opened without the others, where that is so.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
     /// The format of the (first) file.
     pub fn kind(&self) -> Kind {
         self.files.iter().find_map(|file| file.kind).unwrap_or(Kind::Safetensors)

@@ -4,14 +4,19 @@ use std::fs;
 use std::path::Path;
 
 use super::NEAR_NAMES;
-use crate::error::Error;
+use crate::error::{Error, not_a_path};
 use crate::names::nearest_of;
 use crate::text;
+
+/// Names of fewer characters are near only to those that begin with them.
+const SHORT: usize = 5;
 
 /// The error about a file that is not there, with the names that are near the first part of its path that does not exist. Other errors stay.
 pub fn with_near_paths(error: Error) -> Error {
     match error {
-        Error::MissingFile { path, near } if near.is_empty() => Error::MissingFile { near: near_paths(&path), path },
+        Error::MissingFile { path, near } if near.is_empty() && not_a_path(&path).is_none() => {
+            Error::MissingFile { near: near_paths(&path), path }
+        }
         other => other,
     }
 }
@@ -28,6 +33,11 @@ fn near_paths(path: &Path) -> Vec<String> {
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let (Some(name), Ok(entries)) = (missing.file_name(), fs::read_dir(here)) else { return Vec::new() };
     let names: Vec<String> = entries.flatten().map(|entry| text::path(Path::new(&entry.file_name()))).collect();
-    let near = nearest_of(&names, &[text::path(Path::new(name))], NEAR_NAMES).unwrap_or_default();
-    near.iter().flatten().map(|name| text::path(&folder.join(name))).collect()
+    let wanted = text::path(Path::new(name));
+    // Of a short name, half would be another one.
+    let is_near = |near: &String| {
+        wanted.chars().count() >= SHORT || near.eq_ignore_ascii_case(&wanted) || near.starts_with(&wanted)
+    };
+    let near = nearest_of(&names, &[wanted.clone()], NEAR_NAMES).unwrap_or_default();
+    near.iter().flatten().filter(|near| is_near(near)).map(|name| text::path(&folder.join(name))).collect()
 }

@@ -21,8 +21,10 @@ use crate::text;
 const FIRST_READ: usize = 16 << 10;
 /// What is read ahead of every shard: the headers of nearly all checkpoints. So cold shards are fetched at the same time.
 const READ_AHEAD: u64 = 64 << 10;
-/// How many files of a set stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
+/// The most files of a set that stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
 const HELD_OPEN: usize = 128;
+/// The share of the files that this process may have open of which those of one set may be all.
+const SHARE: usize = 4;
 
 /// Suffixes that promise a format.
 const SUFFIXES: [(&str, &[Kind]); 5] = [
@@ -173,7 +175,7 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Re
 }
 
 fn open_files(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
-    read_sources(open_each(paths).collect::<Result<_>>()?, options, findings)
+    read_sources(open_each(paths).into_iter().collect::<Result<_>>()?, options, findings)
 }
 
 fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
@@ -199,17 +201,52 @@ fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Fin
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
-fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<Arc<dyn Source>>> {
-    paths.iter().enumerate().map(|(number, path)| {
-        let mut file = LocalFile::open(path)?;
-        if paths.len() > 1 {
-            file.read_ahead(0, READ_AHEAD);
+fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
+    let mut most = held_open();
+    let mut files: Vec<Result<LocalFile>> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let mut file = LocalFile::open(path);
+        if file.as_ref().is_err_and(has_too_many_open) {
+            files.iter_mut().flatten().for_each(LocalFile::close_for_now);
+            (most, file) = (0, LocalFile::open(path));
         }
-        if number >= HELD_OPEN {
-            file.close_for_now();
+        if let Ok(file) = &mut file {
+            if paths.len() > 1 {
+                file.read_ahead(0, READ_AHEAD);
+            }
+            if paths.len() > 1 && files.len() >= most {
+                file.close_for_now();
+            }
         }
-        Ok(Arc::new(file) as Arc<dyn Source>)
-    })
+        files.push(file);
+    }
+    files.into_iter().map(|file| file.map(|file| Arc::new(file) as Arc<dyn Source>)).collect()
+}
+
+/// How many files of a set stay open.
+fn held_open() -> usize {
+    #[cfg(unix)]
+    {
+        let may = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        may.map_or(HELD_OPEN, |may| HELD_OPEN.min(usize::try_from(may).unwrap_or(usize::MAX) / SHARE))
+    }
+    #[cfg(not(unix))]
+    HELD_OPEN
+}
+
+/// Whether a file cannot be opened because this process, or the system, has too many open.
+fn has_too_many_open(error: &Error) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        let Error::Io { source, .. } = error else { return false };
+        matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = error;
+        false
+    }
 }
 
 /// Says so if the files are shards of a set of more files.
@@ -237,8 +274,7 @@ fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Re
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::new();
     let mut absent = vec![false; paths.len()];
-    let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
-    for (number, file) in opened_files.into_iter().enumerate() {
+    for (number, file) in open_each(&paths).into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, None, options, findings)?,
             Err(Error::MissingFile { .. }) => {

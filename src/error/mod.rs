@@ -5,8 +5,10 @@
 //! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
 
 mod findings;
+mod not_a_path;
 
 pub use findings::{Findings, Policy};
+pub(crate) use not_a_path::not_a_path;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -96,7 +98,7 @@ impl fmt::Display for Fault {
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset})")?;
         }
-        write!(f, " [{}]. {}", self.rule, text::cut(&self.help, SENTENCE))
+        write!(f, " [{}]. {}", self.rule, text::cut(&text::sentence(&self.help), SENTENCE))
     }
 }
 
@@ -129,7 +131,7 @@ pub enum Error {
         note: Option<String>,
     },
     /// A path that does not exist.
-    #[error("{}: no such file or directory{}", text::path(path), did_you_mean(near))]
+    #[error("{}: no such file or directory{}", text::path(path), instead_of(path, near))]
     MissingFile {
         /// The path asked for.
         path: PathBuf,
@@ -225,6 +227,11 @@ fn several(list: &[Fault]) -> String {
 /// What a message about a path that does not exist says of those near it, as they can be printed.
 pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+/// What a message about a path that does not exist says to do.
+pub fn instead_of(path: &Path, near: &[String]) -> String {
+    not_a_path(path).map_or_else(|| did_you_mean(near), |hint| format!("; {hint}"))
 }
 
 fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {

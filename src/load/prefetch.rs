@@ -2,6 +2,7 @@
 //! files, by threads that end when there is nothing more to fetch.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -224,8 +225,9 @@ impl Shared {
     /// Fetches until what is wanted is there and enough is ahead, or nobody wants it any more.
     fn run(&self) {
         loop {
-            let fetched = self.fetch_more();
-            if fetched.is_ok_and(|any| any) {
+            // After a panic nothing is fetched, until somebody takes the next tensor.
+            let fetched = catch_unwind(AssertUnwindSafe(|| self.fetch_more()));
+            if fetched.is_ok_and(|fetched| fetched.is_ok_and(|any| any)) {
                 continue;
             }
             self.running.store(false, Ordering::Release);

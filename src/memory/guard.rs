@@ -46,7 +46,7 @@ pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io
                     match error.raw_os_error() {
                         Some(libc::EFAULT) => return Err(io::ErrorKind::UnexpectedEof.into()),
                         Some(libc::EINTR) => {}
-                        // Sandboxes forbid the call; then nothing better than a plain copy is to be had.
+                        // Sandboxes forbid the call; then nothing better than a plain copy is to be had, and [`copies_are_guarded`] says so.
                         Some(libc::EPERM | libc::ENOSYS) => {
                             let left =
                                 remote[first..].iter().map(|run| (run.iov_base.cast_const().cast(), run.iov_len));
@@ -62,6 +62,21 @@ pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io
         out = later;
     }
     Ok(())
+}
+
+/// Whether copies out of a mapping survive a file that is truncated under it: sandboxes forbid the call that makes them do so.
+pub fn copies_are_guarded() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let (mut from, mut to) = ([1u8], [0u8]);
+        let remote = libc::iovec { iov_base: from.as_mut_ptr().cast(), iov_len: 1 };
+        let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: 1 };
+        // SAFETY: one byte of a local variable, copied to another one.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+        read == 1 && to == from
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// Removes `count` bytes that were read from the front of the runs; gives the number of runs that are done.

@@ -28,6 +28,8 @@ pub use aligned::{Aligned, DIRECT_ALIGN};
 pub use block::Block;
 pub(crate) use block::parts;
 pub use fork::ForkMutex;
+#[doc(hidden)] // for the command line
+pub use guard::copies_are_guarded;
 pub use limit::available_memory;
 pub(crate) use limit::memory_limit;
 pub use origin::{Fingerprint, Origin, replaced};

@@ -4,12 +4,14 @@
 //! interleave (in plain byte order `a-b` would stand between `a` and `a.c`).
 
 mod near;
+mod renames;
 mod sort;
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-pub use near::{nearest, nearest_of};
+pub use near::{nearest, nearest_of, nearest_to_pattern};
+pub use renames::{Pattern, Renames};
 
 use crate::budget::{self, Short};
 use crate::tensor::TensorTable;

@@ -5,7 +5,7 @@
 //! nearest names are found first and the cost depends little on the number of names.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::{NameIndex, SEPARATOR, split_root};
 use crate::dtype::DType;
@@ -82,6 +82,30 @@ pub fn nearest_of(names: &[String], wanted: &[String], count: usize) -> Result<V
     }
     let index = NameIndex::new(&table).unwrap_or_default(); // without suggestions, if a name is there twice
     Ok(wanted.iter().map(|name| nearest(&index, &table, name, count)).collect())
+}
+
+/// Up to `count` names near what a pattern says before its first `*`, `?` or `[`: names, or for a pattern the begins of names that have as many
+/// components.
+pub fn nearest_to_pattern(names: &[&str], pattern: &str, count: usize) -> Vec<String> {
+    let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
+    let is_whole = literal.len() == pattern.len() && !pattern.ends_with(SEPARATOR);
+    let literal = literal.trim_end_matches(SEPARATOR);
+    if literal.is_empty() {
+        return Vec::new();
+    }
+    let components = literal.matches(SEPARATOR).count() + 1;
+    let begin = |name: &&str| {
+        let end = name.match_indices(SEPARATOR).nth(components - 1).map_or(name.len(), |(at, _)| at);
+        name[..end].to_owned()
+    };
+    let candidates: BTreeSet<String> = if is_whole {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    } else {
+        names.iter().map(begin).collect()
+    };
+    let candidates: Vec<String> = candidates.into_iter().filter(|name| name != literal).collect();
+    let near = nearest_of(&candidates, &[literal.to_owned()], count).unwrap_or_default();
+    near.into_iter().flatten().collect()
 }
 
 /// The edit distance of two components, if it is at most `most` and half of them is the same.

@@ -78,7 +78,8 @@ pub fn read<'a>(file: &File, offset: u64, len: usize, room: &'a mut Aligned) -> 
 /// Several reads under way, by io_uring.
 #[derive(Debug)]
 pub struct Ring {
-    queue: Queue,
+    /// None once the kernel refused requests that are in it: it would be given them with the next ones, when their memory may be others'.
+    queue: Option<Queue>,
     /// A place for each request that does not go to memory of the caller's.
     rooms: Aligned,
     /// How many requests were made and are not answered.
@@ -133,7 +134,7 @@ impl Ring {
         if std::env::var("MAX_WEIGHTS_IO_URING").is_ok_and(|value| value == "0") {
             return None;
         }
-        Some(Self { queue: Queue(IoUring::new(DEPTH as u32).ok()?), rooms: Aligned::default(), under_way: 0 })
+        Some(Self { queue: Some(Queue(IoUring::new(DEPTH as u32).ok()?)), rooms: Aligned::default(), under_way: 0 })
     }
 
     /// Reads all that is asked for, several at a time, and calls `done` with each as it comes. The first error of `done` is the answer, once
@@ -149,6 +150,8 @@ impl Ring {
         let mut requests = requests.into_iter();
         let mut slots: Vec<Option<Slot<'a, T>>> = Vec::new();
         slots.resize_with(DEPTH, || None);
+        // Where the rooms begin. A reference to all of them would say that the kernel writes to none.
+        let mut rooms: Option<NonNull<u8>> = None;
         let mut outcome = Ok(());
         loop {
             for (number, slot) in slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
@@ -157,7 +160,7 @@ impl Ring {
                 let pages = Pages::around(offset, len);
                 let to = to.map(NonNull::from);
                 let made = Slot { item, pages, to, memory: PhantomData };
-                if ring.ask(number, file, &made) {
+                if ring.ask(number, file, &made, &mut rooms) {
                     *slot = Some(made);
                 } else {
                     outcome = made.failed(&mut done);
@@ -167,8 +170,9 @@ impl Ring {
                 return outcome;
             }
             ring.wait()?;
-            for completion in ring.queue.0.completion() {
-                ring.under_way -= 1;
+            let Ring { queue: Some(queue), under_way, .. } = ring else { return outcome };
+            for completion in queue.0.completion() {
+                *under_way -= 1;
                 let number = completion.user_data() as usize;
                 let Some(slot) = slots.get_mut(number).and_then(Option::take) else { continue };
                 let end = slot.pages.before + slot.pages.wanted;
@@ -177,10 +181,16 @@ impl Ring {
                     outcome = match (whole, slot.to) {
                         (false, _) => slot.failed(&mut done),
                         (true, Some(_)) => done(slot.item, Answer::Placed),
-                        (true, None) => {
-                            let rooms = ring.rooms.room(DEPTH * ROOM)?;
-                            done(slot.item, Answer::Read(&rooms[number * ROOM..][slot.pages.before..end]))
-                        }
+                        (true, None) => match rooms {
+                            Some(rooms) => {
+                                // SAFETY: `ask` made the request for the room of this number, of which the kernel has filled `end` bytes, and
+                                // nobody is given the room before `done` is through.
+                                let room =
+                                    unsafe { std::slice::from_raw_parts(rooms.add(number * ROOM).as_ptr(), end) };
+                                done(slot.item, Answer::Read(&room[slot.pages.before..]))
+                            }
+                            None => slot.failed(&mut done),
+                        },
                     };
                     outcome = outcome.and_then(|()| interrupt());
                 }
@@ -189,40 +199,57 @@ impl Ring {
     }
 
     /// Makes a request; false where that cannot be.
-    fn ask<T>(&mut self, number: usize, file: &File, slot: &Slot<'_, T>) -> bool {
+    fn ask<T>(&mut self, number: usize, file: &File, slot: &Slot<'_, T>, rooms: &mut Option<NonNull<u8>>) -> bool {
+        let Self { queue: Some(queue), rooms: memory, under_way } = self else { return false };
         let Pages { start, len, .. } = slot.pages;
+        let Ok(count) = u32::try_from(len) else { return false };
         let to = match slot.to {
             Some(to) => to.cast().as_ptr(),
             None if len > ROOM => return false,
-            None => match self.rooms.room(DEPTH * ROOM) {
-                Ok(rooms) => rooms[number * ROOM..].as_mut_ptr(),
-                Err(_) => return false,
-            },
+            None => {
+                // Once, before any request for a room is under way.
+                let first = match *rooms {
+                    Some(first) => first,
+                    None => match memory.room(DEPTH * ROOM) {
+                        Ok(made) => *rooms.insert(NonNull::from(made).cast()),
+                        Err(_) => return false,
+                    },
+                };
+                // SAFETY: there are DEPTH rooms, and the number is below that.
+                unsafe { first.add(number * ROOM) }.as_ptr()
+            }
         };
-        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, len as u32);
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, count);
         let entry = entry.offset(start).build().user_data(number as u64);
         // SAFETY: there are `len` bytes, of the caller's memory, which the slot has borrowed (it fits, so the pages around the bytes are the
         // bytes), or of the room of this number, which no other request gets before this one is answered. Neither is given up before
-        // `read_each` ends, and that does not end, not even by a panic, before the kernel has answered all that it was given (`Drained`).
-        let pushed = unsafe { self.queue.0.submission().push(&entry) }.is_ok();
-        self.under_way += usize::from(pushed);
+        // `read_each` ends, and that does not end, not even by a panic, before the kernel has answered all that it was given (`Drained`), and
+        // the queue is gone if it holds what the kernel was not given.
+        let pushed = unsafe { queue.0.submission().push(&entry) }.is_ok();
+        *under_way += usize::from(pushed);
         pushed
     }
 
-    /// Waits until at least one request is answered; an error where none will be, because the kernel took none.
+    /// Waits until at least one request is answered; an error where none will be, because the kernel took none: then the queue is closed, and with
+    /// it those that are in it.
     fn wait(&mut self) -> Result<()> {
         loop {
-            let error = match self.queue.0.submit_and_wait(1) {
+            let Some(queue) = &mut self.queue else {
+                self.under_way = 0;
+                return Ok(());
+            };
+            let error = match queue.0.submit_and_wait(1) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            if self.queue.0.submission().len() == self.under_way {
-                self.under_way = 0;
+            if queue.0.submission().len() == self.under_way {
+                (self.queue, self.under_way) = (None, 0);
                 return Err(Error::io(Path::new("io_uring"), "wait for reads", error));
             }
-            // What the kernel took is still written to.
-            if !self.queue.0.completion().is_empty() {
+            // What the kernel took is still written to, so that nothing but its answers can end this: as with any read, they come when the disk
+            // has answered, or gives up. The kernel leaves them in memory, whatever it says of new requests.
+            if !queue.0.completion().is_empty() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -236,7 +263,7 @@ struct Drained<'r>(&'r mut Ring);
 impl Drop for Drained<'_> {
     fn drop(&mut self) {
         while self.0.under_way > 0 && self.0.wait().is_ok() {
-            let count = self.0.queue.0.completion().count();
+            let count = self.0.queue.as_mut().map_or(0, |queue| queue.0.completion().count());
             self.0.under_way = self.0.under_way.saturating_sub(count);
         }
     }
@@ -345,6 +372,30 @@ mod tests {
         assert!(done.is_ok());
         assert_eq!(placed, 20);
         assert_eq!(memory[..bytes.len()], bytes);
+    }
+
+    #[test]
+    fn requests_that_the_kernel_refused_are_never_made() {
+        let (_file, Some(direct)) = file(&vec![7; 1 << 20]) else { return };
+        let Some(mut ring) = Ring::new() else { return };
+        let Some(queue) = &ring.queue else { panic!("just made") };
+        // Another file under the number of the ring refuses all calls.
+        let other = File::open("/dev/null").expect("opened");
+        // SAFETY: nobody else uses either descriptor.
+        assert!(unsafe { libc::dup2(other.as_raw_fd(), queue.0.as_raw_fd()) } >= 0);
+        let mut aligned = Aligned::default();
+        let memory = aligned.room(8 * DIRECT_ALIGN).expect("memory");
+        memory.fill(0);
+        let request = |to| Request { item: (), file: &direct, offset: 0, len: DIRECT_ALIGN, to };
+        let requests = memory.chunks_mut(DIRECT_ALIGN).map(|to| request(Some(to))).collect();
+        assert!(ring.read_each(requests, &uninterrupted, |(), _| Ok(())).is_err());
+        assert!(ring.queue.is_none() && ring.under_way == 0);
+        let mut failed = 0;
+        let again = ring.read_each(vec![request(None)], &uninterrupted, |(), answer| {
+            failed += usize::from(matches!(answer, Answer::Failed(None)));
+            Ok(())
+        });
+        assert!(again.is_ok() && failed == 1 && memory.iter().all(|byte| *byte == 0));
     }
 
     #[test]

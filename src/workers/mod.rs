@@ -8,7 +8,7 @@ mod team;
 use std::cell::Cell;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
@@ -18,6 +18,7 @@ pub use self::in_order::in_order;
 
 use self::team::Team;
 use crate::error::{Error, Result};
+use crate::memory::ForkMutex;
 
 /// Asked now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
@@ -42,6 +43,9 @@ pub fn now_and_then(interrupt: Interrupt<'_>) -> impl Fn() -> Result<()> {
     }
 }
 
+/// The most threads that anything uses: more than that gain nothing, and to make thousands takes longer than the work.
+const MOST_THREADS: usize = 512;
+
 /// How many threads were asked for; 0 for none.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -50,7 +54,7 @@ pub fn set_threads(threads: Option<NonZero<usize>>) {
     THREADS.store(threads.map_or(0, NonZero::get), Ordering::Relaxed);
 }
 
-/// How many threads somebody asked for: by [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
+/// How many threads somebody asked for, up to 512: by [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
 pub fn asked_threads() -> Option<usize> {
     static VARIABLE: OnceBox<Option<usize>> = OnceBox::new();
     let variable = || Box::new(std::env::var("MAX_WEIGHTS_THREADS").ok().and_then(|text| text.trim().parse().ok()));
@@ -58,7 +62,7 @@ pub fn asked_threads() -> Option<usize> {
         0 => *VARIABLE.get_or_init(variable),
         threads => Some(threads),
     };
-    asked.filter(|threads| *threads > 0)
+    asked.filter(|threads| *threads > 0).map(|threads| threads.min(MOST_THREADS))
 }
 
 /// How many threads work is divided among: those that were asked for, or as many as the process may use.
@@ -68,7 +72,7 @@ pub fn threads() -> usize {
 
 /// A pool of threads that lives as long as the process, or until another number of threads is asked for.
 pub struct Workers {
-    pool: Mutex<Option<Pool>>,
+    pool: ForkMutex<Option<Pool>>,
 }
 
 /// Threads, and whose they are.
@@ -80,7 +84,7 @@ struct Pool {
 }
 
 /// The pool of the process.
-pub static WORKERS: Workers = Workers { pool: Mutex::new(None) };
+pub static WORKERS: Workers = Workers { pool: ForkMutex::new() };
 
 impl Workers {
     /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
@@ -107,13 +111,9 @@ impl Workers {
 
     /// The pool; `None` where threads cannot be made, and then the caller's own thread does the work.
     fn pool(&self) -> Option<Arc<ThreadPool>> {
-        let mut current = match self.pool.try_lock() {
-            Ok(current) => current,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Held for a moment by another thread; or for ever, in a child forked at that moment. Nothing is lost by doing without.
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        // Before the lock: to ask the system takes long.
         let (process, threads) = (std::process::id(), threads());
+        let mut current = self.pool.lock();
         match current.take() {
             Some(found) if found.process == process && found.threads == threads => {
                 let pool = found.workers.clone();
@@ -244,6 +244,22 @@ mod tests {
             Ok(())
         });
         assert!(done.is_ok());
+    }
+
+    #[test]
+    fn several_that_come_at_once_all_have_the_threads() {
+        assert!(WORKERS.pool().is_some());
+        let come = std::sync::Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        come.wait();
+                        assert!(WORKERS.pool().is_some());
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl Work<'_> {
                 tensor.shape.iter().product::<u64>()
             );
             let fault =
-                Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).help("call contiguous() before saving it");
+                Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).help("Call contiguous() before saving it");
             return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
         };
         let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();

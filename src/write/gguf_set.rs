@@ -32,7 +32,7 @@ pub fn save_gguf(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
     let declared: Vec<Declared> = tensors.iter().map(|(declared, _)| declared.clone()).collect();
-    write_set(path, &declared, metadata, most, sync, |file, layout, group| {
+    write_set(path, &declared, metadata, most, sync, interrupt, |file, layout, group| {
         let writer = Writer::new(file, layout)?;
         for (declared, buffer) in group.iter().map(|number| &tensors[*number]) {
             let as_declared = elements(declared, buffer, interrupt)?;
@@ -68,6 +68,7 @@ pub(super) fn write_set(
     metadata: &[(String, MetadataValue)],
     most: Option<u64>,
     sync: bool,
+    interrupt: Interrupt<'_>,
     write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
 ) -> Result<Vec<PathBuf>> {
     let metadata: Vec<(String, MetadataValue)> =
@@ -85,7 +86,7 @@ pub(super) fn write_set(
         let of_file = if count == 1 { metadata.clone() } else { in_set(&metadata, number, count, tensors.len())? };
         Layout::gguf(group, &of_file)
     })?;
-    shards.save(folder, stem, sync, layouts, write)
+    shards.save(folder, stem, sync, layouts, interrupt, write)
 }
 
 /// The folder of a set, and what the names of its files begin with.

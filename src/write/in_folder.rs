@@ -1,16 +1,19 @@
 //! The files of a sharded checkpoint take their places in a folder, so that whoever is killed leaves the old save or the new one.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::replacement::{folder_of, has_room_for, replaceable, sync_folder};
-use super::unfinished::remove_abandoned;
+use super::unfinished::{placing, remove_abandoned};
 use super::{Declared, Layout, Replacement, Shards};
 use crate::error::{Error, Result};
 use crate::text;
+use crate::workers::Interrupt;
 
 /// What the second names of shards end with.
 const NEXT: &str = ".max-weights-next.safetensors";
@@ -19,6 +22,10 @@ const NEXT: &str = ".max-weights-next.safetensors";
 const OTHER_FILES: u64 = 16;
 /// Times that a name is looked for.
 const ATTEMPTS: usize = 100;
+/// How long another save may take to put its files into the folder, all of which are on the disk by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often that is looked for.
+const LOOKED_EVERY: Duration = Duration::from_millis(5);
 
 impl Shards {
     /// The layouts of all files, each as `layout` gives it for its number and its tensors: what a file cannot have is found before one is begun.
@@ -34,13 +41,15 @@ impl Shards {
     }
 
     /// Writes all files into a folder, each by `write`, which is given the file that is begun, its layout and its tensors, and gives it back with all
-    /// of its bytes; and the index. Then removes what an older save has left under the same stem.
+    /// of its bytes; and the index. Then removes what an older save has left under the same stem. Of several that save into one folder, each puts
+    /// all of its files there before the next one does.
     pub(super) fn save(
         &self,
         folder: &Path,
         stem: &str,
         sync: bool,
         layouts: Vec<Layout>,
+        interrupt: Interrupt<'_>,
         write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
     ) -> Result<Vec<PathBuf>> {
         #[cfg(unix)]
@@ -63,17 +72,26 @@ impl Shards {
         }
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
+            files.push(Replacement::of_bytes(&folder.join(name), index, sync)?);
+        }
+        files.iter_mut().try_for_each(Replacement::sync_now)?;
+        let _alone = Alone::in_folder(folder, interrupt)?;
+        let _placing = placing();
+        if let Some((name, index)) = &self.index {
             let path = folder.join(name);
-            files.push(Replacement::of_bytes(&path, index, sync)?);
             if paths.iter().any(|path| path.exists()) {
-                files.iter_mut().try_for_each(Replacement::sync_now)?;
                 self.hand_over(stem, &path, index, &files[..paths.len()], sync)?;
             }
             paths.push(path);
         }
-        Replacement::commit_all(files)?;
+        Replacement::place_all(files)?;
         for path in self.outdated(folder, stem)? {
-            std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
+            match std::fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io(&path, "remove", source));
+                }
+                _ => {}
+            }
         }
         Ok(paths)
     }
@@ -130,7 +148,9 @@ impl Shards {
             }
         }
         let index = serde_json::to_vec_pretty(&index).map_err(unusable)?;
-        let placed = Replacement::of_bytes(path, &index, sync)?.commit();
+        let mut made = Replacement::of_bytes(path, &index, sync)?;
+        made.sync_now()?;
+        let placed = Replacement::place_all(vec![made]);
         // Also where the disk does not say that it has the new name. From now on the second names are what is loaded, until the last index is there.
         if placed.is_ok() || std::fs::read(path).is_ok_and(|there| there == index) {
             links.0.clear();
@@ -185,6 +205,42 @@ impl Drop for Links {
         for link in &self.0 {
             // The next save into the folder removes what stays.
             let _ = std::fs::remove_file(link);
+        }
+    }
+}
+
+/// A folder into which nobody else puts files, where its filesystem has locks for folders.
+struct Alone(Option<File>);
+
+impl Alone {
+    /// Waits until that is so.
+    ///
+    /// # Errors
+    /// Another process holds the folder for very long.
+    fn in_folder(folder: &Path, interrupt: Interrupt<'_>) -> Result<Self> {
+        // Some systems do not open folders.
+        let Ok(lock) = File::open(folder) else { return Ok(Self(None)) };
+        let begun = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self(Some(lock))),
+                Err(TryLockError::Error(_)) => return Ok(Self(None)),
+                Err(TryLockError::WouldBlock) => interrupt()?,
+            }
+            if begun.elapsed() > PATIENCE {
+                let action = "put the files into the folder while another process does so";
+                return Err(Error::io(folder, action, io::ErrorKind::TimedOut.into()));
+            }
+            std::thread::sleep(LOOKED_EVERY);
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if let Some(lock) = &self.0 {
+            // To close it would not be enough: a child forked meanwhile has it open, too.
+            let _ = lock.unlock();
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{MetadataValue, Stored};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::quant::Encoding;
 
 /// Keys that say how the tensors of a file are stored.
@@ -42,6 +43,27 @@ pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -
     if is_whole { Stored::Packed(encoding) } else { Stored::Plain(DType::Float16) }
 }
 
+/// An error if nothing is packed as it was asked for.
+///
+/// # Errors
+/// None of the tensors is stored in this encoding.
+pub fn check_quantized(tensors: impl IntoIterator<Item = Stored>, encoding: Encoding) -> Result<()> {
+    if tensors.into_iter().any(|stored| stored == Stored::Packed(encoding)) {
+        return Ok(());
+    }
+    let per_block = encoding.elements_per_block();
+    Err(Error::Argument(format!(
+        "no tensor would be packed as {}: that is for matrices with a name that ends in 'weight', and with rows of a multiple of {per_block} elements",
+        encoding.name()
+    )))
+}
+
+/// The text metadata that go along when tensors are written to another file: those of PyTorch files are about the file itself, its byte order and the
+/// version of its archive.
+pub fn text_metadata(catalog: &Catalog) -> impl Iterator<Item = (&str, &str)> {
+    catalog.metadata().filter(|_| catalog.torch(0).is_none())
+}
+
 /// Metadata for a GGUF file: those of a checkpoint in their order, a GGUF file's as they are and others' text; what its matrices are stored as, if that
 /// is said; and what is given, which goes before all.
 pub fn gguf_metadata(
@@ -51,8 +73,7 @@ pub fn gguf_metadata(
 ) -> Vec<(String, MetadataValue)> {
     let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
         Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
-        None => catalog
-            .metadata()
+        None => text_metadata(catalog)
             .filter(|(key, _)| *key != FORMAT)
             .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
             .collect(),

@@ -24,13 +24,15 @@ pub use convert::{Item, write_converted};
 pub use gguf::MetadataValue;
 pub use gguf_set::save_gguf;
 pub use layout::{Declared, Layout, Place, Stored};
-pub use llama::{gguf_metadata, quantized};
+pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
 pub use metadata::{Change, Edited, edit_metadata};
 pub use output::{Output, convert};
 pub use replacement::Replacement;
 pub use safetensors::MAX_HEADER;
 pub use save::{laid_out, save, save_sharded, write_to_memory};
 pub use shards::Shards;
+#[doc(hidden)] // for the command line
+pub use unfinished::{Temporary, end};
 pub use writer::Writer;
 
 /// How files are written.

@@ -1,14 +1,16 @@
 //! What a conversion writes: one safetensors file, several with an index, or a GGUF file.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use super::convert::{Item, write_converted};
 use super::gguf_set::{folder_and_stem, write_set};
+use super::replacement::folder_of;
 use super::{Declared, Layout, MetadataValue, Options, Replacement, Shards, Writer};
 use crate::checkpoint::Checkpoint;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::text;
 use crate::workers::Interrupt;
 
 /// Where tensors go, and as what.
@@ -71,6 +73,22 @@ impl Output {
     }
 }
 
+/// An error if a file that is to be written is one of several that the checkpoint is in, or is the only one opened of several: the others would be
+/// left without it.
+fn check_whole(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
+    let catalog = checkpoint.catalog();
+    let place = |path: &Path| Some((folder_of(path).canonicalize().ok()?, path.file_name()?.to_os_string()));
+    let written = place(path);
+    let is_of_several = catalog.files().len() > 1 || catalog.note().is_some();
+    if !is_of_several || written.is_none() || catalog.files().iter().all(|file| place(&file.path) != written) {
+        return Ok(());
+    }
+    Err(Error::Argument(format!(
+        "{}: it is one of several files of the checkpoint, which could not be opened without it: write to another file",
+        text::path(path)
+    )))
+}
+
 /// How the tensors get there.
 struct Work<'a> {
     checkpoint: &'a Checkpoint,
@@ -100,6 +118,7 @@ pub fn convert(
     let of_group = |group: &[usize]| group.iter().map(|number| items[*number].clone()).collect::<Vec<Item>>();
     match output {
         Output::Safetensors { path, metadata, options } => {
+            check_whole(checkpoint, path)?;
             let layout = Layout::safetensors(declared(), metadata, options)?;
             let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
             work.written(file, layout, items)?.commit()?;
@@ -110,13 +129,16 @@ pub fn convert(
             let shards = Shards::new(stem, &declared, *most)?;
             shards.check_opened(folder, stem, checkpoint.opened())?;
             let layouts = shards.layouts(&declared, |_, tensors| Layout::safetensors(tensors, metadata, options))?;
-            shards.save(folder, stem, options.sync, layouts, |file, layout, group| {
+            shards.save(folder, stem, options.sync, layouts, interrupt, |file, layout, group| {
                 work.written(file, layout, &of_group(group))
             })
         }
         Output::Gguf { path, metadata, most, sync } => {
+            if most.is_none() {
+                check_whole(checkpoint, path)?;
+            }
             let declared: Vec<Declared> = declared().collect();
-            write_set(path, &declared, metadata, *most, *sync, |file, layout, group| {
+            write_set(path, &declared, metadata, *most, *sync, interrupt, |file, layout, group| {
                 work.written(file, layout, &of_group(group))
             })
         }

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::{process, thread};
 
-use super::unfinished::{create_beside, remove_abandoned};
+use super::unfinished::{Temporary, create_beside, placing, remove_abandoned};
 use crate::error::{Error, Result};
 use crate::source::Source;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
-/// A file of fewer bytes is on the disk before anybody would interrupt it.
-const LONG_WAIT: u64 = 16 << 20;
+/// A file of fewer bytes is on the disk before anybody would interrupt it, also where others keep the disk busy.
+const LONG_WAIT: u64 = 1 << 20;
 /// After so many bytes, the disk is asked to take them.
 const WRITE_BACK: u64 = 16 << 20;
-/// What the system copies between two questions whether to go on.
-pub(super) const COPIED_AT_A_TIME: u64 = 16 << 20;
+/// What the system copies between two questions whether to go on: a slow disk takes 100 MB in a second.
+pub(super) const COPIED_AT_A_TIME: u64 = 4 << 20;
 
 /// A file under way to `target`. Dropped before [`Self::commit`], it is removed, and whatever was at `target` is as it was.
 ///
@@ -28,7 +28,7 @@ pub struct Replacement {
     target: PathBuf,
     /// The same from the root on: the process may go to another folder before the end.
     place: PathBuf,
-    unfinished: PathBuf,
+    unfinished: Temporary,
     file: File,
     len: u64,
     sync: bool,
@@ -95,7 +95,7 @@ impl Replacement {
 
     /// The path that it has meanwhile.
     pub(super) fn unfinished(&self) -> &Path {
-        &self.unfinished
+        self.unfinished.path()
     }
 
     /// Writes some bytes. Several threads may do so; the system takes them one after the other, and this waits without keeping a core busy.
@@ -134,7 +134,7 @@ impl Replacement {
 
     /// Gives the file a second name.
     pub(super) fn link(&self, path: &Path) -> io::Result<()> {
-        fs::hard_link(&self.unfinished, path)
+        fs::hard_link(self.unfinished(), path)
     }
 
     /// Waits until the bytes are on the disk, where that is wanted.
@@ -182,8 +182,14 @@ impl Replacement {
         for made in &mut files {
             made.sync_now()?;
         }
+        let _placing = placing();
+        Self::place_all(files)
+    }
+
+    /// The same for whoever has [`placing`], for files that are on the disk.
+    pub(super) fn place_all(mut files: Vec<Self>) -> Result<()> {
         for made in &mut files {
-            fs::rename(&made.unfinished, &made.place).map_err(|source| made.failed("replace", source))?;
+            fs::rename(made.unfinished.path(), &made.place).map_err(|source| made.failed("replace", source))?;
             made.placed = true;
         }
         let mut synced = None;
@@ -245,7 +251,7 @@ impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.placed && self.process == process::id() {
             // Whatever cannot be removed now has no lock any more, and the next file that is made here removes it.
-            let _ = fs::remove_file(&self.unfinished);
+            let _ = fs::remove_file(self.unfinished());
         }
     }
 }

@@ -116,7 +116,7 @@ pub fn save_sharded<'a>(
     let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
     let shards = Shards::new(stem, &declared, most)?;
     let layouts = shards.layouts(&declared, |_, tensors| Layout::safetensors(tensors, metadata, options))?;
-    shards.save(folder, stem, options.sync, layouts, |file, layout, group| {
+    shards.save(folder, stem, options.sync, layouts, interrupt, |file, layout, group| {
         let group: Vec<(String, Buffer)> = group.iter().map(|number| tensors[*number].clone()).collect();
         write(file, &layout, &group, done, interrupt)
     })

@@ -1,12 +1,15 @@
 //! Files under way: beside the one whose place they will take, locked while they are written, and so told from what a process that died has left.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
+use crate::memory::ForkMutex;
 
 /// The end of the names of files that are being written; they begin with a point.
 const UNFINISHED: &str = ".max-weights-unfinished";
@@ -14,9 +17,58 @@ const UNFINISHED: &str = ".max-weights-unfinished";
 const SHOWN_NAME: usize = 180;
 /// Times that a name is looked for: one is taken where a process of the same number died.
 const ATTEMPTS: usize = 100;
+/// What is temporary now, and the process that made it: a forked child knows that of its parent, too.
+static TEMPORARY: ForkMutex<BTreeMap<PathBuf, u32>> = ForkMutex::new();
+/// Read by those who put files into their places, which is not to end half way.
+static PLACING: RwLock<()> = RwLock::new(());
+
+/// A file or folder that is temporary until this is dropped. It is removed by whoever made it, or by [`end`].
+#[derive(Debug)]
+pub struct Temporary(PathBuf);
+
+impl Temporary {
+    /// Makes something, which `make` gives with its path from the root on.
+    ///
+    /// # Errors
+    /// As of `make`.
+    pub fn make<T>(make: impl FnOnce() -> io::Result<(PathBuf, T)>) -> io::Result<(Self, T)> {
+        let mut temporary = TEMPORARY.lock();
+        let (path, made) = make()?;
+        temporary.insert(path.clone(), std::process::id());
+        Ok((Self(path), made))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        TEMPORARY.lock().remove(&self.0);
+    }
+}
+
+/// Removes all that is temporary, for a process that is about to end: no file is begun or put into its place after this. Files that are being put
+/// into their places get there before.
+pub fn end() {
+    let placing = PLACING.write().unwrap_or_else(PoisonError::into_inner);
+    let temporary = TEMPORARY.lock();
+    for path in temporary.iter().filter(|(_, process)| **process == std::process::id()).map(|(path, _)| path) {
+        // The next save into the folder removes what cannot be removed now.
+        let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+    }
+    std::mem::forget((placing, temporary));
+}
+
+/// While this is there, [`end`] waits.
+pub(super) fn placing() -> RwLockReadGuard<'static, ()> {
+    PLACING.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A new file in the folder, of this mode but for what the umask takes, and a lock on it.
-pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(PathBuf, File)> {
+pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(Temporary, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let failed = |source: io::Error| Error::io(target, "write", source);
     let Some(name) = target.file_name() else { return Err(failed(io::ErrorKind::InvalidFilename.into())) };
@@ -32,11 +84,11 @@ pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(
         unfinished.push(cut(name));
         unfinished.push(format!(".{}-{number}{UNFINISHED}", std::process::id()));
         let path = folder.join(unfinished);
-        match options.open(&path) {
-            Ok(file) => {
+        match Temporary::make(|| options.open(&path).map(|file| (path.clone(), file))) {
+            Ok((path, file)) => {
                 // Until it is locked, another process may take it for an abandoned one: then it is gone again. Where there are no locks, nobody
                 // takes it for that.
-                if file.lock().is_err() || is_there(&path, &file) {
+                if file.lock().is_err() || is_there(path.path(), &file) {
                     return Ok((path, file));
                 }
             }
@@ -99,6 +151,6 @@ mod tests {
     fn a_file_that_is_to_be_private_is_so_from_the_begin() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, _file) = create_beside(&folder.path().join("a"), folder.path(), 0o600).expect("made");
-        assert_eq!(fs::metadata(path).expect("there").permissions().mode() & 0o077, 0);
+        assert_eq!(fs::metadata(path.path()).expect("there").permissions().mode() & 0o077, 0);
     }
 }

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 
+import max_weights
 from command_line import run
 
 
@@ -144,3 +146,28 @@ def test_ls_names_what_is_no_array(tmp_path: Path) -> None:
     assert result.status == 0, result.stderr
     assert "sparse_coo float32" in result.stdout
     assert "├── indices  int64" in result.stdout
+
+
+def test_what_a_conversion_leaves_out_or_writes_twice_is_said(tmp_path: Path) -> None:
+    shared = torch.arange(4096.0).reshape(64, 64)
+    state = {"embed.weight": shared, "head.weight": shared, "view": shared[:2], "own": torch.ones(2), "epoch": 3}
+    torch.save(state, tmp_path / "a.pt")
+    done = run("convert", tmp_path / "a.pt", tmp_path / "copy.safetensors")
+    assert done.status == 0
+    assert "1 tied tensor written again, 16.4 kB more: 'head.weight' is 'embed.weight'; --tied alias" in done.stderr
+    assert "left out: 'epoch', which is not a tensor" in done.stderr
+    with safe_open(tmp_path / "copy.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert sorted(file.keys()) == ["embed.weight", "head.weight", "own", "view"]
+    done = run("convert", tmp_path / "a.pt", tmp_path / "alias.safetensors", "--tied", "alias")
+    assert (done.status, "tied" in done.stderr) == (0, False)
+    with safe_open(tmp_path / "alias.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt", "head.weight": "embed.weight"}
+        assert sorted(file.keys()) == ["embed.weight", "own", "view"]
+    done = run("convert", tmp_path / "a.pt", tmp_path / "none.safetensors", "--tied", "refuse")
+    assert done.status == 2
+    assert "one tensor has several names" in done.stderr
+    assert not (tmp_path / "none.safetensors").exists()
+    done = run("convert", tmp_path / "a.pt", tmp_path / "a.gguf", "--select", "own")
+    assert done.status == 0
+    assert not {"byteorder", "version"} & set(max_weights.load_weights(tmp_path / "a.gguf").metadata)

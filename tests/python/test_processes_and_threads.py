@@ -310,3 +310,22 @@ def test_closing_beside_readers_gives_values_or_the_named_error(path: Path) -> N
         closed.set()
         weights.close()
         assert all(reader.result(timeout=30) >= 0 for reader in readers)
+
+
+def test_a_number_of_threads_that_nobody_can_use_does_not_slow_anything_down(tmp_path: Path) -> None:
+    program = """
+import sys
+import numpy as np
+import max_weights
+from max_weights import _core, load_weights, save_file
+
+assert _core.get_threads() == 512
+path = sys.argv[1] + "/a.safetensors"
+save_file({f"w{i}": np.full((64, 64), i, np.float32) for i in range(100)}, path)
+loaded = load_weights(path).load(framework="numpy", dtype="float16", copy=True)
+assert loaded["w99"][0, 0] == 99
+max_weights.set_threads(100_000)
+assert _core.get_threads() == 512
+"""
+    environment = {**os.environ, "MAX_WEIGHTS_THREADS": "10000"}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60, env=environment)

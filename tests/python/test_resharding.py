@@ -2,8 +2,11 @@
 
 import json
 import re
+import signal
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import torch
 
 import gguf_models
 import max_weights
+from command_line import COMMAND
 from max_weights import DType, load_weights
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.resharding import reshard, reshard_plan
@@ -255,3 +259,29 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, saved: Any) -
     command = f"{sys.executable} -m max_weights.resharding {saved('mixtral')} {tmp_path}/out --tp 2 --dry-run | true"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_unfinished(tmp_path: Path, number: signal.Signals) -> None:
+    weight = {"dtype": "F32", "shape": [8192, 8192], "data_offsets": [0, 256 << 20]}
+    text = json.dumps({"model.layers.0.self_attn.q_proj.weight": weight}).encode()
+    text += b" " * (-len(text) % 8)
+    with open(tmp_path / "whole.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + (256 << 20))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "num_attention_heads": 4}))
+    out = tmp_path / "ranks"
+    command = [*COMMAND, "reshard", str(tmp_path / "whole.safetensors"), str(out), "--tp", "2", "--dtype", "float16"]
+
+    def default() -> None:  # pytest may run where these are ignored
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(one, signal.SIG_DFL)
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=default) as process:
+        while not list(out.glob("*/.*-unfinished")):
+            assert process.poll() is None, "it ended before it was seen to write"
+            time.sleep(0.001)
+        process.send_signal(number)
+        status = process.wait(60)
+    assert status == (130 if number == signal.SIGINT else -number)
+    assert not list(out.glob("*/.*"))

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -305,3 +306,26 @@ def test_a_split_set_whose_name_is_not_utf8_opens_by_any_of_its_files(tmp_path: 
     for opened in paths:
         weights = max_weights.load_weights(os.fsdecode(opened))
         assert [info.name for info in weights.infos()] == ["w0", "w1"]
+
+
+def test_a_set_opens_however_few_files_a_process_may_open(make_file: Make, tmp_path: Path) -> None:
+    for shard in range(60):
+        make_file({f"w{shard}": np.full(4, shard, np.float32)}, f"model-{shard + 1:05}-of-00060.safetensors")
+    program = """
+import os, resource, sys
+import numpy as np
+import max_weights
+from max_weights import load_weights
+
+few, others = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(others)]
+weights = [load_weights(sys.argv[1]) for _ in range(2)]
+for tree in weights:
+    loaded = tree.load(framework="numpy", copy=True)
+    assert all(loaded[f"w{shard}"][0] == shard for shard in range(60))
+"""
+    for few, others in ((64, 0), (64, 45)):
+        command = [sys.executable, "-c", program, str(tmp_path), str(few), str(others)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr

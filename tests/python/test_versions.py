@@ -1,6 +1,7 @@
 """`show_versions`, and that it imports none of the packages it speaks of."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -55,3 +56,22 @@ def test_the_command_line_prints_them_too(capsys: pytest.CaptureFixture[str]) ->
     assert [found[name] for name in ("python", "platform", "cpu")] == [
         shown[name] for name in ("python", "platform", "cpu")
     ]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="the filter is for its calls")
+def test_a_sandbox_that_takes_the_guard_from_copies_is_named() -> None:
+    program = """
+import ctypes, struct
+import max_weights
+
+# Answers process_vm_readv with EPERM, as some sandboxes do.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 310), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+filter = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0
+assert prctl(22, 2, ctypes.c_char_p(filter), 0, 0) == 0, ctypes.get_errno()
+max_weights.show_versions()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "not guarded" in done.stdout

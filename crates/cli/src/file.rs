@@ -5,12 +5,16 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use max_weights::Error;
+use max_weights::write::Replacement;
 
 use crate::failure::Failure;
 
+/// What is done to them, in messages.
+const WRITE: &str = "write it";
+
 /// Makes sure that there is a place for a file before the work begins whose result it gets.
 pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
-    let failed = |error| Failure::Checkpoint(Error::io(path, "write it", error));
+    let failed = |error| Failure::Checkpoint(Error::io(path, WRITE, error));
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
@@ -27,22 +31,18 @@ pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
 pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let written = match fs::metadata(path) {
         Ok(there) if !there.is_file() => {
-            File::options().write(true).open(path).and_then(|mut file| buffered(&mut file, make))
+            let written = File::options().write(true).open(path).and_then(|mut file| buffered(&mut file, make));
+            written.map_err(|error| Error::io(path, WRITE, error))
         }
         _ => replace(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()), make),
     };
-    Ok(written.map_err(|error| Error::io(path, "write it", error))?)
+    Ok(written?)
 }
 
-fn replace(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    #[cfg_attr(not(unix), expect(unused_mut))]
-    let mut builder = tempfile::Builder::new();
-    // Temporary files are the user's alone; this one is as any new file is.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder(path))?;
-    buffered(file.as_file_mut(), make)?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+fn replace(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+    let mut bytes = Vec::new();
+    make(&mut bytes).map_err(|error| Error::io(path, WRITE, error))?;
+    Replacement::of_bytes(path, &bytes, false)?.commit()
 }
 
 fn buffered(file: &mut File, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {

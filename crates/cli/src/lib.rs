@@ -21,6 +21,7 @@ mod record;
 mod reshard;
 mod screen;
 mod show;
+mod signals;
 mod validate;
 mod versions;
 mod warnings;
@@ -76,6 +77,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> u8 {
     };
     let mut screen = Screen::new(arguments.color);
     let json = arguments.command.wants_json();
+    let _signals = signals::watch();
     let outcome = run(&arguments.command, host, &mut screen);
     match outcome.and_then(|status| Ok(screen.flush().map(|()| status)?)) {
         Ok(status) => status,

@@ -21,6 +21,8 @@ struct Object {
     max_weights: &'static str,
     platform: String,
     cpu: String,
+    /// Whether copies of mapped files answer a truncation with an error.
+    guarded_copies: bool,
     /// None where this is not a part of a Python interpreter.
     python: Option<String>,
     /// Those that are installed.
@@ -59,6 +61,8 @@ fn rows(found: Object, host: &Host) -> Vec<(&'static str, String)> {
     let mut rows = vec![("max_weights", found.max_weights.to_owned())];
     rows.extend(found.python.map(|python| ("python", python)));
     rows.extend([("platform", found.platform), ("cpu", found.cpu)]);
+    let guarded = if found.guarded_copies { "guarded" } else { "not guarded: the system does not allow it" };
+    rows.push(("copies", guarded.to_owned()));
     if host.python.is_some() {
         rows.extend(
             PACKAGES
@@ -84,6 +88,7 @@ fn collect(host: &Host) -> Object {
             "{cpus} usable, {}",
             max_weights::simd::Level::chosen().map_or("scalar", max_weights::simd::Level::name)
         ),
+        guarded_copies: max_weights::memory::copies_are_guarded(),
         python: python.map(|python| format!("{} ({})", python.version, max_weights::text::path(&python.executable))),
         packages,
     }

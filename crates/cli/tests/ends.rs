@@ -1,7 +1,10 @@
-//! How a validation ends that would go on for long: by its time, or by Ctrl-C; and what is no file of settings ends it at once.
+//! How a command ends that would go on for long: by its time, or by a signal; and what is no file of settings ends it at once.
 #![cfg(unix)]
 
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +41,67 @@ fn ctrl_c_ends_it_as_it_ends_any_program() {
     assert!(sent.success());
     assert_eq!(ended(program).signal(), Some(2));
     drop(stdin);
+}
+
+/// A file of 512 MB, nearly none of which is on the disk.
+fn sparse(path: &Path, names: [&str; 2]) {
+    const HALF: u64 = 256 << 20;
+    let tensor = |name: &str, from: u64| {
+        format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":[8192,8192],\"data_offsets\":[{from},{}]}}", from + HALF)
+    };
+    let mut header = format!("{{{},{}}}", tensor(names[0], 0), tensor(names[1], HALF));
+    header.extend(std::iter::repeat_n(' ', (8 - header.len() % 8) % 8));
+    let mut file = File::create(path).expect("a temporary folder");
+    file.write_all(&(header.len() as u64).to_le_bytes())
+        .and_then(|()| file.write_all(header.as_bytes()))
+        .expect("written");
+    file.set_len(8 + header.len() as u64 + 2 * HALF).expect("made longer");
+}
+
+/// What is unfinished in a folder, or one in it.
+fn unfinished(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let each = paths.flat_map(|path| if path.is_dir() { unfinished(&path) } else { vec![path] });
+    each.filter(|path| path.to_string_lossy().ends_with(".max-weights-unfinished")).collect()
+}
+
+#[test]
+fn a_signal_leaves_nothing_of_what_a_command_was_writing() {
+    // As above.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::default()).expect("a handler");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    sparse(&folder.path().join("in.safetensors"), ["a.weight", "b.weight"]);
+    let long = format!("key={}", "v".repeat(100_000));
+    let commands: [(&[&str], &str, i32); 6] = [
+        (&["convert", "in.safetensors", "out.safetensors", "--dtype", "fp16"], "INT", 2),
+        (&["convert", "in.safetensors", "folder", "--dtype", "fp16"], "TERM", 15),
+        (&["convert", "in.safetensors", "out.gguf", "--quantize", "q8_0"], "HUP", 1),
+        (&["split", "in.safetensors", "parts", "--max-shard-size", "300MB"], "INT", 2),
+        (&["merge", "in.safetensors", "whole.safetensors"], "TERM", 15),
+        (&["meta", "set", "in.safetensors", &long], "HUP", 1),
+    ];
+    for (arguments, signal, number) in commands {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_max-weights"));
+        command.args(arguments).current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut program = command.spawn().expect("spawned");
+        let mut status = None;
+        while status.is_none() && unfinished(folder.path()).is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+            status = program.try_wait().expect("a child");
+        }
+        if let Some(status) = status {
+            // Where a filesystem shares blocks, a copy takes no time.
+            assert!(status.success() && arguments[0] != "convert", "{arguments:?} ended before it was seen to write");
+            continue;
+        }
+        let sent = Command::new("kill").args([&format!("-{signal}"), &program.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        assert_eq!(ended(program).signal(), Some(number), "{arguments:?}");
+        assert_eq!(unfinished(folder.path()), Vec::<PathBuf>::new(), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -6,17 +6,31 @@ use std::path::PathBuf;
 use max_weights_cli::{Host, Python};
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods as _, PyResult, pyfunction};
 
+/// What ends a command.
+const SIGNALS: [&str; 3] = ["SIGINT", "SIGTERM", "SIGHUP"];
+
 /// Runs the command line, whose first argument is the name of the program, and returns the exit status.
 ///
 /// Ctrl-C ends the process, as it ends a separate program.
 #[pyfunction]
 pub(crate) fn command_line(py: pyo3::Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
     let signals = py.import("_signal")?;
-    let interrupt = signals.getattr("SIGINT")?;
-    let handler = signals.call_method1("signal", (&interrupt, signals.getattr("SIG_DFL")?))?;
+    let (default, ignored) = (signals.getattr("SIG_DFL")?, signals.getattr("SIG_IGN")?);
+    let mut handlers = Vec::new();
+    for name in SIGNALS {
+        // Windows has no hang-up; and what is ignored stays so.
+        let Ok(signal) = signals.getattr(name) else { continue };
+        let handler = signals.call_method1("getsignal", (&signal,))?;
+        if !handler.is_none() && !handler.eq(&ignored)? {
+            signals.call_method1("signal", (&signal, &default))?;
+            handlers.push((signal, handler));
+        }
+    }
     let host = Host { python: Some(interpreter(py)?) };
     let status = py.detach(|| max_weights_cli::main(arguments, &host));
-    signals.call_method1("signal", (interrupt, handler))?;
+    for pair in handlers {
+        signals.call_method1("signal", pair)?;
+    }
     Ok(status)
 }
 

@@ -1,7 +1,7 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
 use crate::ending::reattached;
-use max_weights::error::{Error, Fault, did_you_mean};
+use max_weights::error::{Error, Fault, instead_of};
 use max_weights::text;
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -62,7 +62,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Findings(_) => classes::FormatError::new_err(message),
         Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
         Error::MissingFile { path, near } => {
-            let message = format!("No such file or directory{}", did_you_mean(&near));
+            let message = format!("No such file or directory{}", instead_of(&path, &near));
             classes::MissingFileError::new_err((ENOENT, message, path.into_os_string()))
         }
         Error::NotInCache { name, cause, command } => {

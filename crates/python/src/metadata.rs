@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use max_weights::budget::{Budget, Pace, Short, error_of};
 use max_weights::checkpoint::Catalog;
+use max_weights::error::did_you_mean;
 use max_weights::format::gguf::{self, Array, Value};
+use max_weights::names::nearest_to_pattern;
 use max_weights::rules;
 use max_weights::text;
 use pyo3::exceptions::PyKeyError;
@@ -17,6 +19,8 @@ use crate::handed;
 
 /// A notebook shows at most so many pairs.
 const HTML_ROWS: usize = 100;
+/// An error names at most so many keys.
+const NEAR: usize = 3;
 
 /// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes values on demand.
 ///
@@ -41,6 +45,17 @@ impl Metadata {
         let Some(table) = self.table() else { return Ok(None) };
         table.get(key).map(|value| Making::new(py, table).value(&value)).transpose()
     }
+
+    /// The error for a key that is not there, with those that are near it.
+    fn unknown(&self, key: &str) -> PyErr {
+        let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
+        let near: Vec<String> =
+            nearest_to_pattern(&keys, key, NEAR).iter().map(|key| format!("'{}'", text::shown(key))).collect();
+        if near.is_empty() {
+            return PyKeyError::new_err(key.to_owned());
+        }
+        PyKeyError::new_err(format!("{}{}", text::shown(key), did_you_mean(&near)))
+    }
 }
 
 #[pymethods]
@@ -59,7 +74,7 @@ impl Metadata {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.one(py, key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()))
+        self.one(py, key)?.ok_or_else(|| self.unknown(key))
     }
 
     /// The value of a key, or the default.

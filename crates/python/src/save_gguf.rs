@@ -66,6 +66,9 @@ pub(crate) fn save_gguf_tensors(
         };
         declared.push((Declared { name: name.clone(), stored, shape }, tensor));
     }
+    if let Some(encoding) = quantize {
+        write::check_quantized(declared.iter().map(|(declared, _)| declared.stored), encoding)?;
+    }
     let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
     let done = AtomicU64::new(0);
     Ok(detached(py, || {
@@ -112,6 +115,9 @@ pub(crate) fn save_gguf_weights(
             None => become_of(&name, info.shape, found, quantize),
         };
         items.push(Item { number: *number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+    }
+    if let Some(encoding) = quantize {
+        write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
     }
     let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
     let output = Output::Gguf { path, metadata, most: max_shard_size, sync };

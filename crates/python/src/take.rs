@@ -123,7 +123,7 @@ impl WeightsNode {
         let Error::Argument(cause) = error else { return error };
         let info = self.catalog().table().get(number);
         let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
-        let fault = fault.help("take the weight from the tree with the file's own names");
+        let fault = fault.help("Take the weight from the tree with the file's own names");
         match self.catalog().files().get(info.file as usize) {
             Some(file) => fault.path(&file.path).format(),
             None => fault.format(),

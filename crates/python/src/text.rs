@@ -1,6 +1,6 @@
 //! What makes text safe for people's eyes, for the messages that the Python side writes.
 
-use max_weights::names::nearest_of;
+use max_weights::names::{Pattern, Renames, nearest_of, nearest_to_pattern};
 use max_weights::text;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -28,9 +28,28 @@ pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::shown(&text_of(text)?))
 }
 
-/// Up to three near ones of `names` for each of those `wanted`.
+/// Up to three near ones of `names` for each of those `wanted`; for one pattern, of the begins of names, too.
 #[pyfunction]
 pub(crate) fn near_names(names: Vec<Bound<'_, PyAny>>, wanted: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Vec<String>>> {
     let texts = |list: Vec<Bound<'_, PyAny>>| list.iter().map(text_of).collect::<PyResult<Vec<String>>>();
-    nearest_of(&texts(names)?, &texts(wanted)?, 3).map_err(to_python)
+    let (names, wanted) = (texts(names)?, texts(wanted)?);
+    if let [pattern] = &*wanted
+        && (pattern.contains(['*', '?', '[']) || pattern.ends_with('.'))
+    {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        return Ok(vec![nearest_to_pattern(&names, pattern, 3)]);
+    }
+    nearest_of(&names, &wanted, 3).map_err(to_python)
+}
+
+/// The new names that a table of `FROM` and `TO` has for `names`, None for one that stays.
+#[pyfunction]
+pub(crate) fn renamed_names(
+    names: Vec<Bound<'_, PyAny>>,
+    table: Vec<(String, String)>,
+) -> PyResult<Vec<Option<String>>> {
+    let patterns =
+        table.iter().map(|(from, to)| Pattern::new(from, to)).collect::<Result<_, _>>().map_err(to_python)?;
+    let renames = Renames::new(patterns);
+    names.iter().map(|name| Ok(renames.apply(&text_of(name)?))).collect()
 }

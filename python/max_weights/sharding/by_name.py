@@ -48,6 +48,7 @@ def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) 
     Raises:
         ArgumentError: the shard is not valid, or a weight, which the message names, cannot be split this way (a
             ValueError).
+        WeightNotFoundError: a name or pattern of the strategies that matches nothing.
     """
     rank, world, strategies = _checked(shard)
     if isinstance(strategies, str):
@@ -55,8 +56,9 @@ def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) 
     ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, tables.Table) else None)
     # Only in a mapping can a weight be left out, or follow another.
     every = {info.name: info for info in node.infos()} if isinstance(strategies, Mapping) else {}
-    if isinstance(strategies, Mapping) and not isinstance(strategies, tables.Table):  # a table is for many models
-        require_effect("shard", strategies, every, lambda: [info.name for info in node._root.infos()])
+    own = strategies.own if isinstance(strategies, tables.Table) else strategies  # a table is for many models
+    if isinstance(own, Mapping) and not (isinstance(strategies, tables.Table) and not own):
+        require_effect("shard", own, every, lambda: [info.name for info in node._root.infos()])
     return [_part(ranks.pieces(info, every), info) for info in infos]
 
 

@@ -31,14 +31,18 @@ class Table(dict[Pattern, ShardingStrategy | None]):
 
     title: str
     """The function that created it."""
+    own: Mapping[Pattern, _Row]
+    """The rows that were put first, each of which must match a weight."""
 
-    def __init__(self, title: str, rows: Mapping[Pattern, _Row]) -> None:
+    def __init__(self, title: str, rows: Mapping[Pattern, _Row], own: Mapping[Pattern, _Row] | None = None) -> None:
         super().__init__(rows)
         self.title = title
+        self.own = own or {}
 
     def __ror__(self, first: Mapping[Pattern, _Row]) -> Table:  # type: ignore[override]
         rows = dict(first)
-        return Table(self.title, rows | {pattern: row for pattern, row in self.items() if pattern not in rows})
+        others = {pattern: row for pattern, row in self.items() if pattern not in rows}
+        return Table(self.title, rows | others, {**self.own, **rows})
 
 
 def llama(world: int, *, num_heads: int, num_kv_heads: int | None = None) -> Table:

@@ -60,7 +60,7 @@ impl Chunk {
         let Some(mut pinned) = self.lock().take() else { return Ok(Duration::ZERO) };
         pinned.uses.wait()?;
         let begun = Instant::now();
-        let pages = pinned.pages.clone();
+        let pages = SharedPages::clone(&pinned.pages);
         drop(pinned);
         pages.unload();
         Ok(begun.elapsed())
@@ -76,7 +76,8 @@ impl Chunk {
 struct Registered {
     /// The device in whose context it was pinned.
     on: &'static Cuda,
-    pages: SharedPages,
+    /// Mapped for good where they cannot be unpinned: a device may still read them.
+    pages: ManuallyDrop<SharedPages>,
     uses: ManuallyDrop<Uses>,
 }
 
@@ -85,7 +86,7 @@ impl Registered {
     fn new(on: &'static Cuda, pages: SharedPages) -> Result<Self> {
         // SAFETY: the pages stay mapped until they are unregistered, when this is dropped.
         unsafe { on.enter()?.register(pages.address(), pages.len(), true) }?;
-        Ok(Self { on, pages, uses: ManuallyDrop::default() })
+        Ok(Self { on, pages: ManuallyDrop::new(pages), uses: ManuallyDrop::default() })
     }
 
     /// As [`Chunk::send`].
@@ -105,9 +106,11 @@ impl Drop for Registered {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this.
         unsafe { ManuallyDrop::drop(&mut self.uses) }; // waits for them
-        // In a forked child nothing is pinned.
-        let Ok(entered) = self.on.enter() else { return };
         // SAFETY: registered by `new`, unregistered only here, and the devices are done with it.
-        let _ = unsafe { entered.unregister(self.pages.address()) };
+        let unregistered = self.on.enter().and_then(|entered| unsafe { entered.unregister(self.pages.address()) });
+        if unregistered.is_ok() {
+            // SAFETY: nobody uses it after this.
+            unsafe { ManuallyDrop::drop(&mut self.pages) };
+        }
     }
 }

@@ -45,8 +45,12 @@ struct Ring {
 impl Ring {
     /// The pages that were pinned first, of those that no thread is about to copy from: only under this lock can one begin to.
     fn pop_chunk(&mut self) -> Option<Arc<Chunk>> {
-        let unused = self.chunks.iter().position(|chunk| Arc::strong_count(chunk) == 1)?;
+        let unused = self.unused_chunk()?;
         self.chunks.remove(unused)
+    }
+
+    fn unused_chunk(&self) -> Option<usize> {
+        self.chunks.iter().position(|chunk| Arc::strong_count(chunk) == 1)
     }
 }
 
@@ -97,9 +101,24 @@ impl Upload {
     /// The same as [`Self::write`] from pages of files, of which the parts are named: the devices copy from where they are. Returns how long pinning
     /// and letting go took; none, with nothing done, where the pages cannot be pinned.
     pub(crate) fn write_from(&self, parts: &[(SharedPages, Vec<Span>)]) -> Result<Option<Duration>> {
-        let (mut took, mut chunks) = (Duration::ZERO, Vec::with_capacity(parts.len()));
+        let mut chunks = Vec::with_capacity(parts.len());
+        let took = self.write_from_chunks(parts, &mut chunks);
+        drop(chunks);
+        // Whoever waits for pages that no thread uses has looked before this, or looks after it.
+        drop(self.lock());
+        self.given_back.notify_all();
+        took
+    }
+
+    fn write_from_chunks(
+        &self,
+        parts: &[(SharedPages, Vec<Span>)],
+        chunks: &mut Vec<Arc<Chunk>>,
+    ) -> Result<Option<Duration>> {
+        let mut took = Duration::ZERO;
         for (pages, _) in parts {
-            let (chunk, made_room) = self.chunk(pages)?;
+            // Whoever has some does not wait for more: those that have the others may be waiting for these.
+            let Some((chunk, made_room)) = self.chunk(pages, chunks.is_empty())? else { return Ok(None) };
             let Ok(pinned) = chunk.pin(self.devices[0]) else {
                 self.forget(&chunk);
                 return Ok(None);
@@ -107,7 +126,7 @@ impl Upload {
             took += made_room + pinned;
             chunks.push(chunk);
         }
-        for ((_, spans), chunk) in parts.iter().zip(&chunks) {
+        for ((_, spans), chunk) in parts.iter().zip(&*chunks) {
             // SAFETY: as `send` asks for.
             self.send(spans, |asked_of, parts| unsafe { chunk.send(asked_of, parts) })?;
         }
@@ -185,16 +204,18 @@ impl Upload {
         self.given_back.notify_one();
     }
 
-    /// Waits until there is something to take, or may be more.
-    fn wait(&self) -> MutexGuard<'_, Ring> {
-        let full = |ring: &mut Ring| ring.kept.is_empty() && ring.chunks.is_empty() && ring.made >= self.most;
+    /// Waits until there is something to take that no thread uses, or may be more, or what `enough` asks for.
+    fn wait(&self, enough: impl Fn(&Ring) -> bool) -> MutexGuard<'_, Ring> {
+        let full = |ring: &mut Ring| {
+            ring.kept.is_empty() && ring.unused_chunk().is_none() && ring.made >= self.most && !enough(ring)
+        };
         self.given_back.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A staging buffer: one that the devices are done with, a new one, or else the one that they will be done with first.
     fn take(&self) -> Result<HostBlock> {
         let new = || HostBlock::new(self.devices[0]);
-        let mut ring = self.wait();
+        let mut ring = self.wait(|_| false);
         let full = ring.made >= self.most;
         if (full || ring.kept.front().is_some_and(HostBlock::is_free))
             && let Some(block) = ring.kept.pop_front()
@@ -212,21 +233,25 @@ impl Upload {
     }
 
     /// Pages that are to be pinned: the same as somebody else's, or more; and how long it took to let go of others for them, once the devices were
-    /// done with those.
-    fn chunk(&self, pages: &SharedPages) -> Result<(Arc<Chunk>, Duration)> {
-        let mut ring = self.wait();
+    /// done with those. None, for whoever does not wait, where all that may be pinned is in use.
+    fn chunk(&self, pages: &SharedPages, waits: bool) -> Result<Option<(Arc<Chunk>, Duration)>> {
+        let is_there = |ring: &Ring| ring.chunks.iter().any(|chunk| chunk.is_of(pages));
+        let mut ring = if waits { self.wait(is_there) } else { self.lock() };
         if let Some(chunk) = ring.chunks.iter().find(|chunk| chunk.is_of(pages)) {
-            return Ok((chunk.clone(), Duration::ZERO));
+            return Ok(Some((chunk.clone(), Duration::ZERO)));
         }
         let full = ring.made >= self.most;
         let before = if full { ring.pop_chunk() } else { None };
         let block = if full && before.is_none() { ring.kept.pop_front() } else { None };
+        if full && before.is_none() && block.is_none() {
+            return Ok(None);
+        }
         ring.made += usize::from(before.is_none() && block.is_none());
         let chunk = Arc::new(Chunk::new(pages.clone()));
         ring.chunks.push_back(chunk.clone());
         drop(ring);
         drop(block);
-        Ok((chunk, before.map_or(Ok(Duration::ZERO), |before| before.end())?))
+        Ok(Some((chunk, before.map_or(Ok(Duration::ZERO), |before| before.end())?)))
     }
 
     /// Pages that could not be pinned are no longer there.

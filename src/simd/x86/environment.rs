@@ -39,8 +39,9 @@ fn get() -> u32 {
 }
 
 fn set(value: u32) {
-    // SAFETY: the value is the default or one read before, so it sets no reserved bit.
-    unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, preserves_flags)) };
+    // SAFETY: the value is the default or one read before, so it sets no reserved bit. The language asks for the default wherever its own code
+    // runs: this is what brings it back, and `Restore` leaves another library the value that it had.
+    unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
 }
 
 #[cfg(test)]

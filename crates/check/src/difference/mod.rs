@@ -18,9 +18,10 @@ use max_weights::tensor::TensorInfo;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Error, Result};
 
+pub use max_weights::names::Pattern;
 pub use metadata::MetadataChange;
 pub(crate) use metadata::text_of;
-pub use names::{Names, Pattern};
+pub use names::Names;
 pub use object::Object;
 pub use values::Values;
 

@@ -29,7 +29,7 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
     }
     if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {
         let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
-        return Err(Fault::new(rules::MANIFEST_PATH, cause).path(&**path).help("rename the file").unsupported());
+        return Err(Fault::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
     }
     let (mut names, mut checkpoints, mut extents) = (Vec::new(), Vec::new(), Vec::new());
     for (below, path) in &tree.files {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::{Checkpoint, ModelCache};
-use max_weights::write::Replacement;
+use max_weights::write::{Replacement, Temporary};
 use max_weights::{DType, Error, text};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ pub(super) struct Beside {
     /// What is to be known about them.
     pub(super) notes: Vec<String>,
     /// Holds those that were made for this.
-    _made: Option<TempDir>,
+    _made: Option<(TempDir, Temporary)>,
 }
 
 /// What is copied from the folder that the weights are in, or made of the metadata of a GGUF file, which is done now: what is missing for it is
@@ -70,7 +70,9 @@ fn made(wanted: &Wanted<'_>, gguf: &Path, to: &Path, host: &Host) -> Result<Besi
     if wanted.writing.dry_run {
         return Ok(Beside { files: vec![(PathBuf::new(), to.join(CONFIG))], ..Beside::default() });
     }
-    let folder = tempfile::tempdir().map_err(|source| Error::io(&std::env::temp_dir(), "make a folder in", source))?;
+    let place = std::env::temp_dir();
+    let made = Temporary::make(|| tempfile::tempdir().map(|folder| (folder.path().to_path_buf(), folder)));
+    let (noted, folder) = made.map_err(|source| Error::io(&place, "make a folder in", source))?;
     let written = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(DType::Float32), host)?;
     let files = written.files.into_iter().map(|name| (folder.path().join(&name), to.join(name))).collect();
     let mut notes = written.notes;
@@ -81,7 +83,7 @@ fn made(wanted: &Wanted<'_>, gguf: &Path, to: &Path, host: &Host) -> Result<Besi
             text::shown(first)
         ));
     }
-    Ok(Beside { files, notes, _made: Some(folder) })
+    Ok(Beside { files, notes, _made: Some((folder, noted)) })
 }
 
 fn is_beside(path: &Path) -> bool {

@@ -1,18 +1,19 @@
 //! Which tensors are written, and what each becomes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use max_weights::buffer::pairs_to_halves;
 use max_weights::checkpoint::{Catalog, Checkpoint};
+use max_weights::names::{Pattern, Renames};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::write::{self, Declared, Item, Stored};
 use max_weights::{DType, text};
 
-use super::target::{Target, pairs};
+use super::target::Target;
 use super::{Wanted, hugging_face};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::list;
+use crate::list::Patterns;
 
 /// The scheme of names that Hugging Face gives the weights of a GGUF file.
 pub(super) const HUGGING_FACE: &str = "hf";
@@ -26,12 +27,9 @@ pub(super) fn items(
 ) -> Result<Vec<Item>, Failure> {
     let catalog = checkpoint.catalog();
     let names = Names::new(wanted, catalog, host)?;
-    let selected = list::matching(catalog, &list::patterns("--select", wanted.select)?);
+    let selected = Patterns::new("--select", wanted.select)?.matching(catalog)?;
     if selected.is_empty() {
-        let said = wanted.select.join(", ");
-        let why =
-            if said.is_empty() { "it has no tensors".to_owned() } else { format!("--select {said}: no name matches") };
-        return Err(Failure::Usage(format!("{why}; nothing was written")));
+        return Err(Failure::Usage("it has no tensors; nothing was written".into()));
     }
     let mut items = Vec::with_capacity(selected.len());
     let mut taken: HashMap<String, usize> = HashMap::new();
@@ -41,7 +39,7 @@ pub(super) fn items(
         if names.leave_out(info.name) {
             continue;
         }
-        let name = names.of(info.name);
+        let name = names.of(number, info.name);
         if let Some(first) = taken.insert(name.clone(), number) {
             let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
             return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' the same name, '{name}'")));
@@ -50,7 +48,21 @@ pub(super) fn items(
         let cut = names.cut(&info)?;
         items.push(Item { number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
+    if let Some(encoding) = wanted.quantize {
+        write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
+    }
+    if wanted.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
+        return Err(Failure::Usage("--dtype: there are no floats to convert; integers keep their dtype".into()));
+    }
     Ok(items)
+}
+
+/// Whether the elements are floats, packed ones among them.
+fn is_float(info: &TensorInfo<'_>) -> bool {
+    match info.element {
+        Element::Plain(dtype) => dtype.is_float(),
+        _ => true,
+    }
 }
 
 /// What the elements become.
@@ -61,12 +73,8 @@ fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Targe
             "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out with --select"
         )));
     };
-    let is_float = match info.element {
-        Element::Plain(dtype) => dtype.is_float(),
-        _ => true,
-    };
     Ok(match (wanted.dtype, wanted.quantize, found) {
-        (Some(dtype), _, _) if is_float => Stored::Plain(dtype),
+        (Some(dtype), _, _) if is_float(info) => Stored::Plain(dtype),
         (None, Some(encoding), _) if target.is_gguf() => write::quantized(name, info.shape, found, encoding),
         (None, Some(_), _) => {
             return Err(Failure::Usage("--quantize: only GGUF files have such blocks: give FILE.gguf as OUT".into()));
@@ -81,9 +89,8 @@ type Rows = (usize, Vec<std::ops::Range<u64>>);
 
 /// New names.
 struct Names {
-    exact: HashMap<String, String>,
-    /// Those that end with a dot, the longest first.
-    prefixes: Vec<(String, String)>,
+    /// By number, those that get another one.
+    new: Vec<Option<String>>,
     hugging_face: Option<hugging_face::Names>,
 }
 
@@ -93,23 +100,25 @@ impl Names {
             wanted.rename.iter().cloned().partition(|said| said == HUGGING_FACE);
         let hugging_face =
             if schemes.is_empty() { None } else { Some(hugging_face::names(&wanted.places.paths, catalog, host)?) };
-        let table: BTreeMap<String, String> = pairs("--rename", &pairs_said)?.into_iter().collect();
-        let (mut prefixes, exact): (Vec<_>, Vec<_>) = table.into_iter().partition(|(from, _)| from.ends_with('.'));
-        prefixes.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
-        Ok(Self { exact: exact.into_iter().collect(), prefixes, hugging_face })
+        let patterns = pairs_said.iter().map(|said| Pattern::parse(said)).collect::<Result<_, _>>();
+        let of_scheme = |name| hugging_face.as_ref().and_then(|known: &hugging_face::Names| known.by_name.get(name));
+        let names: Vec<&str> =
+            catalog.table().iter().map(|info| of_scheme(info.name).map_or(info.name, String::as_str)).collect();
+        let new = patterns.and_then(|patterns| Renames::new(patterns).apply_all(&names));
+        let new = new.map_err(|error| Failure::Usage(format!("--rename {error}")))?;
+        Ok(Self { new, hugging_face })
     }
 
     fn leave_out(&self, name: &str) -> bool {
         self.hugging_face.as_ref().is_some_and(|known| known.left_out.contains(name))
     }
 
-    fn of(&self, name: &str) -> String {
-        let name = self.hugging_face.as_ref().and_then(|known| known.by_name.get(name)).map_or(name, String::as_str);
-        if let Some(new) = self.exact.get(name) {
+    fn of(&self, number: usize, name: &str) -> String {
+        if let Some(new) = &self.new[number] {
             return new.clone();
         }
-        let found = self.prefixes.iter().find_map(|(from, to)| Some(format!("{to}{}", name.strip_prefix(&**from)?)));
-        found.unwrap_or_else(|| name.to_owned())
+        let of_scheme = self.hugging_face.as_ref().and_then(|known| known.by_name.get(name));
+        of_scheme.map_or(name, String::as_str).to_owned()
     }
 
     /// The rows of a matrix in the order in which they are under its new name, where that is another one.

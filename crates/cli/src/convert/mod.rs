@@ -5,13 +5,14 @@ mod hugging_face;
 mod items;
 mod report;
 mod target;
+mod tied;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueHint};
-use max_weights::{DType, Encoding, text, uninterrupted, write};
+use max_weights::{Catalog, DType, Encoding, text, uninterrupted, write};
 
 use crate::CLEAN;
 use crate::arguments::{Reading, dtype, memory};
@@ -21,6 +22,7 @@ use crate::open::open;
 use crate::progress::Progress;
 use crate::screen::Screen;
 use target::Target;
+use tied::Tied;
 
 pub(crate) use target::pairs;
 
@@ -38,12 +40,15 @@ pub(crate) struct Convert {
     /// Convert matrices to blocks of q8_0, q4_0, q4_1, q5_0 or q5_1 (GGUF).
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
-    /// A new name, or with a dot at the end a new prefix; `hf`: the Hugging Face names of a GGUF file. Repeatable.
+    /// New names: of one weight, with a dot at the end of all that begin so, or with * for any string, the same in TO; `hf`: the Hugging Face names of a GGUF file. Repeatable.
     #[arg(long, value_name = "FROM=TO")]
     rename: Vec<String>,
     /// Only names that match (*, ?, [ab]); repeatable.
     #[arg(long, value_name = "GLOB")]
     select: Vec<String>,
+    /// Of tensors of a PyTorch file that are one: write each, or write one and name the others in the metadata, or write nothing.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    tied: Tied,
     /// A string of the metadata; repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
@@ -131,6 +136,7 @@ struct Wanted<'a> {
     quantize: Option<Encoding>,
     rename: &'a [String],
     select: &'a [String],
+    tied: Tied,
     metadata: &'a [String],
     max_shard_size: Option<u64>,
     writing: Writing,
@@ -144,6 +150,7 @@ impl<'a> Wanted<'a> {
             quantize: None,
             rename: &[],
             select: &[],
+            tied: Tied::default(),
             metadata: &[],
             max_shard_size: None,
             writing: Writing::default(),
@@ -152,9 +159,21 @@ impl<'a> Wanted<'a> {
 
     fn run(&self, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
         let checkpoint = open(&self.places.paths, &self.places.reading)?;
+        let catalog = checkpoint.catalog();
+        if let (Some(note), false) = (catalog.note(), self.places.reading.no_strict) {
+            return Err(Failure::Usage(format!(
+                "{note}, and would become a model without the others: give the folder, or all shards; with --no-strict, those that are given are taken"
+            )));
+        }
         let target = Target::new(&self.places.out, self.max_shard_size)?;
-        let items = items::items(self, &checkpoint, &target, host)?;
-        let output = target.output(self, &checkpoint)?;
+        if self.tied == Tied::Alias && target.is_gguf() {
+            return Err(Failure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
+        }
+        let mut items = items::items(self, &checkpoint, &target, host)?;
+        let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
+        let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
+        notes.extend(left_out(catalog));
+        let output = target.output(self, &checkpoint, tied)?;
         let files = output.files(&items)?;
         let beside = beside::files(self, &checkpoint, &target, host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
@@ -164,15 +183,35 @@ impl<'a> Wanted<'a> {
             write::convert(&checkpoint, &items, &output, self.writing.verify, &done, &uninterrupted)?;
             beside.write(self)?;
         }
-        report::print(self, &checkpoint, &items, &files, &beside, screen)?;
+        notes.extend_from_slice(&beside.notes);
+        report::print(self, &checkpoint, &items, &files, (&beside, &notes), screen)?;
         Ok(CLEAN)
     }
 }
 
 pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    let Convert { places, dtype, quantize, rename, select, metadata, max_shard_size, writing } = options;
-    let (dtype, quantize, max_shard_size, writing) = (*dtype, *quantize, *max_shard_size, *writing);
-    Wanted { places, dtype, quantize, rename, select, metadata, max_shard_size, writing }.run(host, screen)
+    let Convert { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing } = options;
+    let (dtype, quantize, tied, max_shard_size, writing) = (*dtype, *quantize, *tied, *max_shard_size, *writing);
+    if let Some(dtype) = dtype.filter(|dtype| !dtype.is_float()) {
+        let name = dtype.name();
+        return Err(Failure::Usage(format!(
+            "--dtype {name}: floats would lose their fractions; give a dtype of floats, or --quantize q8_0 for a GGUF file"
+        )));
+    }
+    Wanted { places, dtype, quantize, rename, select, tied, metadata, max_shard_size, writing }.run(host, screen)
+}
+
+/// Says which values are not written: those of PyTorch files that are not tensors.
+fn left_out(catalog: &Catalog) -> Option<String> {
+    let names: Vec<String> =
+        catalog.objects().map(|object| object.name).filter(|name| !name.is_empty()).map(text::shown).collect();
+    let first = names.first()?;
+    let values = text::plural(names.len() as u64, "value");
+    Some(if names.len() == 1 {
+        format!("left out: '{first}', which is not a tensor")
+    } else {
+        format!("left out: {values} that are not tensors, such as '{first}'")
+    })
 }
 
 /// A conversion that changes nothing but the number of files.

@@ -47,7 +47,7 @@ pub(super) fn print(
     checkpoint: &Checkpoint,
     items: &[Item],
     files: &[(PathBuf, Vec<usize>)],
-    beside: &Beside,
+    (beside, notes): (&Beside, &[String]),
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let table = checkpoint.catalog().table();
@@ -65,8 +65,7 @@ pub(super) fn print(
     };
     let files: Vec<File<'_>> = files.iter().map(of_file).collect();
     let (written, bytes) = (!wanted.writing.dry_run, files.iter().map(|file| file.bytes).sum());
-    let (notes, beside): (_, Vec<String>) =
-        (&beside.notes, beside.paths().map(|path| path.to_string_lossy().into_owned()).collect());
+    let beside: Vec<String> = beside.paths().map(|path| path.to_string_lossy().into_owned()).collect();
     if wanted.writing.json {
         let object = Object { schema: "max-weights.convert/1", written, bytes, files, beside };
         serde_json::to_writer_pretty(&mut *screen, &object)?;

@@ -51,19 +51,25 @@ impl Target {
     }
 
     /// What the writer is told.
-    pub(super) fn output(&self, wanted: &Wanted<'_>, checkpoint: &Checkpoint) -> Result<Output, Failure> {
+    ///
+    /// `tied` goes into the metadata of safetensors files.
+    pub(super) fn output(
+        &self,
+        wanted: &Wanted<'_>,
+        checkpoint: &Checkpoint,
+        tied: BTreeMap<String, String>,
+    ) -> Result<Output, Failure> {
         let sync = !wanted.writing.no_sync;
         let options = Options { sync, ..Options::default() };
         let said = pairs("--metadata", wanted.metadata)?;
+        let text = |said: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(said));
         Ok(match self {
-            Self::File(path) => {
-                Output::Safetensors { path: path.clone(), metadata: metadata(checkpoint, said), options }
-            }
+            Self::File(path) => Output::Safetensors { path: path.clone(), metadata: text(said), options },
             Self::Folder(folder, most) => Output::Sharded {
                 folder: folder.clone(),
                 stem: STEM.to_owned(),
                 most: *most,
-                metadata: metadata(checkpoint, said),
+                metadata: text(said),
                 options,
             },
             Self::Gguf(path, most) => {
@@ -95,8 +101,8 @@ pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String
 }
 
 /// The text metadata of the files, and what was said.
-fn metadata(checkpoint: &Checkpoint, said: Vec<(String, String)>) -> BTreeMap<String, String> {
-    let found = checkpoint.catalog().metadata().map(|(key, value)| (key.to_owned(), value.to_owned()));
+fn metadata(checkpoint: &Checkpoint, said: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let found = write::text_metadata(checkpoint.catalog()).map(|(key, value)| (key.to_owned(), value.to_owned()));
     let format = (FORMAT.0.to_owned(), FORMAT.1.to_owned());
     std::iter::once(format).chain(found).chain(said).collect()
 }

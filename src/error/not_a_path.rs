@@ -1,0 +1,50 @@
+//! What people give as paths and is none: addresses, and what only a shell understands.
+
+use std::path::Path;
+
+use crate::text;
+
+/// What to do about a path that does not exist because it is none: an address, or one that only a shell understands.
+pub(crate) fn not_a_path(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    if let Some(rest) = text.strip_prefix('~') {
+        let home = std::env::home_dir().filter(|_| rest.is_empty() || rest.starts_with('/'))?;
+        let path = format!("{}{rest}", text::path(&home));
+        return Some(format!("'~' is for shells, which write the home folder in its place: give {path}"));
+    }
+    // Paths that were put together have one slash there.
+    let (scheme, rest) = text.split_once(":/")?;
+    let is_scheme = scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
+    if !is_scheme {
+        return None;
+    }
+    let rest = rest.trim_start_matches('/');
+    Some(match scheme {
+        "hf" if rest.contains('/') => format!(
+            "the network is never used: download it with `hf download {0}`, and give {0}",
+            text::shown(&rest.split('/').take(2).collect::<Vec<_>>().join("/"))
+        ),
+        "file" => format!("addresses are not opened: give the path, /{}", text::shown(rest)),
+        _ => format!("the network is never used, and {scheme}:// is not opened: download it, and give the path"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_path_says_what_to_give_instead() {
+        let said = |path: &str| not_a_path(Path::new(path)).unwrap_or_default();
+        assert!(said("hf://org/model/file.safetensors").contains("`hf download org/model`, and give org/model"));
+        assert!(said("s3://bucket/a.safetensors").starts_with("the network is never used, and s3:// is not opened"));
+        assert!(said("https:/host/a.gguf").contains("https://"), "joined from parts");
+        assert_eq!(said("file:///a/b"), "addresses are not opened: give the path, /a/b");
+        for path in ["a/b", "/nope", "C:/models", "a:b", ":/x", "~name/x"] {
+            assert_eq!(said(path), "", "{path}");
+        }
+        if let Some(home) = std::env::home_dir() {
+            assert!(said("~/x").ends_with(&format!("give {}/x", text::path(&home))));
+        }
+    }
+}
