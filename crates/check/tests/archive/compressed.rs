@@ -167,7 +167,10 @@ fn a_stream_of_lzma_is_unpacked_whatever_window_and_model_liblzma_takes() {
     assert_eq!(kind_of("a.joblib", LZMA_OTHER), "pickle (LZMA)");
     // Any other window is only for who is told by the name what it is.
     assert_eq!(kind_of("a.lzma", &with_window(12_345)), "pickle (LZMA)");
-    assert_eq!(check_with("a.dat", &with_window(12_345), &Options::default()).files[0].answer_name(), "unknown");
+    assert_eq!(
+        check_with("a.dat", &with_window(12_345), &Options::default()).files[0].answer_verdict().name(),
+        "unknown"
+    );
     // More than a decoder may take is not looked at.
     assert_eq!(found("a.joblib", &with_window(u32::MAX)), ["archive.damaged"]);
 }
@@ -177,7 +180,12 @@ fn numbers_that_begin_like_lzma_are_nothing_that_is_known() {
     let numbers: Vec<u8> = [1u64, 5, 9, 200, 1 << 40].iter().flat_map(|number| number.to_le_bytes()).collect();
     for bytes in [numbers.as_slice(), &[&[3][..], &[0; 40]].concat()] {
         let report = check_with("a.dat", bytes, &Options::default());
-        assert_eq!((rules(&report), report.files[0].answer_name()), (vec![], "unknown"), "{}", report.files[0].kind);
+        assert_eq!(
+            (rules(&report), report.files[0].answer_verdict().name()),
+            (vec![], "unknown"),
+            "{}",
+            report.files[0].kind
+        );
     }
 }
 
