@@ -106,12 +106,10 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
 fn saved_at_once(save: impl Fn(u8) + Sync, opened: impl Fn() -> PathBuf) {
     for round in 0..12u8 {
         thread::scope(|scope| {
-            (0..6).for_each(|saver| {
-                _ = scope.spawn({
-                    let save = &save;
-                    move || save(round * 6 + saver)
-                })
-            });
+            let save = &save;
+            for saver in 0..6 {
+                scope.spawn(move || save(round * 6 + saver));
+            }
         });
         let checkpoint = open(opened()).unwrap();
         let names = checkpoint.catalog().table().len();

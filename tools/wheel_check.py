@@ -99,11 +99,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", nargs="+", help="interpreters; those of this machine without it")
     parser.add_argument("--models", type=Path, default=Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")))
+    parser.add_argument("--largest", type=int, default=LARGEST, metavar="BYTES", help="what the wheel may have (%(default)s)")
     options = parser.parse_args(arguments)
     wheel: Path = options.wheel.resolve()
     size = wheel.stat().st_size
-    if size > LARGEST:
-        sys.exit(f"wheel_check: {wheel.name} has {size:,} bytes; at most {LARGEST:,} are wanted")
+    if size > options.largest:
+        sys.exit(f"wheel_check: {wheel.name} has {size:,} bytes; at most {options.largest:,} are wanted")
     print(f"{wheel.name}: {size:,} bytes")
     for python in options.python or interpreters() or [sys.executable]:
         with tempfile.TemporaryDirectory(prefix="wheel_check_") as folder:

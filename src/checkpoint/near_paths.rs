@@ -38,6 +38,6 @@ fn near_paths(path: &Path) -> Vec<String> {
     let is_near = |near: &String| {
         wanted.chars().count() >= SHORT || near.eq_ignore_ascii_case(&wanted) || near.starts_with(&wanted)
     };
-    let near = nearest_of(&names, &[wanted.clone()], NEAR_NAMES).unwrap_or_default();
+    let near = nearest_of(&names, std::slice::from_ref(&wanted), NEAR_NAMES).unwrap_or_default();
     near.iter().flatten().filter(|near| is_near(near)).map(|name| text::path(&folder.join(name))).collect()
 }

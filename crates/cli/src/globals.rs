@@ -4,7 +4,7 @@ use std::path::Path;
 
 use max_weights::rules::{Answer, Severity};
 use max_weights::{text, uninterrupted};
-use max_weights_check::{Options, Progress, Report, Safety, Selection};
+use max_weights_check::{Finding, Options, Progress, Report, Safety, Selection};
 use serde::Serialize;
 
 use crate::arguments::Globals;
@@ -22,7 +22,7 @@ struct Object<'a> {
     globals: Vec<Global<'a>>,
     /// How many are not known.
     unknown: usize,
-    /// What could not be looked at, or hides what it names.
+    /// What else keeps the files from being clean.
     errors: Vec<Problem<'a>>,
 }
 
@@ -39,18 +39,21 @@ struct Global<'a> {
     name: String,
 }
 
-/// A file in which not everything could be looked at.
+/// What is wrong with a file beside the names that are listed.
 #[derive(Serialize)]
 struct Problem<'a> {
     #[serde(serialize_with = "as_text")]
     file: &'a Path,
     code: &'static str,
     message: &'a str,
+    /// Whether loading the file would run code.
+    #[serde(skip)]
+    runs_code: bool,
 }
 
 pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure> {
     let selection = Selection { select: vec!["security".to_owned()], ignore: Vec::new() };
-    let wanted = Options { selection, severity: Severity::Error, ..Options::default() };
+    let wanted = Options { selection, severity: Severity::Warning, ..Options::default() };
     let inputs = Inputs::new(&options.paths)?;
     let progress = Progress::default();
     let report = {
@@ -61,10 +64,12 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
     let found = globals(&report);
     let errors = problems(&report);
     let unknown = found.iter().filter(|global| global.verdict != "known").count();
-    screen.status = match (unknown, errors.len()) {
-        (0, 0) => CLEAN,
-        (0, _) => UNREADABLE,
-        _ => FINDINGS,
+    screen.status = if unknown > 0 || errors.iter().any(|error| error.runs_code) {
+        FINDINGS
+    } else if errors.is_empty() {
+        CLEAN
+    } else {
+        UNREADABLE
     };
     if options.json {
         let files = report.files.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
@@ -96,11 +101,18 @@ fn globals(report: &Report) -> Vec<Global<'_>> {
     found.collect()
 }
 
-/// What is broken, or hides what it calls. That something is called that is listed is not said twice.
-fn problems(report: &Report) -> Vec<Problem<'_>> {
-    let listed = |rule: &str| matches!(rule, "code.malicious-global");
+/// What is broken, hides what it calls, or runs code in another way than by a pickle, so that `scan` and this agree on what is clean. That something
+/// is imported or called that is listed is not said twice.
+fn problems<'a>(report: &'a Report) -> Vec<Problem<'a>> {
+    let listed = |rule: &str| matches!(rule, "code.malicious-global" | "code.library-global" | "code.unknown-global");
     let counts = report.findings.iter().filter(|of| of.rule.answer != Answer::Nothing && !listed(of.rule.id));
-    counts.map(|of| Problem { file: &of.path, code: of.rule.code, message: &of.message }).collect()
+    let problem = |of: &'a Finding| Problem {
+        file: &of.path,
+        code: of.rule.code,
+        message: &of.message,
+        runs_code: of.rule.answer > Answer::Broken,
+    };
+    counts.map(problem).collect()
 }
 
 fn print(found: &[Global<'_>], unknown: usize, report: &Report, screen: &mut Screen) -> Result<(), Failure> {

@@ -9,8 +9,6 @@ import random
 import struct
 import zlib
 
-# Whether there are odd windows of LZMA, frames that are skipped, and LZ4's format from before its frames, too.
-WITH_OPEN = False
 SKIPPABLE = (0x184D2A50, 0x184D2A5F)
 XXH_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 MASK = 0xFFFFFFFF
@@ -55,10 +53,10 @@ def _lzma(chance: random.Random, data: bytes) -> bytes:
     """The format from before xz, with windows that liblzma takes: 2^n, and 2^n + 2^(n-1)."""
     exponent = chance.randrange(12, 24)
     window = 1 << exponent
-    if WITH_OPEN and chance.random() < 0.5:
+    if chance.random() < 0.5:
         window += 1 << (exponent - 1)
     stream = lzma.compress(data, lzma.FORMAT_ALONE, filters=[{"id": lzma.FILTER_LZMA1, "dict_size": window}])
-    if WITH_OPEN and chance.random() < 0.2 and len(data) < 1024:
+    if chance.random() < 0.2 and len(data) < 1024:
         # A smaller one than its encoder uses.
         small = chance.choice((1 << 11, (1 << 11) + (1 << 10), 1 << 10))
         stream = stream[:1] + struct.pack("<I", small) + stream[5:]
@@ -81,7 +79,7 @@ def _zstd(chance: random.Random, data: bytes) -> bytes:
     for number, block in enumerate(blocks):
         header = len(block) << 3 | (number == len(blocks) - 1)
         frame += struct.pack("<I", header)[:3] + block
-    return (_skippable(chance) if WITH_OPEN and chance.random() < 0.4 else b"") + frame
+    return (_skippable(chance) if chance.random() < 0.4 else b"") + frame
 
 
 def xxh32(data: bytes) -> int:
@@ -105,7 +103,7 @@ def _literals(data: bytes) -> bytes:
 
 def _lz4(chance: random.Random, data: bytes) -> bytes:
     """Frames of blocks that are not compressed, or of the format of the kernel."""
-    if WITH_OPEN and chance.random() < 0.3:
+    if chance.random() < 0.3:
         block = _literals(data)
         return struct.pack("<II", 0x184C2102, len(block)) + block
     descriptor = b"\x60\x40"
@@ -113,7 +111,7 @@ def _lz4(chance: random.Random, data: bytes) -> bytes:
     for at in range(0, len(data), 60_000):
         block = data[at : at + 60_000]
         frame += struct.pack("<I", len(block) | 1 << 31) + block
-    return (_skippable(chance) if WITH_OPEN and chance.random() < 0.2 else b"") + frame + bytes(4)
+    return (_skippable(chance) if chance.random() < 0.2 else b"") + frame + bytes(4)
 
 
 ENCODINGS = {

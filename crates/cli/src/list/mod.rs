@@ -60,7 +60,7 @@ pub(crate) use tree::write as write_tree;
 pub(crate) struct Patterns<'a> {
     option: &'a str,
     said: &'a [String],
-    patterns: Vec<Pattern>,
+    matchers: Vec<Pattern>,
 }
 
 impl<'a> Patterns<'a> {
@@ -72,22 +72,22 @@ impl<'a> Patterns<'a> {
             }
             Pattern::new(&text).map_err(|error| Failure::Usage(format!("{option} {said}: {}", error.msg)))
         };
-        Ok(Self { option, said, patterns: said.iter().map(pattern).collect::<Result<_, _>>()? })
+        Ok(Self { option, said, matchers: said.iter().map(pattern).collect::<Result<_, _>>()? })
     }
 
     /// The numbers of the weights whose whole name matches, in file order; of all where there is no pattern. An error for one that matches none.
     pub(crate) fn matching(&self, catalog: &Catalog) -> Result<Vec<u32>, Failure> {
         let table = catalog.table();
         let all = 0..table.len() as u32;
-        if self.patterns.is_empty() {
+        if self.matchers.is_empty() {
             return Ok(all.collect());
         }
         let options = MatchOptions { case_sensitive: true, ..MatchOptions::new() };
-        let mut used = vec![false; self.patterns.len()];
+        let mut used = vec![false; self.matchers.len()];
         let matching = all.filter(|&number| {
             let name = table.name(number as usize);
             let mut any = false;
-            for (pattern, used) in self.patterns.iter().zip(&mut used) {
+            for (pattern, used) in self.matchers.iter().zip(&mut used) {
                 let matches = pattern.matches_with(name, options);
                 (any, *used) = (any || matches, *used || matches);
             }

@@ -144,7 +144,6 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
         return;
     }
     match kind {
-        Kind::Text if is_named => no_weights(piece, kind, context),
         // In a folder it may belong to any program: data of tokens, of an index, of another runtime.
         Kind::Unknown if has_suffix(piece.name, &["bin"]) && piece.member.is_none() => {
             let is_raw = is_raw_data(&context.file.path);
@@ -156,7 +155,7 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
             }
         }
         Kind::Unknown if has_suffix(piece.name, &["bin"]) => {}
-        Kind::Unknown if is_named => no_weights(piece, kind, context),
+        Kind::Text | Kind::Unknown if is_named => no_weights(piece, kind, context),
         _ => {}
     }
 }
