@@ -99,7 +99,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", nargs="+", help="interpreters; those of this machine without it")
     parser.add_argument("--models", type=Path, default=Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")))
-    parser.add_argument("--largest", type=int, default=LARGEST, metavar="BYTES", help="what the wheel may have (%(default)s)")
+    parser.add_argument(
+        "--largest", type=int, default=LARGEST, metavar="BYTES", help="what the wheel may have (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     wheel: Path = options.wheel.resolve()
     size = wheel.stat().st_size

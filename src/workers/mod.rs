@@ -18,7 +18,7 @@ pub use self::in_order::in_order;
 
 use self::team::Team;
 use crate::error::{Error, Result};
-use crate::memory::ForkMutex;
+use crate::sync::ForkMutex;
 
 /// Asked now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;

@@ -26,6 +26,12 @@ pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// As `prepare`, for a report: the folders of it that lack are made.
+pub(crate) fn prepare_with_folders(path: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(folder(path)).map_err(|error| Error::io(path, WRITE, error))?;
+    prepare(path)
+}
+
 /// Writes a file whole or not at all: one that is half there may be taken for a whole one. A link stays a link, and what is not a regular file,
 /// such as a pipe or `/dev/null`, is written to and not replaced.
 pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {

@@ -19,7 +19,7 @@ const BOUNDS: &str = "Settings and bounds";
 /// Check that files are whole, safe, and what they claim to be.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status, worst first: 5 malicious, 4 needs trust, 3 broken or not examined, 1 other findings, 0 nothing that fails. `max-weights explain CODE` says more."
+    after_help = "Exit status: 5 malicious, 4 needs trust, 3 broken, 1 other findings, 0 else."
 )]
 pub(crate) struct Validate {
     /// header, structure (the default: no values) or content.

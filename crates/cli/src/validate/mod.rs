@@ -89,7 +89,7 @@ fn validate(
         ..Settings::default()
     };
     let mut written = outputs.iter().filter_map(|output| output.file.as_ref()).chain(&checking.write_baseline);
-    written.try_for_each(|path| files::prepare(path))?;
+    written.try_for_each(|path| files::prepare_with_folders(path))?;
     let known = checking.baseline.as_ref().or(file.baseline.as_ref());
     let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
     let inputs = Inputs::new(&checking.paths)?;
