@@ -165,7 +165,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         __import__(home)
-    except ImportError as error:  # `hasattr` asks whether it is there, and does not ask for this error
+    except ModuleNotFoundError as error:  # `hasattr` asks whether it is there, and does not ask for this error
         raise AttributeError(f"module {__name__!r} has {name!r} only with its library: {error}") from error
     module = sys.modules[home]
     value: object = module if home == f"{__name__}.{name}" else getattr(module, name)

@@ -175,7 +175,7 @@ def named_device(text: str) -> tuple[str, int] | None:
     `cuda` is the device that torch would use, if torch uses any, and `gpu` the first.
     """
     kind, colon, digits = text.lower().partition(":")
-    if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+    if colon and not (digits.isascii() and digits.isdigit() and len(digits) < 10 and digits == str(int(digits))):
         return None
     if kind == "cuda":
         return "gpu", int(digits) if colon else current_gpu()

@@ -57,9 +57,10 @@ class Apart:
         self._whole = whole
         self._pieces = {position: part for position, part in enumerate(parts) if isinstance(part, Pieces)}
         if self._pieces and copy is False:
-            name = shown(infos[next(iter(self._pieces))].name)
+            name = infos[next(iter(self._pieces))].name
             raise ArgumentError(
-                f"copy=False asks for views of the files, and '{name}' cannot be one: it is cut along several axes"
+                f"copy=False asks for views of the files, and '{shown(name)}' cannot be one: "
+                "it is cut along several axes"
             )
         self._outs = {position: outs.pop(position) for position in self._pieces if position in outs}
         engine = None if whole else NOTHING
@@ -98,7 +99,7 @@ class Apart:
         if needed > max_host_bytes:
             name = shown(self._infos[next(iter(sizes))].name)
             raise ArgumentError(
-                f"the weights that are cut along several axes at once, such as '{name}', take {needed} bytes, "
+                f"the weights that are cut along several axes at once, such as '{shown(name)}', take {needed} bytes, "
                 f"and max_host_bytes is {max_host_bytes}: select fewer of them, or split one axis"
             )
         return max_host_bytes - needed

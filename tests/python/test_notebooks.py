@@ -67,6 +67,6 @@ def test_a_bar_renders_in_a_kernel(models: Path) -> None:
     nbclient.NotebookClient(notebook, timeout=240).execute()
     bar, result = notebook.cells[0].outputs
     assert bar.output_type == "display_data"
-    assert "0.09 of 0.09 GB" in bar.data["text/html"]
-    assert bar.data["text/plain"].startswith("0.09 of 0.09 GB")
+    assert "90.86 of 90.86 MB" in bar.data["text/html"]
+    assert bar.data["text/plain"].startswith("90.86 of 90.86 MB")
     assert result.data["text/plain"] == "104"

@@ -20,7 +20,6 @@ import pytest
 import torch
 
 import max_weights
-import warm as warm_processes
 from max_weights.dropin import Calls
 from torch_same import assert_same
 
@@ -537,75 +536,3 @@ def test_to_run_nothing_says_how_it_is_done(arguments: list[str], code: int) -> 
     )
     assert done.returncode == code
     assert "usage: python -m max_weights.run (script.py | -m module)" in done.stdout + done.stderr
-
-
-FORKS = """
-import os, signal, threading, time
-import torch, max_weights
-from max_weights.dropin import calls, patching
-
-def child_of(hold, act):
-    # Whether a child ends that was forked while another thread of its parent held a lock, or the forking one did.
-    held, go_on = threading.Event(), threading.Event()
-    def hold_it():
-        with hold:
-            held.set()
-            go_on.wait()
-    thread = threading.Thread(target=hold_it)
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        act()
-        os._exit(0)
-    go_on.set()
-    thread.join()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-def use():
-    torch.save(torch.ones(3), "child.pt")
-    assert torch.load("child.pt").tolist() == [1, 1, 1]
-    max_weights.patched(); max_weights.unpatch(); max_weights.patch(); max_weights.unpatch()
-    assert torch.load.__module__ == "torch.serialization" and not max_weights.patched()
-
-max_weights.patch()
-for hold in (patching._state.lock, calls._counting):
-    assert child_of(hold, use) == 0
-with patching._state.lock:  # which goes on holding it
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        use()
-if child == 0:
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-# And at any moment of a thread that does nothing else.
-done = threading.Event()
-def again():
-    while not done.is_set():
-        max_weights.patch()
-        max_weights.unpatch()
-thread = threading.Thread(target=again)
-thread.start()
-for _ in range(20):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        use()
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status:
-        break
-done.set()
-thread.join()
-print(status)
-"""
-
-
-def test_children_that_are_forked_while_threads_patch_and_unpatch_do_not_hang(
-    warm: warm_processes.Parent, tmp_path: Path
-) -> None:
-    done = warm.run(FORKS, tmp_path)
-    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

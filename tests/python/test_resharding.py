@@ -272,12 +272,9 @@ def test_a_signal_leaves_nothing_unfinished(tmp_path: Path, number: signal.Signa
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "num_attention_heads": 4}))
     out = tmp_path / "ranks"
     command = [*COMMAND, "reshard", str(tmp_path / "whole.safetensors"), str(out), "--tp", "2", "--dtype", "float16"]
-
-    def default() -> None:  # pytest may run where these are ignored
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(one, signal.SIG_DFL)
-
-    with subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=default) as process:
+    # pytest may run where these are ignored
+    command = ["env", "--default-signal=INT,TERM,HUP", *command]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         while not list(out.glob("*/.*-unfinished")):
             assert process.poll() is None, "it ended before it was seen to write"
             time.sleep(0.001)

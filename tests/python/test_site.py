@@ -29,8 +29,8 @@ PUBLIC = [
     "weight_data", "weight_statistics", "weights",
 ]
 INTERNAL = {
-    "absent", "allocation", "autoload", "command_errors", "expected_config", "html", "loading", "progress",
-    "pytest_plugin", "renaming", "run", "selection", "views",
+    "absent", "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html", "load_apart",
+    "loading", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes", "views",
 }
 # fmt: on
 

@@ -29,8 +29,9 @@ mod unix {
     /// Waits for signals, on a thread of its own: whoever waits for a disk or another program does not look for them.
     pub(crate) fn watch() -> Watch {
         let (sender, receiver) = channel();
+        let watched = to_watch();
         let wait = move || {
-            let Ok(mut signals) = Signals::new(to_watch()) else { return };
+            let Ok(mut signals) = Signals::new(watched) else { return };
             if sender.send(signals.handle()).is_err() {
                 return;
             }

@@ -160,11 +160,12 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
     }
 }
 
-/// Whether a file beside it says that a `.bin` is raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js or CTranslate2.
+/// Whether a file beside it, or the package that it lies in, says that a `.bin` is raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js or CTranslate2.
 pub(crate) fn is_raw_data(path: &Path) -> bool {
     let names = NAMES_RAW_DATA.iter().map(|name| path.with_file_name(name));
     let beside = BESIDE_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
-    names.chain(beside).any(|other| other.is_file())
+    let is_packaged = path.ancestors().any(|folder| folder.extension().is_some_and(|suffix| suffix == "mlpackage"));
+    is_packaged || names.chain(beside).any(|other| other.is_file())
 }
 
 /// Something that can run code under the name of a format that cannot.

@@ -13,6 +13,8 @@ const TRIED: usize = 4 << 10;
 const SEVERAL: u64 = 12;
 /// An instruction with its value, where that is no line and not long, has no more bytes than this.
 const SHORT: u64 = 2 + u8::MAX as u64;
+/// Suffixes of pickles, which may be one number.
+const PICKLES: [&str; 3] = ["pkl", "pickle", "joblib"];
 /// Suffixes of texts, which nobody unpickles, and of which many begin with two lines that look like an import: a list of words does.
 const TEXTS: [&str; 66] = [
     "txt",
@@ -89,6 +91,7 @@ const TEXTS: [&str; 66] = [
 pub fn may_be_pickle(first: &[u8], len: u64, name: &str) -> bool {
     match tried(first.get(..TRIED).unwrap_or(first), len) {
         Trial::No => false,
+        Trial::Short => has_suffix(name, &PICKLES),
         Trial::MayImport => !is_named_as_text(name),
         Trial::Maybe | Trial::Imports => true,
     }
@@ -110,6 +113,8 @@ fn is_named_as_text(name: &str) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trial {
     No,
+    /// It is whole, of so few instructions that any text may begin or be like this.
+    Short,
     /// It imports something if it is a pickle at all: two lines of any text look like this.
     MayImport,
     /// It may be a pickle, which imports nothing in these bytes.
@@ -137,7 +142,7 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
             continue;
         }
         if is_whole {
-            return if instructions >= 3 || len < total { Trial::Maybe } else { Trial::No };
+            return if instructions >= 3 || len < total { Trial::Maybe } else { Trial::Short };
         }
         // For another reader the frame ends first, and it goes on there.
         for at in std::mem::take(&mut machine.found.alternatives) {
