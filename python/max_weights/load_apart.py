@@ -97,7 +97,7 @@ class Apart:
         results = sum(result for position, (_, result) in sizes.items() if position not in self._outs)
         needed = results + max(stored for stored, _ in sizes.values())  # a part waits for its conversion
         if needed > max_host_bytes:
-            name = shown(self._infos[next(iter(sizes))].name)
+            name = self._infos[next(iter(sizes))].name
             raise ArgumentError(
                 f"the weights that are cut along several axes at once, such as '{shown(name)}', take {needed} bytes, "
                 f"and max_host_bytes is {max_host_bytes}: select fewer of them, or split one axis"

@@ -234,8 +234,8 @@ class Wanted(NamedTuple):
     def cuts(self) -> list[Cut | None]:
         """The parts as ranges of one axis. ValueError for pieces of several axes."""
         if pieces := self.pieces():
-            name = shown(self.names[pieces[0][0]])
-            raise ArgumentError(f"'{name}' is cut along several axes at once, which only load does")
+            name = self.names[pieces[0][0]]
+            raise ArgumentError(f"'{shown(name)}' is cut along several axes at once, which only load does")
         return [part for part in self.parts if not isinstance(part, Pieces)]
 
     def pieces(self) -> list[tuple[int, Pieces]]:
