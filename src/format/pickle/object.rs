@@ -140,7 +140,7 @@ pub enum DictKind {
 pub enum Factory {
     /// Nothing: such a key is an error.
     None,
-    /// A class of Python's own: its place in [`Factory::NAMES`].
+    /// A class of Python's own: its place in the list of those.
     Builtin(u8),
     /// Anything else, which is never called.
     Other,

@@ -18,9 +18,7 @@ const BOUNDS: &str = "Settings and bounds";
 
 /// Check that files are whole, safe, and what they claim to be.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 5 malicious, 4 needs trust, 3 broken, 1 other findings, 0 else."
-)]
+#[command(after_help = "Exit status: 5 malicious, 4 needs trust, 3 broken, 1 other findings, 0 else.")]
 pub(crate) struct Validate {
     /// header, structure (the default: no values) or content.
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
