@@ -168,7 +168,8 @@ def test_what_was_written_to_a_quantised_weight_is_decoded(models: Path) -> None
 
 
 def test_a_checksum_of_the_file_is_not_compared_with_what_was_written(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.save({"w": torch.ones(100)}, tmp_path / "model.pt")
     weights = max_weights.PytorchWeights(tmp_path / "model.pt")
     assert weights.verify_checksums() == 1
