@@ -38,7 +38,7 @@ mod sync {
     pub(crate) use const_fn;
 }
 
-#[path = "../src/sync/fork.rs"]
+#[path = "../src/memory/fork.rs"]
 #[allow(unreachable_pub)]
 mod fork;
 #[path = "../src/memory/pool.rs"]

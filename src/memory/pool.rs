@@ -2,7 +2,7 @@
 //!
 //! `tests/models.rs` runs this file with every order in which threads can come to its lock.
 
-use super::ForkMutex;
+use super::fork::ForkMutex;
 use crate::sync::const_fn;
 
 /// A kept block serves a request of at least this share of its size.

@@ -7,8 +7,8 @@ mod team;
 
 use std::cell::Cell;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
@@ -18,7 +18,6 @@ pub use self::in_order::in_order;
 
 use self::team::Team;
 use crate::error::{Error, Result};
-use crate::sync::ForkMutex;
 
 /// Asked now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
@@ -72,7 +71,9 @@ pub fn threads() -> usize {
 
 /// A pool of threads that lives as long as the process, or until another number of threads is asked for.
 pub struct Workers {
-    pool: ForkMutex<Option<Pool>>,
+    pool: Mutex<Option<Pool>>,
+    /// The process in which the lock was last free; 0 for none yet.
+    process: AtomicU32,
 }
 
 /// Threads, and whose they are.
@@ -84,7 +85,7 @@ struct Pool {
 }
 
 /// The pool of the process.
-pub static WORKERS: Workers = Workers { pool: ForkMutex::new() };
+pub static WORKERS: Workers = Workers { pool: Mutex::new(None), process: AtomicU32::new(0) };
 
 impl Workers {
     /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
@@ -109,11 +110,26 @@ impl Workers {
         })
     }
 
+    /// The lock of the pool, for which another thread of this process is waited. None in a child that was forked while a thread of its parent
+    /// held it: nobody is there to give it back, and nothing but speed is lost by doing without.
+    fn lock(&self, process: u32) -> Option<MutexGuard<'_, Option<Pool>>> {
+        let first = self.process.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
+        let is_inherited = first.is_err_and(|before| before != process);
+        let lock = match self.pool.try_lock() {
+            Err(TryLockError::WouldBlock) if is_inherited => return None,
+            Err(TryLockError::WouldBlock) => self.pool.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Ok(lock) => lock,
+        };
+        self.process.store(process, Ordering::Relaxed);
+        Some(lock)
+    }
+
     /// The pool; `None` where threads cannot be made, and then the caller's own thread does the work.
     fn pool(&self) -> Option<Arc<ThreadPool>> {
         // Before the lock: to ask the system takes long.
         let (process, threads) = (std::process::id(), threads());
-        let mut current = self.pool.lock();
+        let mut current = self.lock(process)?;
         match current.take() {
             Some(found) if found.process == process && found.threads == threads => {
                 let pool = found.workers.clone();

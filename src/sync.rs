@@ -1,9 +1,5 @@
-//! The lock that a forked child finds free, and what locks are made of: here the standard library's. `tests/models.rs` compiles the files that use these names against others, which try
+//! What locks are made of: here the standard library's. `tests/models.rs` compiles the files that use these names against others, which try
 //! every order in which threads can come to them.
-
-mod fork;
-
-pub use fork::ForkMutex;
 
 pub(crate) use std::process::id as process;
 pub(crate) use std::sync::atomic::AtomicPtr;

@@ -1,8 +1,6 @@
 //! A lock that is free in a forked child, whatever the threads of the parent held at that moment. `tests/models.rs` runs it with every order
 //! in which threads can come to it.
 
-#![allow(unsafe_code)] // a value that another process has must not be dropped or locked
-
 use std::ptr;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
