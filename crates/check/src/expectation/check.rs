@@ -23,7 +23,7 @@ const NEAR_NAMES: usize = 3;
 /// So many names are listed where there may be many.
 const LISTED: usize = 5;
 
-/// What is not as it is expected, by what the headers say: names, shapes and dtypes in the order of the specification, then the rest.
+/// What is not as it is expected, by what the headers say: names, shapes and dtypes in the order of the names in the specification, then the rest.
 pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Finding> {
     let mut checking = Checking {
         catalog,

@@ -4,7 +4,6 @@
 
 mod check;
 mod glob;
-mod json;
 mod read;
 mod write;
 
@@ -20,7 +19,7 @@ use glob::Glob;
 /// What a checkpoint is expected to be.
 #[derive(Debug, Clone, Default)]
 pub struct Expectation {
-    /// What tensors are to be like, in the order of the specification.
+    /// What tensors are to be like, in the order of their names.
     tensors: Vec<Wanted>,
     /// Symbols of shapes whose values are known beforehand.
     symbols: BTreeMap<String, u64>,

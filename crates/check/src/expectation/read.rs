@@ -6,13 +6,16 @@ use std::path::Path;
 
 use max_weights::text::shown;
 use max_weights::{DType, Encoding, Error, Result};
+use serde_json::{Map, Value};
 
 use super::glob::Glob;
-use super::json::Json;
 use super::{Bounds, Count, Dim, Expectation, Extra, SCHEMA, Wanted};
+use crate::json::{Dialect, Document};
 
 /// Bytes of a specification at most: a quarter of a million tensors take 30 MB.
 const MAX_BYTES: u64 = 256 << 20;
+/// Values of a specification at most, those with a name counted as three: a tensor has about twelve.
+const MAX_VALUES: usize = 40_000_000;
 
 impl Expectation {
     /// Reads a specification.
@@ -37,14 +40,13 @@ impl Expectation {
     /// # Errors
     /// [`Error::Argument`] where it is not a specification, with the place in it.
     pub fn parse(text: &[u8]) -> Result<Self> {
-        let json = serde_json::from_slice(text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            let what = error.to_string();
-            let what = what.split(" at line ").next().unwrap_or_default();
-            Error::Argument(format!("this is not valid JSON at line {line}, column {column}: {what}"))
-        })?;
-        let pairs = object("the specification", &json)?;
-        let has = |key: &str| pairs.iter().any(|(there, _)| there == key);
+        let no_json = |why| Error::Argument(format!("this is not valid JSON: {why}"));
+        let Document { value, duplicates } = Document::read(text, Dialect::Python, MAX_VALUES).map_err(no_json)?;
+        if let Some(key) = duplicates.first() {
+            return Err(no_json(format!("the key {} appears twice", quoted(key))));
+        }
+        let pairs = object("the specification", &value)?;
+        let has = |key: &str| pairs.contains_key(key);
         if !has("schema") {
             let is_config = has("model_type") || has("architectures");
             let but = if is_config {
@@ -58,7 +60,7 @@ impl Expectation {
         for (key, value) in pairs {
             match key.as_str() {
                 "schema" => {
-                    if *value != Json::Text(SCHEMA.to_owned()) {
+                    if value != SCHEMA {
                         return wrong("schema", value, &format!("\"{SCHEMA}\""));
                     }
                 }
@@ -104,13 +106,15 @@ fn quoted(key: &str) -> String {
     format!("\"{}\"", shown(key))
 }
 
-fn wrong<T>(place: &str, found: &Json, expected: &str) -> Result<T> {
+fn wrong<T>(place: &str, found: &Value, expected: &str) -> Result<T> {
     let found = match found {
-        Json::Text(text) => quoted(text),
-        Json::Number(number) => number.to_string(),
-        Json::Count(number) => number.to_string(),
-        Json::List(list) if list.is_empty() => "an empty list".to_owned(),
-        other => other.kind().to_owned(),
+        Value::String(text) => quoted(text),
+        Value::Number(number) => number.to_string(),
+        Value::Array(list) if list.is_empty() => "an empty list".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::Bool(_) => "true or false".to_owned(),
+        Value::Null => "null".to_owned(),
     };
     Err(Error::Argument(format!("{place}: {expected} is expected, not {found}")))
 }
@@ -119,21 +123,21 @@ fn unknown<T>(place: &str, key: &str) -> Result<T> {
     Err(Error::Argument(format!("{place}: unknown key {}", quoted(key))))
 }
 
-fn object<'a>(place: &str, value: &'a Json) -> Result<&'a [(String, Json)]> {
-    if let Json::Object(pairs) = value { Ok(pairs) } else { wrong(place, value, "an object") }
+fn object<'a>(place: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {
+    value.as_object().map_or_else(|| wrong(place, value, "an object"), Ok)
 }
 
-fn list<'a>(place: &str, value: &'a Json) -> Result<&'a [Json]> {
-    if let Json::List(list) = value { Ok(list) } else { wrong(place, value, "a list") }
+fn list<'a>(place: &str, value: &'a Value) -> Result<&'a [Value]> {
+    value.as_array().map_or_else(|| wrong(place, value, "a list"), |list| Ok(list.as_slice()))
 }
 
-fn count(place: &str, value: &Json) -> Result<u64> {
-    if let Json::Count(number) = value { Ok(*number) } else { wrong(place, value, "a count") }
+fn count(place: &str, value: &Value) -> Result<u64> {
+    value.as_u64().map_or_else(|| wrong(place, value, "a count"), Ok)
 }
 
-fn texts(place: &str, list: &[Json]) -> Result<Vec<String>> {
-    let text = |(number, value): (usize, &Json)| match value {
-        Json::Text(text) => Ok(text.clone()),
+fn texts(place: &str, list: &[Value]) -> Result<Vec<String>> {
+    let text = |(number, value): (usize, &Value)| match value {
+        Value::String(text) => Ok(text.clone()),
         other => wrong(&format!("{place}[{number}]"), other, "a string"),
     };
     list.iter().enumerate().map(text).collect()
@@ -143,19 +147,19 @@ fn glob(place: &str, text: &str) -> Result<Glob> {
     Glob::parse(text).map_err(|why| Error::Argument(format!("{place}: {why}")))
 }
 
-fn wanted(name: &str, value: &Json) -> Result<Wanted> {
+fn wanted(name: &str, value: &Value) -> Result<Wanted> {
     let place = format!("tensors.{}", quoted(name));
     let mut found = Wanted { name: glob(&place, name)?, shape: None, dtypes: Vec::new(), optional: false, count: None };
     for (key, value) in object(&place, value)? {
         let place = format!("{place}.{key}");
         match (key.as_str(), value) {
-            ("shape" | "dtype", Json::Null) => {}
+            ("shape" | "dtype", Value::Null) => {}
             ("shape", value) => {
                 let dims = list(&place, value)?.iter().enumerate();
                 let dims = dims.map(|(number, value)| dim(&format!("{place}[{number}]"), value));
                 found.shape = Some(dims.collect::<Result<_>>()?);
             }
-            ("dtype", Json::Text(name)) => found.dtypes = vec![dtype(&place, name)?],
+            ("dtype", Value::String(name)) => found.dtypes = vec![dtype(&place, name)?],
             ("dtype", value) => {
                 let names = texts(&place, list(&place, value)?)?;
                 if names.is_empty() {
@@ -165,9 +169,9 @@ fn wanted(name: &str, value: &Json) -> Result<Wanted> {
                 let names = names.map(|(number, name)| dtype(&format!("{place}[{number}]"), name));
                 found.dtypes = names.collect::<Result<_>>()?;
             }
-            ("optional", Json::Bool(optional)) => found.optional = *optional,
+            ("optional", Value::Bool(optional)) => found.optional = *optional,
             ("optional", value) => return wrong(&place, value, "true or false"),
-            ("count", Json::Text(symbol)) => found.count = Some(Count::Symbol(symbol.clone())),
+            ("count", Value::String(symbol)) => found.count = Some(Count::Symbol(symbol.clone())),
             ("count", value) => found.count = Some(Count::Bounds(bounds(&place, value)?)),
             _ => return unknown(&format!("tensors.{}", quoted(name)), key),
         }
@@ -175,11 +179,11 @@ fn wanted(name: &str, value: &Json) -> Result<Wanted> {
     Ok(found)
 }
 
-fn dim(place: &str, value: &Json) -> Result<Dim> {
+fn dim(place: &str, value: &Value) -> Result<Dim> {
     match value {
-        Json::Count(number) => Ok(Dim::Exact(*number)),
-        Json::Text(text) if text == "*" => Ok(Dim::Any),
-        Json::Text(text) if !text.is_empty() => Ok(Dim::Symbol(text.clone())),
+        Value::Number(number) if number.is_u64() => count(place, value).map(Dim::Exact),
+        Value::String(text) if text == "*" => Ok(Dim::Any),
+        Value::String(text) if !text.is_empty() => Ok(Dim::Symbol(text.clone())),
         other => wrong(place, other, "a number, a symbol or \"*\""),
     }
 }
@@ -202,11 +206,11 @@ fn dtype(place: &str, name: &str) -> Result<String> {
     }
 }
 
-fn extra(value: &Json) -> Result<Extra> {
+fn extra(value: &Value) -> Result<Extra> {
     match value {
-        Json::Bool(true) => Ok(Extra::All),
-        Json::Bool(false) => Ok(Extra::default()),
-        Json::List(patterns) => {
+        Value::Bool(true) => Ok(Extra::All),
+        Value::Bool(false) => Ok(Extra::default()),
+        Value::Array(patterns) => {
             let names = texts("allow_extra", patterns)?;
             let names = names.iter().enumerate().map(|(number, name)| glob(&format!("allow_extra[{number}]"), name));
             names.collect::<Result<_>>().map(Extra::These)
@@ -215,10 +219,10 @@ fn extra(value: &Json) -> Result<Extra> {
     }
 }
 
-fn bounds(place: &str, value: &Json) -> Result<Bounds> {
+fn bounds(place: &str, value: &Value) -> Result<Bounds> {
     let pairs = match value {
-        Json::Count(number) => return Ok(Bounds::exact(*number)),
-        Json::Object(pairs) if !pairs.is_empty() => pairs,
+        Value::Number(number) if number.is_u64() => return count(place, value).map(Bounds::exact),
+        Value::Object(pairs) if !pairs.is_empty() => pairs,
         other => return wrong(place, other, "a number, or an object of \"exact\", or \"min\" and \"max\","),
     };
     let mut found = Bounds::default();
@@ -234,17 +238,16 @@ fn bounds(place: &str, value: &Json) -> Result<Bounds> {
     Ok(found)
 }
 
-fn metadata(value: &Json) -> Result<Vec<(String, Option<String>)>> {
-    if let Json::List(keys) = value {
+fn metadata(value: &Value) -> Result<Vec<(String, Option<String>)>> {
+    if let Value::Array(keys) = value {
         return Ok(texts("metadata", keys)?.into_iter().map(|key| (key, None)).collect());
     }
     let pairs = object("metadata", value)?;
-    let pair = |(key, value): &(String, Json)| match value {
-        Json::Null => Ok((key.clone(), None)),
-        Json::Text(text) => Ok((key.clone(), Some(text.clone()))),
-        Json::Count(number) => Ok((key.clone(), Some(number.to_string()))),
-        Json::Number(number) => Ok((key.clone(), Some(number.to_string()))),
-        Json::Bool(value) => Ok((key.clone(), Some(value.to_string()))),
+    let pair = |(key, value): (&String, &Value)| match value {
+        Value::Null => Ok((key.clone(), None)),
+        Value::String(text) => Ok((key.clone(), Some(text.clone()))),
+        Value::Number(number) => Ok((key.clone(), Some(number.to_string()))),
+        Value::Bool(value) => Ok((key.clone(), Some(value.to_string()))),
         other => wrong(&format!("metadata.{}", quoted(key)), other, "a string, a number or null"),
     };
     pairs.iter().map(pair).collect()

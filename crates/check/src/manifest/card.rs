@@ -137,7 +137,7 @@ fn text(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<String
 }
 
 fn json(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<Value>> {
-    Ok(text(files, name)?.and_then(|text| serde_json::from_str(&text).ok()))
+    Ok(text(files, name)?.and_then(|text| crate::json::read(text.as_bytes()).ok()))
 }
 
 /// The head of a card in Markdown: keys with a string, or with a list of texts. Of YAML this is what cards use; what is nested deeper is left out.

@@ -3,7 +3,6 @@
 //! `check` looks at all files of a folder together, as a program is judged by whether a configuration beside it makes loaders run it;
 //! `check_yaml` and its siblings look at one text, for members of archives. Nothing is imported, rendered or called.
 
-mod json;
 mod paths;
 mod preference;
 mod program;
@@ -26,10 +25,10 @@ use serde_json::Value;
 use crate::bytes::Bytes;
 use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
+use crate::json;
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::Depth;
-pub(crate) use json::read as read_json;
 use program::Program;
 use remote_code::{Beside, Reference};
 pub use yaml::check_yaml;
@@ -147,7 +146,7 @@ pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Fi
             config(name, bytes, &(), report);
         }
     } else if named(&["ipynb"]) {
-        if let Ok(value) = json::read(bytes) {
+        if let Ok(value) = json::read(&bytes) {
             programs::notebook(&value, &uninterrupted, report)?;
         }
     } else if named(&["yaml", "yml"]) || name == "MLmodel" {
@@ -198,10 +197,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
     let named = |suffixes: &[&str]| has_suffix(name, suffixes) && is_text;
     if name.to_ascii_lowercase().ends_with(".index.json") && is_text {
         if let Some(bytes) = read(entry, MAX_INDEX_BYTES, context)? {
-            // A broken index is a finding of the set's own check.
-            if let Ok(index) = serde_json::from_slice(&json::tolerated(bytes)) {
-                paths::of_index(&index, &mut |finding| context.report(&entry.path, finding));
-            }
+            paths::of_index(&json::files_of_index(&bytes), &mut |finding| context.report(&entry.path, finding));
         }
     } else if named(&["json"]) && !DATA.contains(&name) && (is_config(name) || entry.bytes <= MAX_CONFIG_BYTES) {
         let bytes = read(entry, MAX_CONFIG_BYTES, context)?;
@@ -214,7 +210,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
             return Ok(config(name, bytes, beside, &mut |finding| context.report(&entry.path, finding)));
         }
     } else if named(&["ipynb"]) {
-        if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(bytes).ok()) {
+        if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(&bytes).ok()) {
             programs::notebook(&value, interrupt, &mut |finding| context.report(&entry.path, finding))?;
         }
     } else if named(&["yaml", "yml"]) || (is_text && name == "MLmodel") {
@@ -262,7 +258,7 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
 }
 
 fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMut(Finding)) -> Vec<Reference> {
-    let value: Value = match json::read(bytes.clone()) {
+    let value: Value = match json::read(&bytes) {
         Ok(value) => value,
         // A file of another name may hold lines of JSON, or what only its own program reads.
         Err(_) if !is_config(name) && !WORDS.iter().any(|word| contains(&bytes, word)) => return Vec::new(),

@@ -1,65 +1,24 @@
 //! Paths that lead out of the folder: in the index of a sharded checkpoint, and by links.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use max_weights::rules;
 use max_weights::text::{path as shown_path, shown};
-use serde::Deserialize;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::finding::Finding;
 use crate::folder::{Entry, Folder};
 
-/// Different files that an index may name.
-const MAX_FILES: usize = 100_000;
 /// Findings about one index.
 const MAX_FINDINGS: usize = 20;
 /// Names that a message lists.
 const NAMED: usize = 5;
 
-/// The files that an index names; the tensors themselves are not kept.
-#[derive(Deserialize)]
-pub(super) struct Index {
-    #[serde(default)]
-    weight_map: Files,
-}
-
-#[derive(Default)]
-struct Files(BTreeSet<String>);
-
-impl<'de> Deserialize<'de> for Files {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FilesVisitor)
-    }
-}
-
-struct FilesVisitor;
-
-impl<'de> Visitor<'de> for FilesVisitor {
-    type Value = Files;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of tensors and files")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Files, A::Error> {
-        let mut files = BTreeSet::new();
-        while let Some((_, file)) = map.next_entry::<IgnoredAny, serde_json::Value>()? {
-            if let (serde_json::Value::String(file), true) = (file, files.len() < MAX_FILES) {
-                files.insert(file);
-            }
-        }
-        Ok(Files(files))
-    }
-}
-
 /// Looks at the files that an index names.
-pub(super) fn of_index(index: &Index, report: &mut dyn FnMut(Finding)) {
+pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Finding)) {
     let mut left = MAX_FINDINGS;
-    for file in &index.weight_map.0 {
+    for file in files {
         let found = leads_out(file).map(|why| (rules::REPOSITORY_INDEX_PATH, why)).or_else(|| {
             file.contains('\\').then_some((
                 rules::REPOSITORY_INDEX_BACKSLASH,

@@ -4,8 +4,9 @@ use max_weights::rules;
 use max_weights::text::shown;
 use serde_json::{Map, Value};
 
-use super::{json, targets};
+use super::targets;
 use crate::finding::Finding;
+use crate::json;
 
 /// The key by which a configuration asks its loader to run code without asking its user.
 pub(super) const TRUST_KEY: &str = "trust_remote_code";

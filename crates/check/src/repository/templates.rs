@@ -4,8 +4,9 @@ use max_weights::Catalog;
 use max_weights::format::gguf;
 use serde_json::Value;
 
-use super::{json, remote_code, template};
+use super::{remote_code, template};
 use crate::finding::Finding;
+use crate::json;
 
 /// The key of templates in metadata: `tokenizer.chat_template`, `tokenizer.chat_template.tool_use`, `chat_template`.
 const KEY: &str = "chat_template";
@@ -74,7 +75,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Finding)) {
         if key.contains(KEY) {
             template::check(text, &shown, None, report);
         } else if text.contains("auto_map") || text.contains("_target_") || text.contains(KEY) {
-            let Ok(value) = json::read(text.as_bytes().to_vec()) else { continue };
+            let Ok(value) = json::read(text.as_bytes()) else { continue };
             let mut of_key = |mut finding: Finding| {
                 finding.message = format!("metadata '{shown}': {}", finding.message);
                 finding.offset = None;

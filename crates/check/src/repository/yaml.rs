@@ -55,7 +55,7 @@ struct Open {
 pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
     // PyYAML tells UTF-16 by its mark.
     let has_mark = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
-    let decoded = if has_mark { super::json::decoded(bytes.to_vec()) } else { Vec::new() };
+    let decoded = if has_mark { crate::json::decoded(bytes) } else { Vec::new() };
     let text = String::from_utf8_lossy(if has_mark { &decoded } else { bytes });
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut open, mut anchors): (Vec<Open>, HashMap<usize, String>) = (Vec::new(), HashMap::new());

@@ -12,10 +12,9 @@ use super::keras;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::limited_json::Limited;
+use crate::json::{self, Document};
 use crate::options::Level;
 use crate::report::Depth;
-use crate::repository;
 use crate::security::archive::Reader;
 
 /// Bytes that are searched at a time, and by how many the parts overlap.
@@ -122,7 +121,7 @@ impl Configs {
             // Python writes numbers that JSON does not have.
             let text = text_at(piece.bytes, at)?;
             self.left = self.left.saturating_sub(text.len() as u64);
-            value = repository::read_json(text).ok().map(|value| (value, 0));
+            value = json::read(&text).ok().map(|value| (value, 0));
         }
         self.found += u64::from(is_config);
         let Some((value, len)) = value else {
@@ -144,8 +143,8 @@ impl Configs {
 
 /// The value with which a string in JSON begins, and its length.
 fn first_value(text: impl std::io::Read) -> Option<(Value, u64)> {
-    let mut values = serde_json::Deserializer::from_reader(text).into_iter::<Limited>();
-    let Limited(value) = values.next()?.ok()?;
+    let mut values = serde_json::Deserializer::from_reader(text).into_iter::<Document>();
+    let Document { value, .. } = values.next()?.ok()?;
     Some((value, values.byte_offset() as u64))
 }
 

@@ -21,6 +21,7 @@ use max_weights::text::shown;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
+use crate::json;
 use crate::kind::has_suffix;
 use crate::repository;
 use crate::security::archive::Archive;
@@ -111,7 +112,7 @@ pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         }
         return Ok(());
     }
-    match repository::read_json(piece.bytes.first(keras::MAX_CONFIG)?) {
+    match json::read(&piece.bytes.first(keras::MAX_CONFIG)?) {
         Ok(value) => {
             keras::walk(piece, &value, 0, context)?;
             skops::walk(piece, &value, context)?;
