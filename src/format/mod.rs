@@ -14,7 +14,7 @@ pub mod torch_legacy;
 pub mod torch_zip;
 
 pub use parse::{Parse, Progress, drive};
-pub use sniff::{Kind, SNIFF_BYTES, sniff};
+pub use sniff::{Kind, SNIFF_BYTES, is_text, sniff};
 
 use crate::error::{Error, Fault, Findings, Policy, Result};
 use crate::rules::Rule;

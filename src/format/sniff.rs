@@ -74,7 +74,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
     if let Some(fault) = fault {
         return Err(fault.offset(0).format());
     }
-    if opens_object(prefix) && !is_text(prefix) {
+    if opens_object(prefix) && !looks_like_text(prefix) {
         // The length is absurd, and the safetensors parser says so better than "unknown format" would.
         return Ok(Kind::Safetensors);
     }
@@ -88,7 +88,7 @@ fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
     if short_header && (opens_object(prefix) || (file_len == 8 && prefix.get(..4) != Some(&[0; 4]))) {
         return Some(Kind::Safetensors);
     }
-    if prefix.starts_with(b"GGUF") && (prefix.len() < GGUF_START || !is_text(prefix)) {
+    if prefix.starts_with(b"GGUF") && (prefix.len() < GGUF_START || !looks_like_text(prefix)) {
         return Some(Kind::Gguf);
     }
     if prefix.starts_with(b"PK\x03\x04") || prefix.starts_with(b"PK\x05\x06") {
@@ -115,10 +115,12 @@ fn opens_object(prefix: &[u8]) -> bool {
 
 /// True if this is text that only looks like a file: `@article{` has its brace where the header of safetensors begins, and a page about GGUF may begin
 /// with its magic. Numbers of less than 2^56 end in a zero, so that no length or version that any reader takes is text.
-fn is_text(prefix: &[u8]) -> bool {
-    if prefix.starts_with(b"\xff\xfe") || prefix.starts_with(b"\xfe\xff") {
-        return true;
-    }
+fn looks_like_text(prefix: &[u8]) -> bool {
+    prefix.starts_with(b"\xff\xfe") || prefix.starts_with(b"\xfe\xff") || is_text(prefix)
+}
+
+/// True if these first bytes are those of a text in UTF-8.
+pub fn is_text(prefix: &[u8]) -> bool {
     // A character may be cut at the end.
     let valid = std::str::from_utf8(prefix).err().is_none_or(|error| error.error_len().is_none());
     valid && !prefix.iter().any(|byte| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))

@@ -175,12 +175,7 @@ impl Kind {
 
     fn text(first: &[u8], len: u64, name: &str) -> Option<Self> {
         let text = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
-        // A character may be cut at the end.
-        let valid = match std::str::from_utf8(text) {
-            Ok(_) => true,
-            Err(error) => error.error_len().is_none(),
-        };
-        if !valid || text.iter().any(|byte| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b)) {
+        if !format::is_text(text) {
             return None;
         }
         let start = text.trim_ascii_start();

@@ -1,6 +1,6 @@
 //! The directory at the end of a zip file: one record for each entry.
 
-use super::fields::{Extra, IN_ZIP64_16, u16_at, u32_at};
+use super::records::{self, Extra, IN_ZIP64_16, SIZES_FOLLOW};
 use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, NameSpan};
 
 use crate::budget;
@@ -9,13 +9,10 @@ use crate::format::shown;
 use crate::rules::{self, Rule};
 use crate::tensor::Span;
 
-const SIGNATURE: &[u8] = b"PK\x01\x02";
-const BYTES: usize = 46;
+const BYTES: usize = records::Central::BYTES;
 
 /// The entry is encrypted.
 const ENCRYPTED: u16 = 1 << 0 | 1 << 6 | 1 << 13;
-/// Sizes and checksum follow the data; those of the entry's own header may be zero.
-pub(super) const SIZES_FOLLOW: u16 = 1 << 3;
 /// Besides: how hard the compressor tried (no reader needs it), and that the name is UTF-8.
 const KNOWN_FLAGS: u16 = SIZES_FOLLOW | 1 << 1 | 1 << 2 | 1 << 11;
 
@@ -74,34 +71,40 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     let broken = |cause: &str| {
         Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
     };
-    let Some((record, rest)) = bytes.split_at_checked(BYTES).filter(|(record, _)| record.starts_with(SIGNATURE)) else {
-        return Err(broken("something is not the record of an entry"));
-    };
-    let [name_len, extra_len, comment_len] = [28, 30, 32].map(|at| usize::from(u16_at(record, at)));
+    let (record, rest) = (records::Central::parse(bytes), bytes.get(BYTES..).unwrap_or_default());
+    let Some(record) = record else { return Err(broken("something is not the record of an entry")) };
+    let [name_len, extra_len, comment_len] =
+        [record.header.name_len, record.header.extra_len, record.comment_len].map(usize::from);
     let lengths = name_len + extra_len + comment_len;
     let Some((texts, rest)) = rest.split_at_checked(lengths) else {
         return Err(broken("the record of an entry reaches beyond the end"));
     };
     let (name, after_name) = texts.split_at(name_len);
     let extra = after_name.get(..extra_len).unwrap_or_default();
-    Ok((central(record, name, extra, place, offset, names), rest))
+    Ok((central(&record, name, extra, place, offset, names), rest))
 }
 
-fn central(record: &[u8], name: &[u8], extra: &[u8], place: Span, offset: u64, names: &mut String) -> Result<Central> {
+fn central(
+    record: &records::Central,
+    name: &[u8],
+    extra: &[u8],
+    place: Span,
+    offset: u64,
+    names: &mut String,
+) -> Result<Central> {
     let name = check_name(name)
         .map_err(|cause| Fault::new(rules::TORCH_ZIP_NAME, cause).offset(offset + BYTES as u64).format())?;
     let refuse = |fault: Fault| about(fault, name, offset);
-    let mut extra = Extra::parse(extra).map_err(|fault| refuse(fault).format())?;
+    let mut extra = check_extra(extra).map_err(|fault| refuse(fault).format())?;
     if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
         return Err(refuse(Fault::new(rules::TORCH_ZIP_NAME, "an extra field gives it another name")).format());
     }
-    let [flags, method_id] = [8, 10].map(|at| u16_at(record, at));
+    let records::Header { flags, method: method_id, crc32, compressed, size, .. } = record.header;
     let method = check_kind(flags, method_id).map_err(|fault| refuse(fault).unsupported())?;
-    let crc32 = u32_at(record, 16);
-    let mut number = |at| extra.value(u32_at(record, at)).map_err(|fault| refuse(fault).format());
-    let (size, compressed, header_offset) = (number(24)?, number(20)?, number(42)?);
+    let mut number = |field| value(&mut extra, field).map_err(|fault| refuse(fault).format());
+    let (size, compressed, header_offset) = (number(size)?, number(compressed)?, number(record.header_offset)?);
     // The number of a disk that is marked as standing in the zip64 field is 0 there, or the end record lied.
-    if !matches!(u16_at(record, 34), 0 | IN_ZIP64_16) {
+    if !matches!(record.disk, 0 | IN_ZIP64_16) {
         let fault = Fault::new(rules::TORCH_ZIP_SPLIT, "it begins in another part of a multi-part archive");
         return Err(refuse(fault).unsupported());
     }
@@ -128,6 +131,18 @@ fn central(record: &[u8], name: &[u8], extra: &[u8], place: Span, offset: u64, n
 pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
     fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
     fault.offset(offset)
+}
+
+/// Extra fields of which each is there once, and whole.
+pub(super) fn check_extra(bytes: &[u8]) -> Result<Extra<'_>, Fault> {
+    let extra = Extra::parse(bytes);
+    extra.defect.map_or(Ok(extra), |defect| Err(Fault::new(rules::TORCH_ZIP_EXTRA, defect)))
+}
+
+/// The value of a field, which may be in the zip64 field.
+pub(super) fn value(extra: &mut Extra<'_>, field: u32) -> Result<u64, Fault> {
+    let missing = "one of its numbers should be in its zip64 field, but is not";
+    extra.value(field).ok_or_else(|| Fault::new(rules::TORCH_ZIP_EXTRA, missing))
 }
 
 fn check_name(name: &[u8]) -> Result<&str, String> {

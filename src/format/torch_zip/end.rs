@@ -2,24 +2,15 @@
 //! itself look like the end of a zip file, and that is where readers begin to differ.
 
 use super::MAX_ZIP_ENTRIES;
-use super::fields::{IN_ZIP64_16, IN_ZIP64_32, u16_at, u32_at, u64_at};
+use super::records::{self, Central, IN_ZIP64_16, IN_ZIP64_32, Locator, MAX_COMMENT};
 
 use crate::error::{Fault, Result};
 use crate::format::Limits;
 use crate::rules;
 use crate::tensor::Span;
 
-const SIGNATURE: &[u8; 4] = b"PK\x05\x06";
-const BYTES: usize = 22;
-const LOCATOR_SIGNATURE: &[u8; 4] = b"PK\x06\x07";
-const LOCATOR_BYTES: usize = 20;
-const ZIP64_SIGNATURE: &[u8; 4] = b"PK\x06\x06";
-const ZIP64_BYTES: usize = 56;
 /// What the zip64 record says of its own length: the bytes that follow its signature and this number.
-const ZIP64_LENGTH: u64 = ZIP64_BYTES as u64 - 12;
-const LONGEST_COMMENT: usize = u16::MAX as usize;
-/// The fewest bytes of a record of the directory.
-const LEAST_RECORD: u64 = 46;
+const ZIP64_LENGTH: u64 = records::End::BYTES64 as u64 - 12;
 
 /// What the end says about the directory, checked against the file.
 #[derive(Debug, Clone, Copy)]
@@ -31,52 +22,45 @@ pub(super) struct End {
 
 /// How many of the last bytes of a file are looked at.
 pub(super) fn tail_bytes(file_len: u64) -> u64 {
-    file_len.min((ZIP64_BYTES + LOCATOR_BYTES + BYTES + LONGEST_COMMENT) as u64)
-}
-
-/// The numbers of one of the two end records.
-#[derive(Debug, Clone, Copy)]
-struct Numbers {
-    disks: [u32; 2],
-    entries: [u64; 2],
-    size: u64,
-    offset: u64,
+    file_len.min((records::End::BYTES64 + Locator::BYTES + records::End::BYTES + MAX_COMMENT) as u64)
 }
 
 impl End {
     /// Reads the last bytes of a file, which begin at `tail_start`.
     pub(super) fn read(tail: &[u8], tail_start: u64, limits: &Limits) -> Result<Self> {
-        let (at, comment) = find(tail, tail_start)?;
-        let (before, record) = tail.split_at(at);
-        let (numbers, directory_end) = numbers(before, record, tail_start + at as u64)?;
-        let (directory, entries) = check(&numbers, directory_end, tail_start + at as u64, limits)?;
+        let (at, plain, comment) = find(tail, tail_start)?;
+        let offset = tail_start + at as u64;
+        let (numbers, directory_end) = numbers(tail.get(..at).unwrap_or_default(), plain, offset)?;
+        let (directory, entries) = check(&numbers, directory_end, offset, limits)?;
         Ok(Self { directory, entries, comment })
     }
 }
 
-/// Where the end record begins in the last bytes of the file, and the length of the comment after it.
-fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
-    let is_signature = |window: &[u8]| window == SIGNATURE;
-    let Some(at) = tail.windows(SIGNATURE.len()).rposition(is_signature) else {
+/// Where the end record begins in the last bytes of the file, what it says, and the length of the comment after it.
+fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
+    const SIGNATURE: &[u8] = records::End::SIGNATURE;
+    const BYTES: usize = records::End::BYTES;
+    let Some(at) = tail.windows(SIGNATURE.len()).rposition(|window| window == SIGNATURE) else {
         let cause = "the file ends early: a zip archive ends with a record of its directory, which is missing";
         let offset = tail_start + tail.len() as u64;
         return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
     };
-    let record = tail.get(at..).unwrap_or_default();
+    let bytes = tail.get(at..).unwrap_or_default();
     let offset = tail_start + at as u64;
-    let comment = usize::from(u16_at(record, BYTES - 2));
-    let missing = (BYTES + comment).saturating_sub(record.len());
-    if record.len() < BYTES || missing > 0 {
+    let record = records::End::parse(bytes);
+    let comment = record.map_or(0, |(_, comment)| comment);
+    let missing = (BYTES + comment).saturating_sub(bytes.len());
+    let Some((end, _)) = record.filter(|_| missing == 0) else {
         let cause = format!("the file ends {missing} bytes before the end of the zip archive's last record");
         return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
-    }
-    if record.len() > BYTES + comment {
-        let cause = format!("{} bytes follow the end of the zip archive", record.len() - BYTES - comment);
+    };
+    if bytes.len() > BYTES + comment {
+        let cause = format!("{} bytes follow the end of the zip archive", bytes.len() - BYTES - comment);
         return Err(Fault::new(rules::TORCH_ZIP_TRAILING_DATA, cause).offset(offset).format());
     }
     let ends_the_file = |earlier: usize| {
         let candidate = tail.get(earlier..).unwrap_or_default();
-        candidate.starts_with(SIGNATURE) && candidate.len() == BYTES + usize::from(u16_at(candidate, BYTES - 2))
+        records::End::parse(candidate).is_some_and(|(_, comment)| candidate.len() == BYTES + comment)
     };
     let mut earlier = memchr::memchr_iter(SIGNATURE[0], tail.get(..at).unwrap_or_default());
     if let Some(earlier) = earlier.find(|earlier| ends_the_file(*earlier)) {
@@ -84,46 +68,31 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
         let offset = tail_start + earlier as u64;
         return Err(Fault::new(rules::TORCH_ZIP_TWO_ENDS, cause).offset(offset).format());
     }
-    Ok((at, comment))
+    Ok((at, end, comment))
 }
 
-/// The numbers of the end, and where the directory has to end. `before` are the bytes before the end record, which begins at `offset`.
-fn numbers(before: &[u8], record: &[u8], offset: u64) -> Result<(Numbers, u64)> {
-    let plain = Numbers {
-        disks: [4, 6].map(|at| u16_at(record, at).into()),
-        entries: [8, 10].map(|at| u16_at(record, at).into()),
-        size: u32_at(record, 12).into(),
-        offset: u32_at(record, 16).into(),
-    };
-    let locator = before.last_chunk::<LOCATOR_BYTES>().filter(|locator| locator.starts_with(LOCATOR_SIGNATURE));
-    let Some(locator) = locator else { return Ok((plain, offset)) };
+/// The numbers of the end, and where the directory has to end. `before` are the bytes before the plain end record, which begins at `offset`.
+fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::End, u64)> {
+    let (rest, locator) = before.split_at(before.len().saturating_sub(Locator::BYTES));
+    let Some(locator) = Locator::parse(locator) else { return Ok((plain, offset)) };
     let lie = |cause: String, offset| Fault::new(rules::TORCH_ZIP_ZIP64, cause).offset(offset).format();
-    let locator_offset = offset - LOCATOR_BYTES as u64;
-    let record64 = before.get(..before.len() - LOCATOR_BYTES).and_then(|rest| rest.last_chunk::<ZIP64_BYTES>());
-    let Some(record64) = record64.filter(|record64| record64.starts_with(ZIP64_SIGNATURE)) else {
+    let locator_offset = offset - Locator::BYTES as u64;
+    let record = rest.len().checked_sub(records::End::BYTES64).and_then(|at| records::End::parse64(rest.get(at..)?));
+    let Some((large, length)) = record else {
         return Err(lie("there is no zip64 end record before its locator".into(), locator_offset));
     };
-    let offset64 = locator_offset - ZIP64_BYTES as u64;
-    let (located, length) = (u64_at(locator, 8), u64_at(record64, 4));
-    if located != offset64 {
-        return Err(lie(
-            format!("the zip64 end record is said to be at {located}, but is at {offset64}"),
-            locator_offset,
-        ));
+    let offset64 = locator_offset - records::End::BYTES64 as u64;
+    if locator.offset != offset64 {
+        let cause = format!("the zip64 end record is said to be at {}, but is at {offset64}", locator.offset);
+        return Err(lie(cause, locator_offset));
     }
     if length != ZIP64_LENGTH {
         let cause = format!("the zip64 end record is said to have {length} more bytes, but has {ZIP64_LENGTH}");
         return Err(lie(cause, offset64));
     }
-    if u32_at(locator, 4) != 0 || u32_at(locator, 16) > 1 {
+    if locator.disk != 0 || locator.disks > 1 {
         return Err(split(locator_offset));
     }
-    let large = Numbers {
-        disks: [16, 20].map(|at| u32_at(record64, at)),
-        entries: [24, 32].map(|at| u64_at(record64, at)),
-        size: u64_at(record64, 40),
-        offset: u64_at(record64, 48),
-    };
     let agree = |plain: u64, mark: u64, large: u64| plain == mark || plain == large;
     let (mark16, mark32) = (IN_ZIP64_16.into(), IN_ZIP64_32.into());
     let disks = plain.disks.iter().zip(large.disks).all(|(disk, large)| agree((*disk).into(), mark16, large.into()));
@@ -142,8 +111,8 @@ fn split(offset: u64) -> crate::error::Error {
     Fault::new(rules::TORCH_ZIP_SPLIT, "this is one part of a multi-part zip archive").offset(offset).unsupported()
 }
 
-fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) -> Result<(Span, usize)> {
-    let &Numbers { disks, entries: [here, entries], size, offset: start } = numbers;
+fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limits) -> Result<(Span, usize)> {
+    let &records::End { disks, entries: [here, entries], size, offset: start } = numbers;
     if disks != [0, 0] || here != entries {
         return Err(split(offset));
     }
@@ -161,7 +130,7 @@ fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) ->
         );
         return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
     }
-    if entries > size / LEAST_RECORD {
+    if entries > size / Central::BYTES as u64 {
         let cause =
             format!("the directory of {size} bytes is said to have {entries} entries, of at least 46 bytes each");
         return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());

@@ -1,8 +1,8 @@
 //! The header before each entry: it must say what the directory says, and only it knows where the data begins.
 
 use super::EntryRecord;
-use super::directory::{Central, SIZES_FOLLOW, refuse};
-use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
+use super::directory::{Central, about, check_extra, refuse, value};
+use super::records::{Header, IN_ZIP64_32, SIZES_FOLLOW};
 
 use crate::budget;
 use crate::error::{Fault, Findings, Result};
@@ -11,8 +11,7 @@ use crate::rules;
 use crate::source::Part;
 use crate::tensor::Span;
 
-const SIGNATURE: &[u8] = b"PK\x03\x04";
-const BYTES: u64 = 30;
+const BYTES: u64 = Header::BYTES as u64;
 /// The fewest and the most bytes of the record that may follow the data: checksum and sizes, of 32 or 64 bits, with or without a
 /// signature.
 const DESCRIPTOR: std::ops::RangeInclusive<u64> = 12..=24;
@@ -73,7 +72,8 @@ impl Headers {
         }
         let (mut large, mut total, mut end) = (Vec::new(), 0, 0);
         for (number, (central, header)) in self.iter().enumerate() {
-            let [name_len, extra_len] = [26, 28].map(|at| u64::from(u16_at(header, at)));
+            let Some(header) = Header::parse(header) else { continue };
+            let [name_len, extra_len] = [header.name_len, header.extra_len].map(u64::from);
             let start = central.header_offset.saturating_add(BYTES + name_len);
             let data_start = start.saturating_add(extra_len);
             let room = self.directory.checked_sub(data_start);
@@ -81,7 +81,7 @@ impl Headers {
                 break;
             }
             end = data_start + central.compressed;
-            if [18, 22].iter().any(|at| u32_at(header, *at) == IN_ZIP64_32) {
+            if [header.compressed, header.size].contains(&IN_ZIP64_32) {
                 budget::reserve(&mut large, 1)?;
                 large.push((number as u32, Span::within(self.directory, start, extra_len)?));
                 total += extra_len;
@@ -157,10 +157,10 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
         );
         Err(refuse(rule, cause, name, at))
     };
-    if !header.starts_with(SIGNATURE) || header.len() < BYTES as usize {
+    let Some(own) = Header::parse(header) else {
         return Err(refuse(rules::TORCH_ZIP_HEADER, "there is no header where the directory says".into(), name, at));
-    }
-    let [flags, method, name_len, extra_len] = [6, 8, 26, 28].map(|at| u16_at(header, at));
+    };
+    let Header { flags, method, crc32, compressed, size, name_len, extra_len } = own;
     let own_name = header.get(BYTES as usize..BYTES as usize + usize::from(name_len)).unwrap_or_default();
     if u32::from(name_len) != central.name.len || own_name != name.as_bytes() {
         let own = match own_name {
@@ -182,7 +182,6 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
     }
     let follow = flags & SIZES_FOLLOW != 0;
     let agree = |own: u64, central: u64| own == central || (follow && own == 0);
-    let crc32 = u32_at(header, 14);
     if !agree(crc32.into(), central.crc32.into()) {
         return differs(
             rules::TORCH_ZIP_LOCAL_CRC,
@@ -200,10 +199,9 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
         );
         return Err(refuse(rules::TORCH_ZIP_OUTSIDE, cause, name, at));
     }
-    let [compressed, size] = [18, 22].map(|at| u32_at(header, at));
-    let mut extra = Extra::parse(extra).map_err(|fault| super::directory::about(fault, name, extra_start).format())?;
-    let mut number =
-        |field| extra.value(field).map_err(|fault| super::directory::about(fault, name, extra_start).format());
+    let misplaced = |fault| about(fault, name, extra_start).format();
+    let mut extra = check_extra(extra).map_err(misplaced)?;
+    let mut number = |field| value(&mut extra, field).map_err(misplaced);
     let (size, compressed) = (number(size)?, number(compressed)?);
     if !agree(size, central.size) {
         return differs(rules::TORCH_ZIP_LOCAL_SIZE, "the size", &size, &central.size);

@@ -8,9 +8,9 @@
 mod contents;
 mod directory;
 mod end;
-mod fields;
 mod layout;
 mod local;
+pub mod records;
 mod stranger;
 
 pub use contents::{

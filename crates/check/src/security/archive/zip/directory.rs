@@ -3,25 +3,17 @@
 use std::io::Read as _;
 
 use max_weights::Result;
+use max_weights::format::torch_zip::MAX_ZIP_NAME_BYTES;
+use max_weights::format::torch_zip::records::{self, Central, Extra, IN_ZIP64_32, Locator, MAX_COMMENT};
 
 use super::super::unpack::Reader;
 use crate::bytes::Bytes;
 use crate::context::Context;
 
 /// The longest comment, the end record, and the records of zip64 before it.
-const TAIL: usize = 65_535 + END + LOCATOR + END64;
-const END: usize = 22;
-const LOCATOR: usize = 20;
-const END64: usize = 56;
-const END_SIGNATURE: &[u8] = b"PK\x05\x06";
-const LOCATOR_SIGNATURE: &[u8] = b"PK\x06\x07";
-const END64_SIGNATURE: &[u8] = b"PK\x06\x06";
-const CENTRAL: usize = 46;
-const CENTRAL_SIGNATURE: &[u8] = b"PK\x01\x02";
+const TAIL: usize = MAX_COMMENT + records::End::BYTES + Locator::BYTES + records::End::BYTES64;
 /// So many end records are followed in one file.
 const MAX_ENDS: usize = 8;
-/// The longest name, as in the core.
-const MAX_NAME: usize = 4_096;
 
 /// An end record, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +35,7 @@ pub(super) struct End {
 impl End {
     /// Where the file goes on behind it.
     pub(super) fn after(&self) -> u64 {
-        self.at + END as u64 + self.comment
+        self.at + records::End::BYTES as u64 + self.comment
     }
 }
 
@@ -65,6 +57,18 @@ pub(super) struct Record {
     pub(super) second_name: Option<String>,
 }
 
+impl Record {
+    /// What the directory and the header before the member both say. Numbers that should be in an extra field and are not, are what is there.
+    pub(super) fn new(name: &[u8], header: records::Header, extra: &mut Extra<'_>) -> Self {
+        let mut number = |field| extra.value(field).unwrap_or(IN_ZIP64_32.into());
+        let (size, packed) = (number(header.size), number(header.compressed));
+        let (name, raw) = text(name);
+        let records::Header { flags, method, crc32: crc, .. } = header;
+        let second_name = extra.unicode_path.map(|name| text(name).0);
+        Self { name, raw, flags, method, crc, packed, size, header: 0, is_link: false, second_name }
+    }
+}
+
 /// What was read of a directory.
 pub(super) struct Directory {
     pub(super) records: Vec<Record>,
@@ -74,31 +78,14 @@ pub(super) struct Directory {
     pub(super) too_many: bool,
 }
 
-pub(super) fn u16_at(record: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(bytes_at(record, at))
-}
-
-pub(super) fn u32_at(record: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes_at(record, at))
-}
-
-pub(super) fn u64_at(record: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes_at(record, at))
-}
-
-/// The bytes there; beyond the end there are zeros.
-fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
-    record.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
-}
-
 /// The end records that lead to a directory, the last one first.
 pub(super) fn ends(bytes: &dyn Bytes) -> Result<Vec<End>> {
     let start = bytes.len().saturating_sub(TAIL as u64);
     let tail = bytes.part(start, TAIL)?;
     let mut found: Vec<End> = Vec::new();
-    for at in memchr::memmem::rfind_iter(&tail, END_SIGNATURE) {
-        if let Some(record) = tail.get(at..at + END) {
-            found.extend(end(bytes, &tail, start, at, record)?);
+    for at in memchr::memmem::rfind_iter(&tail, records::End::SIGNATURE) {
+        if let Some((record, comment)) = tail.get(at..).and_then(records::End::parse) {
+            found.extend(end(bytes, &tail, start, at, record, comment as u64)?);
         }
         if found.len() >= MAX_ENDS {
             break;
@@ -108,26 +95,24 @@ pub(super) fn ends(bytes: &dyn Bytes) -> Result<Vec<End>> {
 }
 
 /// The end record at `at` of the tail, if it leads anywhere: to each directory that one reader or another would find by it.
-fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> Result<Vec<End>> {
-    let comment = u64::from(u16_at(record, 20));
+fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, plain: records::End, comment: u64) -> Result<Vec<End>> {
     let here = start + at as u64;
-    let (mut entries, mut size, mut offset) =
-        (u64::from(u16_at(record, 10)), u64::from(u32_at(record, 12)), u64::from(u32_at(record, 16)));
+    let numbers = |end: records::End| (end.entries[1], end.size, end.offset);
+    let (mut entries, mut size, mut offset) = numbers(plain);
     let (mut directory_end, mut contradiction) = (here, None);
-    let locator = at.checked_sub(LOCATOR).and_then(|from| tail.get(from..at));
-    if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR_SIGNATURE)) {
+    let locator = at.checked_sub(Locator::BYTES).and_then(|from| tail.get(from..at)).and_then(Locator::parse);
+    if let Some(Locator { offset: said, .. }) = locator {
         // The record is right before the locator, and where that says, unless something was put before the archive.
-        let (said, before) = (u64_at(locator, 8), here.checked_sub((LOCATOR + END64) as u64));
+        let before = here.checked_sub((Locator::BYTES + records::End::BYTES64) as u64);
         let record = |place: u64| {
-            let record = bytes.part(place, END64).ok()?;
-            record.starts_with(END64_SIGNATURE).then_some((place, record))
+            let (record, _) = records::End::parse64(&bytes.part(place, records::End::BYTES64).ok()?)?;
+            Some((place, numbers(record)))
         };
         let large = before.and_then(record).or_else(|| record(said));
         if let Some((place, large)) = large {
-            let numbers = |record: &[u8]| [32, 40, 48].map(|at| u64_at(record, at));
-            let [entries64, size64, offset64] = numbers(&large);
+            let (entries64, size64, offset64) = large;
             // Readers that go by the locator alone may come to another record.
-            let other = record(said).filter(|(at, other)| *at != place && numbers(other) != numbers(&large));
+            let other = record(said).filter(|(at, other)| *at != place && *other != large);
             if other.is_some() {
                 contradiction = Some("its locator leads to another end record for large archives".into());
             }
@@ -146,18 +131,16 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> 
             if contradiction.is_none() {
                 (entries, size, offset, directory_end) = (entries64, size64, offset64, place);
             } else {
-                let mut found =
-                    lead(bytes, here, comment, (entries64, size64, offset64), place, contradiction.clone())?;
+                let mut found = lead(bytes, here, comment, large, place, contradiction.clone())?;
                 found.extend(lead(bytes, here, comment, (entries, size, offset), here, contradiction.clone())?);
                 if let Some((at, other)) = other {
-                    let [entries, size, offset] = numbers(&other);
-                    found.extend(lead(bytes, here, comment, (entries, size, offset), at, contradiction)?);
+                    found.extend(lead(bytes, here, comment, other, at, contradiction)?);
                 }
                 return Ok(found);
             }
         } else {
             contradiction = Some("there is a locator of an end record for large archives, but no such record".into());
-            directory_end = here - LOCATOR as u64;
+            directory_end = here - Locator::BYTES as u64;
         }
     }
     lead(bytes, here, comment, (entries, size, offset), directory_end, contradiction)
@@ -192,7 +175,7 @@ fn lead(
     let mut found = Vec::new();
     for start in [by_size, Some(offset)].into_iter().flatten() {
         let is_new = found.iter().all(|end: &End| end.directory != start);
-        if is_new && start >= offset && bytes.part(start, 4)? == CENTRAL_SIGNATURE {
+        if is_new && start >= offset && bytes.part(start, 4)? == Central::SIGNATURE {
             found.push(end(start, start - offset));
         }
     }
@@ -203,9 +186,9 @@ fn lead(
 pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<'_>) -> Result<Directory> {
     let mut reader = Reader::new(bytes, end.directory);
     let mut found = Directory { records: Vec::new(), end: end.directory, too_many: false };
-    let mut record = [0; CENTRAL];
-    while reader.position() < end.at && reader.read_exact(&mut record).is_ok() && record.starts_with(CENTRAL_SIGNATURE)
-    {
+    let mut record = [0; Central::BYTES];
+    while reader.position() < end.at && reader.read_exact(&mut record).is_ok() {
+        let Some(record) = Central::parse(&record) else { break };
         if found.records.len().is_multiple_of(1024) {
             context.go_on()?;
         }
@@ -213,71 +196,31 @@ pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<
             found.too_many = true;
             break;
         }
-        let [name, extra, comment] = [28, 30, 32].map(|at| usize::from(u16_at(&record, at)));
+        let header = record.header;
+        let [name, extra, comment] = [header.name_len, header.extra_len, record.comment_len].map(usize::from);
         let mut rest = vec![0; name + extra + comment];
         if reader.read_exact(&mut rest).is_err() {
             break;
         }
         let (name, rest) = rest.split_at_checked(name).unwrap_or_default();
-        let extra = Extra::of(rest.get(..extra).unwrap_or_default());
-        let mut wide = extra.wide.iter().copied();
-        let mut number = |at: usize| match u32_at(&record, at) {
-            u32::MAX => wide.next().unwrap_or(u64::from(u32::MAX)),
-            number => number.into(),
-        };
-        let (size, packed, offset) = (number(24), number(20), number(42));
-        let (name, raw) = text(name);
-        let (made_by, mode) = (record[5], u32_at(&record, 38) >> 16);
-        found.records.push(Record {
-            name,
-            raw,
-            flags: u16_at(&record, 8),
-            method: u16_at(&record, 10),
-            crc: u32_at(&record, 16),
-            packed,
-            size,
-            header: offset.saturating_add(end.shift),
-            is_link: made_by == 3 && mode & 0o170_000 == 0o120_000,
-            second_name: extra.name.as_deref().map(|name| text(name).0),
-        });
+        let mut extra = Extra::parse(rest.get(..extra).unwrap_or_default());
+        let mut member = Record::new(name, header, &mut extra);
+        let offset = extra.value(record.header_offset).unwrap_or(IN_ZIP64_32.into());
+        member.header = offset.saturating_add(end.shift);
+        member.is_link = record.system == 3 && record.mode & 0o170_000 == 0o120_000;
+        found.records.push(member);
         found.end = reader.position();
     }
     Ok(found)
 }
 
 /// A name, and its bytes where it is not text.
-pub(super) fn text(name: &[u8]) -> (String, Option<Vec<u8>>) {
+fn text(name: &[u8]) -> (String, Option<Vec<u8>>) {
     match std::str::from_utf8(name) {
-        Ok(text) if text.len() <= MAX_NAME => (text.to_owned(), None),
+        Ok(text) if text.len() <= MAX_ZIP_NAME_BYTES => (text.to_owned(), None),
         _ => {
-            let start = name.get(..MAX_NAME).unwrap_or(name);
+            let start = name.get(..MAX_ZIP_NAME_BYTES).unwrap_or(name);
             (String::from_utf8_lossy(start).into_owned(), Some(name.to_vec()))
         }
-    }
-}
-
-/// The extra fields of a header, as far as they matter.
-#[derive(Debug, Default)]
-pub(super) struct Extra {
-    /// The numbers of zip64, in their order.
-    pub(super) wide: Vec<u64>,
-    /// A second name, which some readers prefer.
-    pub(super) name: Option<Vec<u8>>,
-}
-
-impl Extra {
-    pub(super) fn of(mut bytes: &[u8]) -> Self {
-        let mut extra = Self::default();
-        while let Some((header, rest)) = bytes.split_at_checked(4) {
-            let Some((field, rest)) = rest.split_at_checked(usize::from(u16_at(header, 2))) else { break };
-            match u16_at(header, 0) {
-                1 => extra.wide = field.chunks_exact(8).map(|number| u64_at(number, 0)).collect(),
-                // A version and a checksum stand before it.
-                0x7075 => extra.name = field.get(5..).map(<[u8]>::to_vec),
-                _ => {}
-            }
-            bytes = rest;
-        }
-        extra
     }
 }

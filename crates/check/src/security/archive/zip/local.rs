@@ -1,17 +1,14 @@
 //! The header that is before each member of a zip archive, held against the directory's.
 
 use max_weights::Result;
+use max_weights::format::torch_zip::records::{Extra, Header, SIZES_FOLLOW};
 use max_weights::text::shown;
 
-use super::directory::{Extra, Record, text, u16_at, u32_at};
+use super::directory::Record;
 use crate::bytes::Bytes;
 
-/// Where the bytes of a member have no size before them: it follows them.
-pub(super) const SIZES_FOLLOW: u16 = 1 << 3;
 /// Encrypted, patched, strongly encrypted, masked.
 pub(super) const LOCKED: u16 = 1 | 1 << 5 | 1 << 6 | 1 << 13;
-const HEADER: usize = 30;
-pub(super) const SIGNATURE: &[u8] = b"PK\x03\x04";
 /// Bytes that are read beyond the name, in which extra fields mostly end.
 const EXTRA: usize = 96;
 
@@ -25,36 +22,17 @@ pub(super) struct Local {
 
 /// The header there; `None` if there is none.
 pub(super) fn read(bytes: &dyn Bytes, at: u64, name: usize) -> Result<Option<Local>> {
-    let mut header = bytes.part(at, HEADER + name + EXTRA)?;
-    if header.len() < HEADER || !header.starts_with(SIGNATURE) {
-        return Ok(None);
-    }
-    let [name_len, extra_len] = [26, 28].map(|at| usize::from(u16_at(&header, at)));
-    let len = HEADER + name_len + extra_len;
+    let mut header = bytes.part(at, Header::BYTES + name + EXTRA)?;
+    let Some(record) = Header::parse(&header) else { return Ok(None) };
+    let name_len = usize::from(record.name_len);
+    let len = Header::BYTES + name_len + usize::from(record.extra_len);
     if header.len() < len {
         header = bytes.part(at, len)?;
     }
-    let name = header.get(HEADER..HEADER + name_len).unwrap_or_default();
-    let extra = Extra::of(header.get(HEADER + name_len..len).unwrap_or_default());
-    let mut wide = extra.wide.iter().copied();
-    let mut number = |at: usize| match u32_at(&header, at) {
-        u32::MAX => wide.next().unwrap_or(u64::from(u32::MAX)),
-        number => number.into(),
-    };
-    let (size, packed) = (number(22), number(18));
-    let (name, raw) = text(name);
-    let record = Record {
-        name,
-        raw,
-        flags: u16_at(&header, 6),
-        method: u16_at(&header, 8),
-        crc: u32_at(&header, 14),
-        packed,
-        size,
-        header: at,
-        is_link: false,
-        second_name: extra.name.map(|name| text(&name).0),
-    };
+    header.truncate(len);
+    let (name, extra) =
+        header.get(Header::BYTES..).and_then(|rest| rest.split_at_checked(name_len)).unwrap_or_default();
+    let record = Record { header: at, ..Record::new(name, record, &mut Extra::parse(extra)) };
     Ok(Some(Local { record, data: at.saturating_add(len as u64) }))
 }
 
@@ -107,13 +85,13 @@ pub(super) fn find(bytes: &dyn Bytes, mut at: u64) -> Result<Option<Local>> {
     let mut size = 1 << 10;
     loop {
         let window = bytes.part(at, size)?;
-        if let Some(place) = memchr::memmem::find(&window, SIGNATURE) {
+        if let Some(place) = memchr::memmem::find(&window, Header::SIGNATURE) {
             return read(bytes, at + place as u64, 0);
         }
         if window.len() < size {
             return Ok(None);
         }
-        at += (size - SIGNATURE.len() + 1) as u64;
+        at += (size - Header::SIGNATURE.len() + 1) as u64;
         size = (2 * size).min(MOST);
     }
 }

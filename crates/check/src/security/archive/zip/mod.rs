@@ -8,6 +8,7 @@ mod open;
 use std::collections::{HashMap, HashSet};
 
 use max_weights::Result;
+use max_weights::format::torch_zip::records::{Header, SIZES_FOLLOW};
 use max_weights::rules;
 use max_weights::text::shown;
 
@@ -231,13 +232,13 @@ fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut Context<'_
         context.go_on()?;
         let Some(local) = local::find(bytes, at)? else {
             // The header in which the file ends early begins no other archive.
-            if bytes.part(at, local::SIGNATURE.len())? == local::SIGNATURE {
+            if bytes.part(at, Header::SIGNATURE.len())? == Header::SIGNATURE {
                 zip.regions.push((at, bytes.len()));
             }
             break;
         };
         let rest = bytes.len().saturating_sub(local.data);
-        let is_open = local.record.flags & local::SIZES_FOLLOW != 0 && local.record.packed == 0;
+        let is_open = local.record.flags & SIZES_FOLLOW != 0 && local.record.packed == 0;
         let packed = if is_open {
             local::find(bytes, local.data)?.map_or(rest, |next| next.record.header - local.data)
         } else {
