@@ -25,8 +25,9 @@ const LAYERS: [&[&str]; 18] = [
     &["check", "write"],
 ];
 /// The same of validation.
-const CHECK_LAYERS: [&[&str]; 11] = [
-    &["amount", "bytes", "dangerous", "json", "kind", "options", "progress", "walk"],
+const CHECK_LAYERS: [&[&str]; 12] = [
+    &["json"],
+    &["amount", "bytes", "dangerous", "kind", "options", "progress", "walk"],
     &["finding", "code_digest"],
     &["report"],
     &["context"],
