@@ -7,7 +7,7 @@ const FETCH: &str = "fetch the file again; if the change is intended, make a new
 const UNTRUSTED: &str = "the manifest was made by hand, or made to reach files outside the model";
 
 rules! {
-    MANIFEST_BROKEN "MW-MF-001" "manifest.broken" Error: "a manifest or signature cannot be read, or contradicts itself"; "it was cut short or edited, or is of another kind or version"; "fetch it again, or make it again with `max-weights manifest create`";
+    MANIFEST_BROKEN "MW-MF-001" "manifest.broken" Error: "a manifest cannot be read, or contradicts itself"; "it was cut short or edited, or is of another kind or version"; "fetch it again, or make it again with `max-weights manifest create`";
     MANIFEST_CHANGED "MW-MF-002" "manifest.changed" Error: "a file is not the one in the manifest"; OTHER; FETCH;
     MANIFEST_CHANGED_TENSOR "MW-MF-003" "manifest.changed-tensor" Error: "a tensor is not the one in the manifest"; OTHER; FETCH;
     MANIFEST_LEFT_OUT "MW-MF-013" "manifest.left-out" Note: "the folder of version control is in no manifest"; "the model was cloned with git, each of whose commands changes that folder"; "delete .git, or do not load anything from there";
@@ -18,6 +18,4 @@ rules! {
     MANIFEST_NEW "MW-MF-008" "manifest.new" Warning: "a file is not in the manifest"; "it was added later, by a program that writes beside the model or by somebody else"; "find out what it is for; delete it, or make a new manifest";
     MANIFEST_NEW_TENSOR "MW-MF-009" "manifest.new-tensor" Warning: "a tensor is not in the manifest"; "it was added or renamed later"; "find out what it is for, or make a new manifest";
     MANIFEST_PATH "MW-MF-010" "manifest.path" Error: "a manifest names a path that is not below its folder"; UNTRUSTED; "do not use it: no tool writes such a path";
-    MANIFEST_SIGNATURE "MW-MF-011" "manifest.signature" Note: "the files of a signature were hashed, but who signed it was not verified"; "that takes keys, certificates and policies that are not looked at here"; "verify it with the signer's tool, such as `model_signing verify`";
-    MANIFEST_UNCHECKED "MW-MF-012" "manifest.unchecked" Warning: "a manifest has hashes that cannot be computed here"; "it uses an algorithm other than SHA-256 and BLAKE2b"; "check it with the tool that made it";
 }

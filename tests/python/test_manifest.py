@@ -114,15 +114,3 @@ def test_packed_blocks_are_hashed_as_they_lie_in_the_file(tmp_path: Path) -> Non
     (record,) = manifest(path)["tensors"]
     assert (record["dtype"], record["shape"]) == ("Q8_0", [2, 256])
     assert record["sha256"] == hashlib.sha256(packed.tobytes()).hexdigest()
-
-
-def test_a_signature_of_model_signing_is_checked_offline(tmp_path: Path) -> None:
-    signatures = Path(__file__).parents[2] / "crates/check/tests/signatures"
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "a.bin").write_bytes(bytes(number % 251 for number in range(2500)))
-    (tmp_path / "a-b.txt").write_text("a\n")
-    (tmp_path / "sub" / "b.txt").write_text("hi\n")
-    for signature in sorted(signatures.iterdir()):
-        done = run("manifest", "check", signature, tmp_path)
-        assert (done.status, done.stdout.splitlines()[-1]) == (0, "3 files the same, 0 changed, 0 missing, 0 new")
-        assert "[manifest.signature]" in done.stdout

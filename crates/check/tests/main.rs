@@ -15,7 +15,6 @@ mod fixture;
 mod folders;
 mod manifest;
 mod manifest_bom;
-mod manifest_signatures;
 mod output;
 mod output_hostile;
 mod output_limits;

@@ -45,7 +45,7 @@ fn a_folder_is_what_its_manifest_says_until_something_changes() {
     let same = checked(&manifest, None);
     assert_eq!((found(&same), same.differs()), (vec![], false));
     assert_eq!(same.files, Counts { same: 3, ..Counts::default() });
-    assert_eq!(same.tensors, Some(TensorCounts { same: 4, ..TensorCounts::default() }));
+    assert_eq!(same.tensors, TensorCounts { same: 4, ..TensorCounts::default() });
 
     let mut tensors = model();
     tensors[1].3 = ramp(256, 2.0);
@@ -64,7 +64,7 @@ fn a_folder_is_what_its_manifest_says_until_something_changes() {
     ];
     assert_eq!(found(&other), expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
     assert_eq!(other.files, Counts { same: 1, changed: 1, missing: 1, new: 1 });
-    assert_eq!(other.tensors, Some(TensorCounts { same: 2, moved: 0, changed: 1, missing: 1, new: 1 }));
+    assert_eq!(other.tensors, TensorCounts { same: 2, moved: 0, changed: 1, missing: 1, new: 1 });
     let renamed = &other.findings[4].message;
     assert_eq!(renamed, "it is not in any file; 'embedding.weight' has its elements");
     assert!(other.differs());
@@ -83,7 +83,7 @@ fn a_tensor_is_the_same_in_other_shards_and_in_another_order() {
     let manifest = folder.path().join("manifest.json");
     written(&one, &manifest);
     let moved = checked(&manifest, Some(&whole));
-    assert_eq!(moved.tensors, Some(TensorCounts { moved: 4, ..TensorCounts::default() }));
+    assert_eq!(moved.tensors, TensorCounts { moved: 4, ..TensorCounts::default() });
     assert!(moved.differs(), "the files are not the same");
     let alone = check(&manifest, Some(&whole), true, &Progress::default(), &uninterrupted).expect("checked");
     assert!(!alone.differs());
@@ -107,7 +107,7 @@ fn another_version_of_a_tensor_in_a_file_beside_is_told_also_where_tensors_alone
     let other = alone();
     assert_eq!(found(&other), [("manifest.new-tensor", "zero.safetensors".to_owned(), "layers.0.weight")]);
     assert_eq!(other.findings[0].message, "the manifest has a different tensor with this name");
-    assert_eq!(other.tensors, Some(TensorCounts { same: 4, new: 1, ..TensorCounts::default() }));
+    assert_eq!(other.tensors, TensorCounts { same: 4, new: 1, ..TensorCounts::default() });
     assert!(other.differs());
 }
 
@@ -232,9 +232,7 @@ fn what_is_no_manifest_is_an_error_that_says_why() {
     let of_tensors = format!("its content is not that of its tensors, which is {}", good.content);
     let texts = [
         (b"not JSON".to_vec(), "it is not a manifest"),
-        (b"{\"dsseEnvelope\": {}}".to_vec(), "its envelope has no payload"),
-        (b"{\"dsseEnvelope\": {\"payload\": \"!\"}}".to_vec(), "its payload is not valid base64"),
-        (b"{\"dsseEnvelope\": {\"payload\": \"e30=\"}}".to_vec(), "not an in-toto statement"),
+        (b"{\"dsseEnvelope\": {}}".to_vec(), "it is not a manifest"),
         (serde_json::to_vec(&other).expect("JSON"), "its schema is 'max-weights.manifest/9'"),
         (serde_json::to_vec(&twice).expect("JSON"), "twice"),
         (serde_json::to_vec(&digest).expect("JSON"), "the SHA-256 of 'config.json' is not valid"),
@@ -264,7 +262,7 @@ fn many_tensors_that_changed_are_counted_and_not_all_listed() {
     written(&made(folder.path()), &manifest);
     safetensors(&folder.path().join("model.safetensors"), &of(2.0));
     let other = checked(&manifest, None);
-    assert_eq!((other.findings.len(), other.tensors.expect("tensors").changed), (101, 150));
+    assert_eq!((other.findings.len(), other.tensors.changed), (101, 150));
     assert!(other.findings[100].message.ends_with("; so are 50 tensors more"), "{:?}", other.findings[100]);
 }
 

@@ -50,11 +50,9 @@ struct Create {
 
 /// Report which files and tensors differ from a manifest.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status 1 if anything differs. For an OpenSSF model signature, the files are compared, but who signed them is not verified."
-)]
+#[command(after_help = "Exit status 1 if anything differs.")]
 struct Check {
-    /// What `manifest create` wrote, or a signature of OpenSSF model signing.
+    /// What `manifest create` wrote.
     #[arg(value_name = "MANIFEST", value_hint = ValueHint::FilePath)]
     manifest: PathBuf,
     /// What to compare; without it, the manifest's folder.
@@ -85,11 +83,8 @@ pub(crate) struct Bom {
 #[derive(Serialize)]
 struct Object<'a> {
     schema: &'static str,
-    /// `manifest`, or `model signature`.
-    kind: &'static str,
     files: Counts,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tensors: Option<TensorCounts>,
+    tensors: TensorCounts,
     findings: Vec<Found<'a>>,
 }
 
@@ -139,8 +134,8 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
             screen.status = if checked.differs() { FINDINGS } else { CLEAN };
             if options.json {
                 let findings = checked.findings.iter().map(Found::new).collect();
-                let (kind, files, tensors) = (checked.kind, checked.files, checked.tensors);
-                let object = Object { schema: "max-weights.manifest-check/1", kind, files, tensors, findings };
+                let (files, tensors) = (checked.files, checked.tensors);
+                let object = Object { schema: "max-weights.manifest-check/1", files, tensors, findings };
                 serde_json::to_writer_pretty(&mut *screen, &object)?;
                 screen.line("")?;
             } else {
@@ -210,10 +205,9 @@ fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(),
         screen
             .line(&format!("{0}{files} the same, {changed} changed, {missing} missing, {new} new{0:#}", paint.bold))?;
     }
-    if let Some(TensorCounts { same, moved, changed, missing, new }) = checked.tensors {
-        let tensors = text::plural(same, "tensor");
-        let counts = format!("{tensors} the same, {moved} moved, {changed} changed, {missing} missing, {new} new");
-        screen.line(&format!("{0}{counts}{0:#}", paint.bold))?;
-    }
+    let TensorCounts { same, moved, changed, missing, new } = checked.tensors;
+    let tensors = text::plural(same, "tensor");
+    let counts = format!("{tensors} the same, {moved} moved, {changed} changed, {missing} missing, {new} new");
+    screen.line(&format!("{0}{counts}{0:#}", paint.bold))?;
     Ok(())
 }

@@ -11,8 +11,7 @@ use max_weights::{Error, Result, rules, text};
 use serde::Serialize;
 
 use super::create::{open, records};
-use super::hash::{Extent, hash};
-use super::signing::{self, Statement};
+use super::hash::hash;
 use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash};
 use super::tensors::compare;
 use super::tree::{Tree, is_below};
@@ -21,7 +20,7 @@ use crate::finding::Finding;
 use crate::progress::Progress;
 use crate::walk::GIT;
 
-/// The longest manifest or signature that is read.
+/// The longest manifest that is read.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// How files compare.
@@ -53,16 +52,14 @@ pub struct TensorCounts {
 }
 
 /// What a check against a manifest found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Checked {
-    /// What was checked against: a manifest, or the signature of a model.
-    pub kind: &'static str,
     /// The findings.
     pub findings: Vec<Finding>,
     /// How files compare.
     pub files: Counts,
-    /// How tensors compare; `None` for a signature, which has no tensors.
-    pub tensors: Option<TensorCounts>,
+    /// How tensors compare.
+    pub tensors: TensorCounts,
 }
 
 impl Checked {
@@ -77,8 +74,8 @@ impl Checked {
     }
 }
 
-/// Compares what is below a path, or beside the manifest, with what the manifest or signature says. With `tensors_only` the tensors alone have to be
-/// the same, in whatever files they lie.
+/// Compares what is below a path, or beside the manifest, with what the manifest says. With `tensors_only` the tensors alone have to be the same,
+/// in whatever files they lie.
 ///
 /// The tensors of a file that is the same are not read: they are those that the manifest has of it.
 ///
@@ -96,32 +93,21 @@ pub fn check(
     let bytes = read(manifest)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
     let tree = Tree::of(root, &own, interrupt)?;
-    if let Some(statement) = Statement::parse(&bytes).map_err(|cause| broken(manifest, &cause))? {
-        if tensors_only {
-            return Err(Error::Argument(
-                "a signature covers files, not tensors, so tensors cannot be compared alone".into(),
-            ));
-        }
-        return signing::check(manifest, &statement, &tree, root, progress, interrupt);
-    }
     let parsed = parse(&bytes).map_err(|cause| broken(manifest, &cause))?;
-    let mut checked = Checked { kind: "manifest", findings: Vec::new(), files: Counts::default(), tensors: None };
+    let mut checked = Checked::default();
     let mut said: BTreeMap<&str, &FileRecord> = BTreeMap::new();
     for file in &parsed.files {
         if is_below(&file.path) {
             said.insert(&file.path, file);
         } else {
-            checked.report(manifest, signing::unsafe_path(&file.path));
+            checked.report(manifest, unsafe_path(&file.path));
         }
     }
     let hashable = tree.files.iter().filter(|(below, _)| !tensors_only && said.contains_key(&***below));
-    let extents: Vec<Extent> = hashable.map(|(_, path)| Extent::file(path)).collect();
-    let (hashed, _) = hash(&extents, &[], progress, interrupt)?;
-    let hashed: BTreeMap<&Arc<Path>, String> = extents
-        .iter()
-        .map(|extent| &extent.path)
-        .zip(hashed.iter().map(|hashed| hexadecimal(&hashed.digest)))
-        .collect();
+    let paths: Vec<Arc<Path>> = hashable.map(|(_, path)| path.clone()).collect();
+    let (hashed, _) = hash(&paths, &[], progress, interrupt)?;
+    let hashed: BTreeMap<&Arc<Path>, String> =
+        paths.iter().zip(hashed.iter().map(|hashed| hexadecimal(&hashed.digest))).collect();
     let is_same = |below: &str| {
         let (path, said) = (tree.files.get(below)?, said.get(below)?);
         Some(hashed.get(path)?.eq_ignore_ascii_case(&said.sha256))
@@ -190,12 +176,18 @@ pub(super) fn place(root: &Path, below: &str) -> PathBuf {
     folder.strip_prefix(".").unwrap_or(folder).join(below)
 }
 
-pub(super) fn linked() -> Finding {
+fn linked() -> Finding {
     Finding::new(rules::MANIFEST_LINK, "it is a link that leads out of the folder, or nowhere: it was not read")
 }
 
+/// A path that no manifest may have.
+fn unsafe_path(path: &str) -> Finding {
+    let path = text::shown(path);
+    Finding::new(rules::MANIFEST_PATH, format!("'{path}' is not a path below the folder, and was not read"))
+}
+
 /// What is said of the folder of version control.
-pub(super) fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
+fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
         checked.report(&place(root, GIT), Finding::new(rules::MANIFEST_LEFT_OUT, note));
@@ -203,7 +195,7 @@ pub(super) fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
 }
 
 /// The files that are there and were not.
-pub(super) fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
+fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
     for below in tree.files.keys().filter(|below| !known(below)) {
         checked.files.new += 1;
         checked.report(&place(root, below), Finding::new(rules::MANIFEST_NEW, "it is not in the manifest"));

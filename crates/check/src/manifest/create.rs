@@ -10,7 +10,7 @@ use max_weights::tensor::Element;
 use max_weights::workers::Interrupt;
 use max_weights::{Checkpoint, Error, OpenOptions, Result, rules, text};
 
-use super::hash::{Extent, Hashed, Tensors, hash};
+use super::hash::{Hashed, Tensors, hash};
 use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
 use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
@@ -31,16 +31,16 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
         let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
         return Err(Fault::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
     }
-    let (mut names, mut checkpoints, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut names, mut checkpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for (below, path) in &tree.files {
         interrupt()?;
-        extents.push(Extent::file(path));
+        files.push(path.clone());
         if let Some(checkpoint) = open(path)? {
             names.push(below);
             checkpoints.push(checkpoint);
         }
     }
-    let (hashed, hashes) = hash(&extents, &checkpoints, progress, interrupt)?;
+    let (hashed, hashes) = hash(&files, &checkpoints, progress, interrupt)?;
     let file = |(path, hashed): (&String, Hashed)| FileRecord {
         path: path.clone(),
         bytes: hashed.bytes,

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blake2::Blake2b512;
 use max_weights::check::{Pass, Wanted};
 use max_weights::source::{LocalFile, Source as _};
 use max_weights::workers::{self, Interrupt, in_order};
 use max_weights::{Checkpoint, Error, Result, rules};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use crate::bytes::Bytes;
 use crate::progress::Progress;
@@ -18,61 +17,34 @@ use crate::progress::Progress;
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: u64 = 256 << 10;
 
-/// How bytes are hashed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Algorithm {
-    Sha256,
-    Blake2b,
-}
-
-/// A part of a file that is to be hashed.
-#[derive(Debug, Clone)]
-pub(super) struct Extent {
-    pub(super) path: Arc<Path>,
-    pub(super) algorithm: Algorithm,
-    /// From this byte on.
-    pub(super) start: u64,
-    /// Up to here; none: to the end.
-    pub(super) end: Option<u64>,
-}
-
-impl Extent {
-    /// A whole file.
-    pub(super) fn file(path: &Arc<Path>) -> Self {
-        Self { path: path.clone(), algorithm: Algorithm::Sha256, start: 0, end: None }
-    }
-}
-
 /// What was hashed of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hashed {
     pub(super) bytes: u64,
-    pub(super) digest: Vec<u8>,
+    pub(super) digest: [u8; 32],
 }
 
 /// The hashes of the tensors of one checkpoint, by their numbers; `None` for one that no array of the file stands for.
 pub(super) type Tensors = Vec<Option<[u8; 32]>>;
 
 enum Job {
-    Extent(usize),
+    File(usize),
     Tensor(usize, usize),
 }
 
-/// Hashes extents of files, and all tensors of some checkpoints.
+/// Hashes files, and all tensors of some checkpoints.
 ///
 /// # Errors
 /// A file that cannot be read, Ctrl-C.
 pub(super) fn hash(
-    extents: &[Extent],
+    files: &[Arc<Path>],
     checkpoints: &[Checkpoint],
     progress: &Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<(Vec<Hashed>, Vec<Tensors>)> {
     let mut jobs: Vec<(u64, Job)> = Vec::new();
-    for (number, extent) in extents.iter().enumerate() {
-        let len = std::fs::metadata(&extent.path).map_or(0, |meta| meta.len());
-        jobs.push((extent.end.unwrap_or(len).min(len).saturating_sub(extent.start), Job::Extent(number)));
-    }
+    let len = |path: &Arc<Path>| std::fs::metadata(path).map_or(0, |meta| meta.len());
+    jobs.extend(files.iter().enumerate().map(|(number, path)| (len(path), Job::File(number))));
     for (place, checkpoint) in checkpoints.iter().enumerate() {
         let sizes = checkpoint.catalog().table().iter().map(|info| info.bytes()).enumerate();
         jobs.extend(sizes.map(|(number, bytes)| (bytes, Job::Tensor(place, number))));
@@ -81,18 +53,14 @@ pub(super) fn hash(
     progress.bytes.fetch_add(total, Ordering::Relaxed);
     // The largest first, so that no thread is left with one at the end.
     jobs.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let hashed = Mutex::new(vec![None; extents.len()]);
+    let hashed = Mutex::new(vec![None; files.len()]);
     let tensors: Vec<Mutex<Tensors>> =
         checkpoints.iter().map(|checkpoint| Mutex::new(vec![None; checkpoint.catalog().table().len()])).collect();
     let jobs = jobs.into_iter().map(|(_, job)| job).collect();
     in_order(workers::threads(), jobs, interrupt, |job, pass: &mut Pass, go_on| match job {
-        Job::Extent(number) => {
-            let Some(extent) = extents.get(number) else { return Ok(()) };
-            let found = match extent.algorithm {
-                Algorithm::Sha256 => digest::<Sha256>(extent, &progress.done, go_on)?,
-                Algorithm::Blake2b => digest::<Blake2b512>(extent, &progress.done, go_on)?,
-            };
-            put(&hashed, number, found);
+        Job::File(number) => {
+            let Some(path) = files.get(number) else { return Ok(()) };
+            put(&hashed, number, digest(path, &progress.done, go_on)?);
             Ok(())
         }
         Job::Tensor(place, number) => {
@@ -124,19 +92,18 @@ fn put<T>(list: &Mutex<Vec<Option<T>>>, number: usize, value: T) {
     }
 }
 
-fn digest<D: Digest>(extent: &Extent, done: &AtomicU64, go_on: Interrupt<'_>) -> Result<Hashed> {
-    let file = LocalFile::open(&extent.path)?;
+fn digest(path: &Path, done: &AtomicU64, go_on: Interrupt<'_>) -> Result<Hashed> {
+    let file = LocalFile::open(path)?;
     let len = Bytes::len(&file);
-    let end = extent.end.unwrap_or(len).min(len);
-    let (mut hash, mut part, mut at) = (D::new(), Vec::new(), extent.start);
-    while at < end {
+    let (mut hash, mut part, mut at) = (Sha256::new(), Vec::new(), 0);
+    while at < len {
         go_on()?;
-        part.resize((end - at).min(PART) as usize, 0);
+        part.resize((len - at).min(PART) as usize, 0);
         file.read_at(at, &mut part)?;
         hash.update(&part);
         at += part.len() as u64;
         done.fetch_add(part.len() as u64, Ordering::Relaxed);
     }
     file.check_unchanged()?;
-    Ok(Hashed { bytes: end.saturating_sub(extent.start), digest: hash.finalize().to_vec() })
+    Ok(Hashed { bytes: len, digest: hash.finalize().into() })
 }

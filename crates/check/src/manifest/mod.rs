@@ -2,15 +2,13 @@
 //!
 //! [`create`] writes down SHA-256 of every file and of every tensor; [`check()`] says what is another. A tensor is the same whatever file it is in, so
 //! that a checkpoint that was cut into other shards, put into another order or saved by PyTorch instead of safetensors has the same tensors.
-//! [`check()`] also takes the signatures of OpenSSF's model signing, whose files it hashes; it does not verify who signed. [`bom()`] describes a model
-//! in CycloneDX.
+//! [`bom()`] describes a model in CycloneDX.
 
 mod bom;
 mod card;
 mod check;
 mod create;
 mod hash;
-mod signing;
 mod tensor_hash;
 mod tensors;
 mod tree;

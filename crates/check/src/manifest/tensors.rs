@@ -111,7 +111,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             format!("{tensors} that the manifest lists in '{from}' {} here", if count == 1 { "is" } else { "are" });
         checked.report(&place(root, to), Finding::new(rules::MANIFEST_MOVED, message));
     }
-    checked.tensors = Some(counts);
+    checked.tensors = counts;
 }
 
 fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
