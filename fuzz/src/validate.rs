@@ -41,7 +41,7 @@ pub const NAMES: [&str; 28] = [
     "path.pth",
     "no suffix",
 ];
-const FORMATS: [&str; 9] = ["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "markdown", "html"];
+const FORMATS: [&str; 7] = ["text", "json", "junit", "sarif", "github", "gitlab", "html"];
 
 /// The files that an input stands for: for each a byte that picks its name, its length in 16 bits, and its bytes.
 pub fn files(mut input: &[u8]) -> Vec<(&'static str, &[u8])> {

@@ -27,7 +27,7 @@ Level = Literal["header", "structure", "content"]
 Severity = Literal["note", "warning", "error"]
 Answer = Literal["clean", "broken", "needs-trust", "malicious"]
 Verdict = Answer | Literal["unknown", "accepted", "faulty"]
-Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "gitlab-sast", "markdown", "html"]
+Format = Literal["text", "json", "junit", "sarif", "github", "gitlab", "html"]
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
 _SHOWN = 20
@@ -35,10 +35,8 @@ _SHOWN = 20
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text",
     ".json": "json",
-    ".jsonl": "jsonl",
     ".xml": "junit",
     ".sarif": "sarif",
-    ".md": "markdown",
     ".html": "html",
 }
 
@@ -132,7 +130,7 @@ class Report:
     def write(self, path: StrPath, format: Format | None = None) -> None:
         """Write the report to a file.
 
-        Without a format, the suffix decides: .txt, .json, .jsonl, .xml (JUnit), .sarif, .md, .html.
+        Without a format, the suffix decides: .txt, .json, .xml (JUnit), .sarif, .html.
         """
         path = Path(path)
         if format is None:

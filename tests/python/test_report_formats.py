@@ -95,72 +95,11 @@ QUALITY = {
 }
 
 
-def closed(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    """An object of these keys and no others: one that is not here has to be looked up in GitLab's schema first."""
-    return {
-        "type": "object",
-        "required": list(required),
-        "properties": required | optional,
-        "additionalProperties": False,
-    }
-
-
-# What GitLab asks of those keys of a security report that ours have: schema 15.1.4 of sast-report-format.json, which
-# GitLab's own source has in lib/gitlab/ci/parsers/security/validators/schemas. It lets a location be empty; files and
-# lines are what GitLab makes links of.
-TEXT = {"type": "string", "minLength": 1}
-PROGRAM = closed({"id": TEXT, "name": TEXT, "version": TEXT, "vendor": closed({"name": TEXT})})
-TIME = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$"}
-MESSAGE = closed({"level": {"enum": ["info", "warn", "fatal"]}, "value": TEXT})
-SCAN = closed(
-    {
-        "analyzer": PROGRAM,
-        "scanner": PROGRAM,
-        "type": {"const": "sast"},
-        "status": {"enum": ["success", "failure"]},
-        "start_time": TIME,
-        "end_time": TIME,
-    },
-    messages={"type": "array", "items": MESSAGE},
-)
-VULNERABILITY = closed(
-    {
-        "id": TEXT,
-        "identifiers": {"type": "array", "minItems": 1, "items": closed({"type": TEXT, "name": TEXT, "value": TEXT})},
-        "location": closed({"file": TEXT, "start_line": {"type": "number"}, "end_line": {"type": "number"}}),
-    },
-    name={"type": "string", "maxLength": 255},
-    description={"type": "string", "maxLength": 1048576},
-    severity={"enum": ["Info", "Unknown", "Low", "Medium", "High", "Critical"]},
-    solution={"type": "string", "maxLength": 7000},
-)
-SECURITY = closed(
-    {
-        "version": {"type": "string", "pattern": r"^15\.[0-9]+\.[0-9]+$"},
-        "scan": SCAN,
-        "vulnerabilities": {"type": "array", "items": VULNERABILITY},
-    }
-)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_reports_for_gitlab_have_what_it_wants(name: str) -> None:
     issues = report(f"{name}.gitlab.json")
     jsonschema.validate(issues, QUALITY)
     assert len({issue["fingerprint"] for issue in issues}) == len(issues)
-    jsonschema.validate(report(f"{name}.gitlab-sast.json"), SECURITY)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_lines_of_json_are_the_findings_of_the_object(name: str) -> None:
-    whole = report(f"{name}.json")
-    *findings, last = [json.loads(line) for line in (REPORTS / f"{name}.jsonl").read_text().splitlines()]
-    for finding in findings:
-        assert (finding.pop("schema"), finding.pop("type")) == ("max-weights.validate/1", "finding")
-    assert findings == whole["findings"]
-    assert {key: last[key] for key in ("schema", "level", "answer", "fails", "summary")} == {
-        key: whole[key] for key in ("schema", "level", "answer", "fails", "summary")
-    }
 
 
 def test_pickles_are_listed_in_the_words_of_the_hub() -> None:
@@ -200,9 +139,9 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_is_alone_and_runs_one_script(name: str) -> None:
+def test_the_page_is_alone_and_runs_no_script(name: str) -> None:
     page = Page((REPORTS / f"{name}.html").read_text())
-    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert "script" not in page.tags()
     for tag, attributes in page.elements:
         assert not {key for key in attributes if key.startswith("on")} | (
             {"src", "href", "srcset"} & set(attributes)
@@ -210,7 +149,7 @@ def test_the_page_is_alone_and_runs_one_script(name: str) -> None:
     policies = [attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes]
     assert len(policies) == 1
     assert policies[0] is not None
-    assert policies[0].startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert policies[0].startswith("default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'")
 
 
 def test_hostile_names_are_text_of_the_page() -> None:
@@ -240,14 +179,12 @@ def test_hostile_names_and_metadata_of_a_checkpoint_are_text_of_its_page(tmp_pat
         Page((REPORTS / "sample.html").read_text()).tags()
     )
     assert set(page.tags()) <= of_own
-    assert page.tags().count("script") == 1
+    assert "script" not in page.tags()
     for tag, attributes in page.elements:
         assert not {key for key in attributes if key.startswith("on")} | ({"src", "href"} & set(attributes)), tag
     assert "49" not in "".join(part for part in page.text if "alert" in part)
     assert sum("<script>alert(1)</script>" in part for part in page.text) >= 3
     assert any("<img src=x onerror=alert(1)>.safetensors" in part for part in page.text)
-    # A layer of float32, one of float64, and one of integers that are all the same.
-    assert [dict(attributes).get("class") for tag, attributes in page.elements if tag == "svg"] == ["histogram"] * 3
 
 
 def hooks() -> list[dict[str, Any]]:
@@ -274,7 +211,7 @@ def test_the_options_in_the_files_of_ci_systems_are_those_of_the_program() -> No
     assert {"--level", "--output", "--ignore", "--fail-on"} <= options
     assert {option for option in options if not re.search(rf"{option}\b(?!-)", page)} == set()
     formats = {word for script in scripts().values() for word in re.findall(r'--output "?([a-z-]+)', script)}
-    assert {"github", "sarif", "gitlab", "gitlab-sast", "junit", "html", "text"} <= formats
+    assert {"github", "sarif", "gitlab", "junit", "html", "text"} <= formats
     assert {word for word in formats if not re.search(rf"\b{word}\b", page)} == set()
 
 

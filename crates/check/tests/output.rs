@@ -23,11 +23,9 @@ fn written(report: &Report, format: Format, settings: &Settings) -> String {
 fn suffix(format: Format) -> &'static str {
     match format {
         Format::Text | Format::Github => "txt",
-        Format::Json | Format::Gitlab | Format::GitlabSast => "json",
-        Format::Jsonl => "jsonl",
+        Format::Json | Format::Gitlab => "json",
         Format::Junit => "xml",
         Format::Sarif => "sarif",
-        Format::Markdown => "md",
         Format::Html => "html",
     }
 }

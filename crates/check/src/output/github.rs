@@ -7,7 +7,7 @@ use max_weights::rules::Severity;
 use max_weights::text;
 
 use super::summary::Summary;
-use super::{Places, Settings, markdown, place, sentence, word, worst_first};
+use super::{Places, Settings, place, sentence, step_summary, word, worst_first};
 use crate::report::Report;
 
 /// A step shows so many annotations of each of its severities.
@@ -61,13 +61,9 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
         // All that a step writes may have 1 MiB together.
         let there = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        match markdown::MOST_BYTES.saturating_sub(there) {
-            room if room < markdown::LEAST_BYTES => Ok(()),
-            room => {
-                let mut page = Vec::new();
-                markdown::write(report, settings, room, &mut page)?;
-                file.write_all(&page)
-            }
+        match step_summary::MOST_BYTES.saturating_sub(there) {
+            room if room < step_summary::LEAST_BYTES => Ok(()),
+            room => file.write_all(step_summary::page(report, settings, room).as_bytes()),
         }
     })
 }

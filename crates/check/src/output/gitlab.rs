@@ -1,4 +1,4 @@
-//! GitLab's reports: code quality for all findings, and static security analysis for what is about security.
+//! GitLab's report of code quality.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use max_weights::text;
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
-use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, sentence, shorten, time, worst_first};
+use super::{Places, Settings, fingerprints, is_security, sentence, shorten, worst_first};
 use crate::finding::Finding;
 use crate::report::Report;
 
@@ -15,11 +15,11 @@ use crate::report::Report;
 pub(super) const MAX_FINDINGS: usize = 5000;
 /// Characters of texts.
 const MAX_TEXT: usize = 1000;
-/// The version of GitLab's schema of security reports.
-const SAST_VERSION: &str = "15.1.4";
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let (kept, all) = kept(report, |_| true);
+    let worst = worst_first(&report.findings);
+    let kept: Vec<&Finding> = worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).collect();
+    let all = worst.len() as u64 + report.left_out;
     let mut places = Places::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
     let mut issues: Vec<Value> = numbered
@@ -46,53 +46,6 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         }));
     }
     write_pretty(&issues, out)
-}
-
-pub(super) fn write_sast(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let (kept, all) = kept(report, is_security);
-    let mut places = Places::new(&settings.root);
-    let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
-    let mut vulnerabilities: Vec<Value> = numbered
-        .map(|(finding, fingerprint)| {
-            json!({
-                "id": fingerprint,
-                "name": finding.rule.meaning,
-                "description": described(finding),
-                "severity": match finding.rule.answer {
-                    Answer::Malicious => "Critical",
-                    Answer::NeedsTrust => "Medium",
-                    Answer::Broken => "Unknown",
-                    _ => "Info",
-                },
-                "solution": text::cut(&finding.help, MAX_TEXT),
-                "identifiers": [{ "type": "max_weights_rule", "name": finding.rule.code, "value": finding.rule.id }],
-                "location": { "file": relative(places.name(&finding.path)), "start_line": 1, "end_line": 1 },
-            })
-        })
-        .collect();
-    let program = json!({ "id": PROGRAM, "name": PROGRAM, "version": VERSION, "vendor": { "name": PROGRAM } });
-    let ended = settings.started.checked_add(report.elapsed).unwrap_or(settings.started);
-    let mut scan = json!({
-        "analyzer": program,
-        "scanner": program,
-        "type": "sast",
-        "status": "success",
-        "start_time": time(settings.started),
-        "end_time": time(ended),
-    });
-    shorten(&mut vulnerabilities);
-    if let Some(value) = left_out(all, vulnerabilities.len()) {
-        scan["messages"] = json!([{ "level": "warn", "value": value }]);
-    }
-    let object = json!({ "version": SAST_VERSION, "scan": scan, "vulnerabilities": vulnerabilities });
-    write_pretty(&object, out)
-}
-
-/// The worst findings of these rules, and how many there are of all.
-fn kept(report: &Report, wanted: impl Fn(&Rule) -> bool) -> (Vec<&Finding>, u64) {
-    let order = worst_first(&report.findings);
-    let all = order.iter().filter_map(|at| report.findings.get(*at)).filter(|finding| wanted(finding.rule));
-    (all.clone().take(MAX_FINDINGS).collect(), all.count() as u64 + report.left_out)
 }
 
 /// What is said of findings that are not listed.

@@ -1,4 +1,4 @@
-//! `max-weights.validate/1`: the report for programs, as one object, or as a line for each finding.
+//! `max-weights.validate/1`: the report for programs.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use max_weights::rules::Answer;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
-use super::json_text::{write_line, write_pretty};
+use super::json_text::write_pretty;
 use super::summary::{Answers, DEPTHS, Summary};
 use super::{Places, Settings, fails, fingerprints};
 use crate::finding::Finding;
@@ -179,36 +179,6 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 /// The tensors whose values were read.
 fn read(report: &Report) -> impl Iterator<Item = &TensorSummary> {
     report.statistics.iter().filter(|tensor| report.level == Level::Content || tensor.mean.is_some())
-}
-
-pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    #[derive(Serialize)]
-    struct Line<'a, T: Serialize> {
-        schema: &'a str,
-        #[serde(rename = "type")]
-        kind: &'a str,
-        #[serde(flatten)]
-        of: T,
-    }
-    #[derive(Serialize)]
-    struct Last<'a> {
-        level: &'a str,
-        answer: &'a str,
-        fails: bool,
-        summary: Totals<'a>,
-    }
-    let mut places = Places::new(&settings.root);
-    for (finding, fingerprint) in report.findings.iter().zip(fingerprints(&report.findings, &settings.root)) {
-        let of = finding_record(finding, places.name(&finding.path), &fingerprint);
-        write_line(&Line { schema: SCHEMA, kind: "finding", of }, out)?;
-    }
-    let of = Last {
-        level: report.level.name(),
-        answer: report.verdict().name(),
-        fails: fails(report, settings),
-        summary: totals(report),
-    };
-    write_line(&Line { schema: SCHEMA, kind: "summary", of }, out)
 }
 
 fn totals(report: &Report) -> Totals<'_> {

@@ -17,7 +17,7 @@ pub(crate) fn write_pretty(value: &impl Serialize, out: &mut dyn Write) -> io::R
 }
 
 /// Writes the object in one line, and an end of line.
-pub(super) fn write_line(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+fn write_line(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer(Escaping(&mut *out), value)?;
     out.write_all(b"\n")
 }

@@ -10,9 +10,9 @@ mod html;
 mod json;
 mod json_text;
 mod junit;
-mod markdown;
 mod place;
 mod sarif;
+mod step_summary;
 mod summary;
 mod text;
 mod xml;
@@ -52,8 +52,6 @@ pub enum Format {
     Text,
     /// One object, `max-weights.validate/1`.
     Json,
-    /// A line of JSON for each finding, and one for the summary.
-    Jsonl,
     /// JUnit's XML: a case for each file and group of rules.
     Junit,
     /// SARIF 2.1.0, as GitHub's code scanning takes it.
@@ -62,41 +60,24 @@ pub enum Format {
     Github,
     /// GitLab's report of code quality.
     Gitlab,
-    /// GitLab's report of static security analysis: what is about security.
-    GitlabSast,
-    /// Markdown, for summaries of CI jobs and for comments.
-    Markdown,
     /// A page in one file.
     Html,
 }
 
 impl Format {
     /// All forms.
-    pub const ALL: [Self; 10] = [
-        Self::Text,
-        Self::Json,
-        Self::Jsonl,
-        Self::Junit,
-        Self::Sarif,
-        Self::Github,
-        Self::Gitlab,
-        Self::GitlabSast,
-        Self::Markdown,
-        Self::Html,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Text, Self::Json, Self::Junit, Self::Sarif, Self::Github, Self::Gitlab, Self::Html];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::Json => "json",
-            Self::Jsonl => "jsonl",
             Self::Junit => "junit",
             Self::Sarif => "sarif",
             Self::Github => "github",
             Self::Gitlab => "gitlab",
-            Self::GitlabSast => "gitlab-sast",
-            Self::Markdown => "markdown",
             Self::Html => "html",
         }
     }
@@ -159,13 +140,10 @@ pub fn write(report: &Report, format: Format, settings: &Settings, out: &mut dyn
     match format {
         Format::Text => text::write(report, settings, out),
         Format::Json => json::write(report, settings, out),
-        Format::Jsonl => json::write_lines(report, settings, out),
         Format::Junit => junit::write(report, settings, out),
         Format::Sarif => sarif::write(report, settings, out),
         Format::Github => github::write(report, settings, out),
         Format::Gitlab => gitlab::write(report, settings, out),
-        Format::GitlabSast => gitlab::write_sast(report, settings, out),
-        Format::Markdown => markdown::write(report, settings, markdown::MOST_BYTES, out),
         Format::Html => html::write(report, settings, out),
     }?;
     buffer.flush()

@@ -70,7 +70,7 @@ pub(crate) struct Checking {
     /// Write what is malicious to it as well.
     #[arg(long, requires = "write_baseline", help_heading = RULES)]
     pub(crate) accept_malicious: bool,
-    /// text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html; repeatable.
+    /// text, json, junit, sarif, github, gitlab, html; repeatable.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output, help_heading = REPORTS)]
     pub(crate) outputs: Vec<Output>,
     /// One JSON object: --output json.
@@ -99,7 +99,7 @@ pub(crate) struct Checking {
 impl Checking {
     /// Whether nothing but JSON is to be on standard output.
     pub(crate) fn wants_json(&self) -> bool {
-        let is_json = |output: &Output| output.file.is_none() && matches!(output.format, Format::Json | Format::Jsonl);
+        let is_json = |output: &Output| output.file.is_none() && output.format == Format::Json;
         self.json || self.outputs.iter().any(is_json)
     }
 }

@@ -1,227 +1,173 @@
-//! The report as a page: one file, in which nothing comes from elsewhere, and of which no browser sends anything anywhere.
-//!
-//! `report.html` is the page, into which minijinja writes every text escaped. Its policy lets no script run but the one that is built in.
+//! The report as a page: one file without a script, in which nothing comes from elsewhere.
 
-mod layers;
-mod treemap;
-
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use max_weights::rules::Answer;
+use max_weights::rules::{Answer, Severity};
 use max_weights::text;
-use minijinja::Environment;
-use minijinja::value::{Serde, Value};
-use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use super::summary::{DEPTHS, Summary, seconds};
+use super::xml::lines;
 use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
 use crate::finding::Finding;
 use crate::report::{FileReport, Report, Verdict};
 
 /// Findings that are listed, the worst first.
-pub(super) const MAX_FINDINGS: usize = 2000;
+const MAX_FINDINGS: usize = 2000;
 /// Files that are listed, those with findings first.
 const MAX_FILES: usize = 2000;
 /// Classes and functions that are listed of one file, the worst first.
 const MAX_GLOBALS: usize = 100;
 /// Characters of one text.
 const MAX_TEXT: usize = 2000;
+/// Findings that are open from the beginning.
+const MAX_OPEN: usize = 10;
 
-const PAGE: &str = include_str!("report.html");
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
-
-#[derive(Serialize)]
-struct Row {
-    word: &'static str,
-    class: &'static str,
-    code: &'static str,
-    rule: &'static str,
-    path: String,
-    inside: String,
-    message: String,
-    evidence: Option<String>,
-    meaning: &'static str,
-    cause: &'static str,
-    help: String,
-}
-
-#[derive(Serialize)]
-struct FileRow {
-    path: String,
-    kind: String,
-    size: String,
-    depth: &'static str,
-    answer: &'static str,
-    class: &'static str,
-    note: Option<String>,
-    tensors: Option<String>,
-    globals: Vec<GlobalRow>,
-    more_globals: usize,
-}
-
-#[derive(Serialize)]
-struct GlobalRow {
-    name: String,
-    safety: &'static str,
-}
-
-#[derive(Serialize)]
-struct KindRow {
-    kind: String,
-    files: String,
-    size: String,
-    depths: String,
-}
-
-/// What the page is made of.
-#[derive(Serialize)]
-struct Page<'a> {
-    policy: String,
-    style: &'a str,
-    script: &'a str,
-    program: &'a str,
-    version: &'a str,
-    started: String,
-    level: &'a str,
-    seconds: String,
-    size: String,
-    file_count: String,
-    counts: String,
-    class: &'a str,
-    verdicts: Vec<(&'a str, String)>,
-    kinds: Vec<KindRow>,
-    words: Vec<&'a str>,
-    findings_left_out: Option<String>,
-    findings: Vec<Row>,
-    files_left_out: usize,
-    not_looked_at: bool,
-    files: Vec<FileRow>,
-    treemap: Vec<treemap::Tile>,
-    shares: Vec<treemap::Share>,
-    layers: Vec<layers::Layer>,
-    layers_left_out: usize,
-}
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let mut environment = Environment::new();
-    environment.add_template("report.html", PAGE).map_err(io::Error::other)?;
-    let page = environment.get_template("report.html").map_err(io::Error::other)?;
     let summary = Summary::new(report);
     let mut places = Places::new(&settings.root);
-    let findings: Vec<Row> = worst_first(&report.findings)
-        .into_iter()
-        .take(MAX_FINDINGS)
-        .filter_map(|at| report.findings.get(at))
-        .map(|finding| row(finding, places.name(&finding.path)))
-        .collect();
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{PROGRAM} validate</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <header class=\"{}\">\n<div class=\"top\"><h1>{PROGRAM} validate</h1><span>{} UTC</span></div>\n<ul class=\"verdicts\">\n",
+        class(report.verdict()),
+        time(settings.started).replace('T', " ")
+    )?;
+    for (verdict, sentence) in summary.verdicts(report) {
+        writeln!(out, "<li class=\"{}\">{}</li>", class(verdict), shown(&sentence))?;
+    }
+    writeln!(
+        out,
+        "</ul>\n<p>{}</p>\n<p class=\"soft\">{}, {}, looked at in {} at the level {}</p>\n</header>\n<section>\n<h2>Findings</h2>",
+        shown(&summary.counts(report, settings)),
+        text::plural(report.files.len() as u64, "file"),
+        text::size(report.bytes()),
+        seconds(report),
+        report.level.name()
+    )?;
+    let worst = worst_first(&report.findings);
+    for (number, finding) in worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).enumerate() {
+        write_finding(finding, places.name(&finding.path), number < MAX_OPEN, out)?;
+    }
+    let left_out = worst.len().saturating_sub(MAX_FINDINGS) as u64 + report.left_out;
+    if left_out > 0 {
+        let findings = text::plural(left_out, "finding");
+        writeln!(
+            out,
+            "<p class=\"soft\">{findings} left out: the worst are listed, and of rules that are broken very often in one file the first.</p>"
+        )?;
+    } else if worst.is_empty() {
+        writeln!(out, "<p>None.</p>")?;
+    }
+    writeln!(
+        out,
+        "</section>\n<section>\n<h2>What was looked at</h2>\n<div class=\"scroll\"><table class=\"kinds\">\n\
+         <tr><th>kind</th><th class=\"number\">files</th><th class=\"number\">size</th><th>how deep</th></tr>"
+    )?;
+    for kind in &summary.kinds {
+        let depths = DEPTHS.iter().zip(&kind.depths).filter(|(_, count)| **count > 0);
+        let depths: Vec<_> =
+            depths.map(|(depth, count)| format!("{} {}", text::grouped(*count), depth.name())).collect();
+        let (files, size) = (text::grouped(kind.files), text::size(kind.bytes));
+        let (name, depths) = (shown(kind.kind), depths.join(", "));
+        writeln!(out, "<tr><td>{name}</td>{}{}<td>{depths}</td></tr>", number(&files), number(&size))?;
+    }
+    writeln!(
+        out,
+        "</table></div>\n<details{}>\n<summary>All files</summary>\n<div class=\"scroll\"><table>\n\
+         <tr><th>file</th><th>kind</th><th class=\"number\">size</th><th>how deep</th><th>answer</th></tr>",
+        if summary.not_looked_at.is_empty() { "" } else { " open" }
+    )?;
     let mut files: Vec<&FileReport> = report.files.iter().collect();
-    files.sort_by_key(|file| (std::cmp::Reverse(file.answer_verdict()), file.depth));
-    let files: Vec<FileRow> =
-        files.into_iter().take(MAX_FILES).map(|file| file_row(file, places.name(&file.path))).collect();
-    let verdicts: Vec<_> = summary.verdicts(report).into_iter().map(|(verdict, text)| (class(verdict), text)).collect();
-    let left_out = (report.findings.len() - findings.len()) as u64 + report.left_out;
-    let (layers, layers_left_out) = layers::layers(&report.statistics);
-    let mut words: Vec<&str> = findings.iter().map(|row| row.word).collect();
-    words.dedup();
-    let values = Page {
-        policy: policy(),
-        style: STYLE,
-        script: SCRIPT,
-        program: PROGRAM,
-        version: VERSION,
-        started: time(settings.started).replace('T', " "),
-        level: report.level.name(),
-        seconds: seconds(report),
-        size: text::size(report.bytes()),
-        file_count: text::plural(report.files.len() as u64, "file"),
-        counts: shown(&summary.counts(report, settings)),
-        class: class(report.verdict()),
-        verdicts,
-        kinds: summary.kinds.iter().map(kind_row).collect(),
-        words,
-        findings_left_out: (left_out > 0).then(|| text::plural(left_out, "finding")),
-        findings,
-        not_looked_at: !summary.not_looked_at.is_empty(),
-        files_left_out: report.files.len() - files.len(),
-        files,
-        treemap: treemap::treemap(&report.statistics),
-        shares: treemap::shares(&report.statistics),
-        layers,
-        layers_left_out,
-    };
-    page.render_captured_to(Value::from(Serde(values)), out).map_err(io::Error::other)?;
-    Ok(())
-}
-
-/// What the browser lets the page do: show itself, and run the one script.
-fn policy() -> String {
-    format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
-        STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()))
+    files.sort_by_key(|file| (Reverse(file.answer_verdict()), file.depth));
+    for file in files.iter().take(MAX_FILES) {
+        write_file(file, places.name(&file.path), out)?;
+    }
+    writeln!(out, "</table></div>")?;
+    if let Some(more) = files.len().checked_sub(MAX_FILES).filter(|more| *more > 0) {
+        writeln!(out, "<p class=\"soft\">and {}</p>", text::plural(more as u64, "more file"))?;
+    }
+    writeln!(
+        out,
+        "</details>\n</section>\n<footer>{PROGRAM} {VERSION}. Nothing of a file was executed.</footer>\n</main>\n</body>\n</html>"
     )
 }
 
-fn row(finding: &Finding, path: &str) -> Row {
+fn write_finding(finding: &Finding, path: &str, may_open: bool, out: &mut dyn Write) -> io::Result<()> {
     let rule = finding.rule;
-    Row {
-        word: word(rule),
-        class: match (rule.answer, rule.severity) {
-            (Answer::Malicious, _) => "malicious",
-            (Answer::NeedsTrust, _) => "trust",
-            (_, max_weights::rules::Severity::Error) => "broken",
-            (_, max_weights::rules::Severity::Warning) => "warning",
-            _ => "note",
-        },
-        code: rule.code,
-        rule: rule.id,
-        path: shown(path),
-        inside: place::inside(finding),
-        message: shown(&finding.message),
-        evidence: finding.evidence.as_deref().map(shown),
-        meaning: rule.meaning,
-        cause: rule.cause,
-        help: shown(&finding.help),
-    }
+    let class = match (rule.answer, rule.severity) {
+        (Answer::Malicious, _) => "malicious",
+        (Answer::NeedsTrust, _) => "trust",
+        (_, Severity::Error) => "broken",
+        (_, Severity::Warning) => "warning",
+        _ => "note",
+    };
+    let open = if may_open && rule.answer == Answer::Malicious { " open" } else { "" };
+    let inside = place::inside(finding);
+    let inside = if inside.is_empty() { inside } else { format!(" · {}", shown(&inside)) };
+    let evidence = finding.evidence.as_deref().map(|text| format!("<pre>{}</pre>\n", shown(text))).unwrap_or_default();
+    writeln!(
+        out,
+        "<details class=\"finding {class}\"{open}>\n\
+         <summary><span><span class=\"badge\">{}</span></span><code>{}</code><span class=\"message\">{}</span>\
+         <span class=\"where\"><code>{}</code>{inside}</span></summary>\n\
+         <div>\n{evidence}<p>{}</p>\n<p class=\"soft\"><code>{}</code>: {}. Why files are like that: {}.</p>\n</div>\n</details>",
+        word(rule),
+        rule.code,
+        shown(&finding.message),
+        shown(path),
+        shown(&finding.help),
+        rule.id,
+        shown(rule.meaning),
+        shown(rule.cause)
+    )
 }
 
-fn file_row(file: &FileReport, path: &str) -> FileRow {
-    let mut globals: Vec<_> = file.globals.iter().collect();
-    globals.sort_by(|a, b| b.safety.cmp(&a.safety).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
-    let shown_globals = globals.iter().take(MAX_GLOBALS).map(|global| GlobalRow {
-        name: text::shown(&format!("{}.{}", global.module, global.name)),
-        safety: global.safety.name(),
-    });
-    FileRow {
-        path: shown(path),
-        kind: text::shown(&file.kind),
-        size: text::size(file.bytes),
-        depth: file.depth.name(),
-        answer: file.answer_verdict().name(),
-        class: class(file.answer_verdict()),
-        note: file.note.as_deref().map(shown),
-        tensors: file.tensors.map(|tensors| text::plural(tensors, "tensor")),
-        globals: shown_globals.collect(),
-        more_globals: globals.len().saturating_sub(MAX_GLOBALS),
+fn write_file(file: &FileReport, path: &str, out: &mut dyn Write) -> io::Result<()> {
+    let soft = |text: String| format!("<br><span class=\"soft\">{text}</span>");
+    let note = file.note.as_deref().map(|note| soft(shown(note))).unwrap_or_default();
+    let tensors = file.tensors.map(|tensors| soft(text::plural(tensors, "tensor"))).unwrap_or_default();
+    write!(out, "<tr><td class=\"path\"><code>{}</code>{note}", shown(path))?;
+    if !file.globals.is_empty() {
+        let mut globals: Vec<_> = file.globals.iter().collect();
+        globals.sort_by(|a, b| b.safety.cmp(&a.safety).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
+        writeln!(
+            out,
+            "\n<details><summary class=\"soft\">classes and functions in its pickles</summary><ul class=\"globals\">"
+        )?;
+        for global in globals.iter().take(MAX_GLOBALS) {
+            let (safety, name) = (global.safety.name(), shown(&format!("{}.{}", global.module, global.name)));
+            writeln!(out, "<li class=\"{safety}\" title=\"{safety}\"><code>{name}</code></li>")?;
+        }
+        if let Some(more) = globals.len().checked_sub(MAX_GLOBALS).filter(|more| *more > 0) {
+            writeln!(out, "<li class=\"soft\">and {more} more</li>")?;
+        }
+        write!(out, "</ul></details>")?;
     }
+    let (verdict, size) = (file.answer_verdict(), text::size(file.bytes));
+    writeln!(
+        out,
+        "</td><td>{}{tensors}</td>{}<td>{}</td><td class=\"{}\"><span class=\"badge\">{}</span></td></tr>",
+        shown(&file.kind),
+        number(&size),
+        file.depth.name(),
+        class(verdict),
+        verdict.name()
+    )
 }
 
-fn kind_row(kind: &super::summary::KindSummary<'_>) -> KindRow {
-    let depths = DEPTHS.iter().zip(&kind.depths).filter(|(_, count)| **count > 0);
-    let depths: Vec<_> = depths.map(|(depth, count)| format!("{} {}", text::grouped(*count), depth.name())).collect();
-    KindRow {
-        kind: text::shown(kind.kind),
-        files: text::grouped(kind.files),
-        size: text::size(kind.bytes),
-        depths: depths.join(", "),
-    }
+fn number(text: &str) -> String {
+    format!("<td class=\"number\">{text}</td>")
 }
 
+/// A text of a file, of which nothing is markup and nothing steers whoever looks at it.
 fn shown(text: &str) -> String {
-    text::cut(text, MAX_TEXT).into_owned()
+    lines(&text::cut(text, MAX_TEXT))
 }
 
 fn class(verdict: Verdict) -> &'static str {
