@@ -17,13 +17,9 @@ rules! {
         "the base model was in one of the author's folders, or the path was made so that loaders open other files on the machine";
         "give the base model yourself when you load the adapter, or set base_model_name_or_path to its name";
     REPOSITORY_CALL "MW-EX-302" "repository.call" NeedsTrust:
-        "a program has calls that run other programs or code, load pickles or reach the network";
-        "the model's code does more than define it";
-        READ_IT;
-    REPOSITORY_CALL_AT_IMPORT "MW-EX-303" "repository.call-at-import" Malicious:
-        "a program runs something dangerous as soon as a loader imports it";
-        BY_HAND;
-        DELETE;
+        "a program that no loader runs by itself has words by which it may run anything or reach the network";
+        "a script or a notebook was published with the model";
+        "read it before you run it; a linter such as bandit helps";
     REPOSITORY_COMPILED_CODE "MW-EX-304" "repository.compiled-code" NeedsTrust:
         "compiled code lies beside the weights, which nobody can read and some loaders run";
         "a library or a program's cache was published with the model";
@@ -61,21 +57,17 @@ rules! {
         "it was renamed, by mistake or so that nobody would look into it";
         "do not load it with torch.load; convert it, or fetch the safetensors from where they were made";
     REPOSITORY_PROGRAM "MW-EX-313" "repository.program" Note:
-        "a Python program or a notebook lies beside the weights";
-        "the code of a model, an example or a tool was published with it";
+        "a Python program, a script or a notebook lies beside the weights";
+        "an example or a tool was published with it";
         "nothing, as long as nobody runs it";
     REPOSITORY_PROGRAM_ENCODING "MW-EX-314" "repository.program-encoding" Malicious:
         "a program is written in an encoding that makes it look like something other than what it runs";
         "the encoding hides what Python runs from people and scanners";
         DELETE;
     REPOSITORY_PROGRAM_RUN "MW-EX-332" "repository.program-run" NeedsTrust:
-        "a program lies where a loader or Python runs it by its name alone";
-        "the model brings its own code for a server, for torch.hub, for generate() or for a pipeline";
+        "a program is one that loaders or Python run: a configuration names it, another such program imports it, or its name alone tells them";
+        "the model brings its own code, or code for a server, for torch.hub, for generate() or for a pipeline";
         READ_IT;
-    REPOSITORY_PROGRAM_UNREADABLE "MW-EX-315" "repository.program-unreadable" Warning:
-        "a program is not valid in any version of Python, so calls in it may have been missed";
-        "it is for Python 2, has merge conflict markers, or was broken to mislead whoever looks at it";
-        "read it before you run it";
     REPOSITORY_REMOTE_CODE "MW-EX-316" "repository.remote-code" NeedsTrust:
         "a configuration makes loaders run code that lies beside it";
         "the model's class is not part of the library, and comes with the model";

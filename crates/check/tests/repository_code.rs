@@ -17,7 +17,7 @@ fn auto_map_needs_trust_and_names_the_files() {
     assert!(finding.message.starts_with("line 3: auto_map "), "{}", finding.message);
     assert!(finding.message.contains("X of modeling_x.py"), "{}", finding.message);
     assert!(finding.message.contains("configuration_x.py (which is not here)"), "{}", finding.message);
-    assert!(only("repository.program", &found).message.contains("config.json makes loaders run it"));
+    assert!(only("repository.program-run", &found).message.contains("config.json makes loaders run it"));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn remote_code_is_found_in_every_configuration_and_at_every_depth() {
 fn classes_of_programs_beside_are_remote_code() {
     let own = r#"{"tokenizer_class": "XTokenizer"}"#;
     let program = ("tokenization_x.py", "class XTokenizer:\n    pass\n");
-    assert_eq!(rules(&[("tokenizer_config.json", own), program]), ["repository.remote-code"]);
+    assert_eq!(rules(&[("tokenizer_config.json", own), program]), ["repository.program-run", "repository.remote-code"]);
     assert!(rules(&[("tokenizer_config.json", own)]).is_empty(), "a class of Transformers' own");
     let index = r#"{"_class_name": "StableDiffusionPipeline", "unet": ["my_unet", "MyUNet"], "vae": ["diffusers", "AutoencoderKL"]}"#;
     assert_eq!(
@@ -73,7 +73,7 @@ fn classes_of_programs_beside_are_remote_code() {
     );
     assert_eq!(
         rules(&[("model_index.json", index), ("my_unet.py", "class MyUNet: pass\n")]),
-        ["repository.remote-code"]
+        ["repository.program-run", "repository.remote-code"]
     );
     let own = index.replace("my_unet", "stable_diffusion");
     assert!(rules(&[("model_index.json", &own)]).is_empty(), "a module of Diffusers' own");
@@ -102,9 +102,12 @@ fn a_part_of_a_pipeline_is_of_a_known_library_or_needs_trust() {
 fn blocks_of_a_modular_pipeline_are_remote_code() {
     let blocks = ("block.py", "class MyBlocks: pass\n");
     let config = r#"{"_class_name": "MyBlocks", "auto_map": {"ModularPipelineBlocks": "block.MyBlocks"}}"#;
-    assert_eq!(rules(&[("modular_config.json", config), blocks]), ["repository.remote-code"]);
+    assert_eq!(rules(&[("modular_config.json", config), blocks]), ["repository.program-run", "repository.remote-code"]);
     let index = r#"{"_blocks_class_name": "MyBlocks", "_class_name": "ModularPipeline"}"#;
-    assert_eq!(rules(&[("modular_model_index.json", index), blocks]), ["repository.remote-code"]);
+    assert_eq!(
+        rules(&[("modular_model_index.json", index), blocks]),
+        ["repository.program-run", "repository.remote-code"]
+    );
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn types_of_sentence_transformers_are_its_own_or_need_trust() {
     let own = modules("sentence_transformers.models.Transformer");
     assert!(rules(&[("modules.json", &own)]).is_empty());
     let beside = modules("modeling_x.X");
-    assert_eq!(rules(&[("modules.json", &beside), X]), ["repository.remote-code"]);
+    assert_eq!(rules(&[("modules.json", &beside), X]), ["repository.program-run", "repository.remote-code"]);
     assert_eq!(rules(&[("modules.json", &modules("evil.module.X"))]), ["repository.target"]);
     assert_eq!(rules(&[("modules.json", &modules("os.system"))]), ["repository.target-dangerous"]);
     let router = r#"{"types": {"0": "evil.X", "1": "sentence_transformers.models.Transformer"}}"#;

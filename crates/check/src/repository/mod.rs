@@ -17,9 +17,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
-use max_weights::{Result, uninterrupted};
 use serde_json::Value;
 
 use crate::bytes::Bytes;
@@ -38,7 +38,7 @@ pub(crate) const MAX_CONFIG_BYTES: u64 = 32 << 20;
 /// Longer files of JSON whose names are those of no configuration are read only if a word in them asks for it.
 const MAX_PLAIN_BYTES: usize = 1 << 20;
 /// Longer programs are not read.
-pub(crate) const MAX_PROGRAM_BYTES: u64 = program::MAX_BYTES as u64;
+const MAX_PROGRAM_BYTES: u64 = program::MAX_BYTES as u64;
 /// A longer index is not read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// JSON files that hold data, often many megabytes, and that no loader takes code from.
@@ -60,7 +60,6 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     if context.options.level < Level::Structure {
         return Ok(());
     }
-    let interrupt = context.interrupt;
     let mut programs = HashMap::new();
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
         context.go_on(&entry.path)?;
@@ -68,12 +67,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         if let Some(progress) = context.progress() {
             progress.done.fetch_add(entry.bytes, Ordering::Relaxed);
         }
-        if let Some(program) = Program::read(&bytes, interrupt)? {
-            programs.insert(entry.name(), program);
-        } else {
-            let sentence = "the parser gives up on this program: it is nested too deep, or broken";
-            context.report(&entry.path, Finding::new(rules::REPOSITORY_PROGRAM_UNREADABLE, sentence));
-        }
+        programs.insert(entry.name(), Program::read(&bytes, false));
     }
     let here = Here { folder, programs: &programs };
     let mut referenced: Vec<(String, String)> = Vec::new();
@@ -90,7 +84,6 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
         let why = run_by.get(module).cloned().or_else(by_name);
-        programs::alone(entry.name(), &entry.path, &mut |finding| context.report(&entry.path, finding));
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
     // Git has samples of those that it would run itself.
@@ -133,21 +126,19 @@ pub(crate) fn looks_at(name: &str) -> Option<u64> {
 }
 
 /// Looks at a member of an archive by its name, as at a file of a repository; what lies beside it is not known.
-pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) -> Result<()> {
+pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) {
     let name = last(path);
     let named = |suffixes: &[&str]| has_suffix(name, suffixes);
     if named(&["py", "pyw"]) {
-        programs::alone(name, Path::new(path), report);
-        return check_program(&bytes, programs::run_by_name(name, Path::new(path)), report);
-    }
-    if named(&["json"]) {
+        check_program(&bytes, programs::run_by_name(name, Path::new(path)), report);
+    } else if named(&["json"]) {
         let is_data = bytes.len() > MAX_PLAIN_BYTES && !is_config(name);
         if !is_data || WORDS.iter().any(|word| contains(&bytes, word)) {
             config(name, bytes, &(), report);
         }
     } else if named(&["ipynb"]) {
         if let Ok(value) = json::read(&bytes) {
-            programs::notebook(&value, &uninterrupted, report)?;
+            programs::notebook(&value, report);
         }
     } else if named(&["yaml", "yml"]) || name == "MLmodel" {
         check_yaml(&bytes, report);
@@ -156,7 +147,6 @@ pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Fi
     } else {
         templates::of_file(&bytes, report);
     }
-    Ok(())
 }
 
 /// The name without folders.
@@ -165,12 +155,8 @@ fn last(path: &str) -> &str {
 }
 
 /// Looks at one program in Python, such as a member of an archive, that its loader runs (`run_by` says which).
-pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Finding)) -> Result<()> {
-    match Program::read(bytes, &uninterrupted)? {
-        Some(program) => programs::findings(&program, run_by, report),
-        None => report(Finding::new(rules::REPOSITORY_PROGRAM_UNREADABLE, "the parser gives up on this program")),
-    }
-    Ok(())
+pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Finding)) {
+    programs::findings(&Program::read(bytes, false), run_by, report);
 }
 
 /// Looks at one chat template; `source` says where it is.
@@ -190,7 +176,7 @@ pub(crate) fn is_compiled(name: &str, kind: Kind) -> bool {
 
 /// Looks at one file by itself, and returns the code that it names.
 fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> Result<Vec<Reference>> {
-    let (name, interrupt) = (entry.name(), context.interrupt);
+    let name = entry.name();
     // Names decide and not bytes: a text may begin as a file of weights does, and its loader goes by its name.
     let is_text = !matches!(entry.kind, Kind::LfsPointer | Kind::Empty | Kind::Zeros);
     let is_weights = matches!(entry.kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
@@ -211,7 +197,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         }
     } else if named(&["ipynb"]) {
         if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(&bytes).ok()) {
-            programs::notebook(&value, interrupt, &mut |finding| context.report(&entry.path, finding))?;
+            programs::notebook(&value, &mut |finding| context.report(&entry.path, finding));
         }
     } else if named(&["yaml", "yml"]) || (is_text && name == "MLmodel") {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
@@ -225,7 +211,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         }
     } else if named(&["pth"]) && !is_weights && entry.bytes <= MAX_CONFIG_BYTES {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
-            programs::path_file(&bytes, interrupt, &mut |finding| context.report(&entry.path, finding))?;
+            programs::path_file(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
     } else if named(&["txt"]) && name.to_ascii_lowercase().contains("requirements") {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {

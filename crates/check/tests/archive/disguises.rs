@@ -97,7 +97,7 @@ fn texts_in_archives_are_looked_at_as_files_of_a_repository_are() {
     let program = b"import os\nos.system('true')\n";
     let template = br#"{"chat_template": "{{ lipsum.__globals__ }}"}"#;
     for (name, bytes, id) in [
-        ("a/handler.py", &program[..], "repository.call-at-import"),
+        ("a/handler.py", &program[..], "repository.program-run"),
         ("x.py", program, "repository.call"),
         ("config.json", br#"{"auto_map": {"AutoModel": "modeling_x.M"}}"#, "repository.remote-code"),
         ("tokenizer_config.json", template, "repository.template-escape"),

@@ -116,7 +116,8 @@ fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         return Ok(());
     }
     let bytes = inner.bytes.first(most as usize)?;
-    repository::check_member(inner.name, bytes, &mut |finding| context.report(inner, finding))
+    repository::check_member(inner.name, bytes, &mut |finding| context.report(inner, finding));
+    Ok(())
 }
 
 /// What bytes are that should not be where they are, if it is something that a loader or a system would take.

@@ -43,7 +43,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         context.file.kind = kind.into();
     }
     let accounted = vec![false; tar.members.len()];
-    formats::check_members(piece, &tar, context)?;
+    formats::check_members(piece, &tar, context);
     scan_members(piece, &tar, &accounted, context)?;
     context.looked(Depth::Structure);
     Ok(())

@@ -73,25 +73,15 @@ fn ends_in(name: &str, end: &str) -> bool {
 }
 
 /// What the members of an archive mean together, beyond what each of them is.
-pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) {
     let members = archive.members();
     if !members.iter().any(|member| ends_in(&member.name, "MAR-INF/MANIFEST.json")) {
-        return Ok(());
+        return;
     }
-    let programs = members.iter().enumerate().filter(|(_, member)| has_suffix(&member.name, &["py", "so", "sh"]));
-    for (number, member) in programs {
+    for member in members.iter().filter(|member| has_suffix(&member.name, &["py", "so", "sh"])) {
         let message = format!("the server runs '{}' when it loads the model", shown(&member.name));
         context.report(piece, Finding::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
-        if has_suffix(&member.name, &["py"])
-            && let Some(bytes) = archive.open(number, context)?
-        {
-            let (way, text) = (piece.way_to(&member.name), bytes.first(repository::MAX_PROGRAM_BYTES as usize + 1)?);
-            let inner = piece.inside(&*bytes, &member.name, &way);
-            let mut report = |finding: Finding| context.report(&inner, finding);
-            repository::check_program(&text, Some("the server runs it as it loads the model"), &mut report)?;
-        }
     }
-    Ok(())
 }
 
 /// Looks at a JSON text that a loader makes objects by: a configuration of Keras, or the schema of a skops file.

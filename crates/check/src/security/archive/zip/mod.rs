@@ -71,7 +71,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let is_torch = names.iter().any(|name| last(name) == "data.pkl" || last(name) == "constants.pkl");
     let mut accounted = if is_torch { torch::check_archive(piece, &zip, context)? } else { Vec::new() };
     accounted.resize(zip.members().len(), false);
-    formats::check_members(piece, &zip, context)?;
+    formats::check_members(piece, &zip, context);
     super::scan_members(piece, &zip, &accounted, context)?;
     layout::look_between(piece, &zip, context)?;
     if context.options.level >= Level::Content {
