@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use memmap2::MmapOptions;
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules::{self, Rule};
 
 /// What the values of a file may take in memory, for each byte of the file…
@@ -43,7 +43,7 @@ pub enum Short {
 
 impl Short {
     /// The error where only the system can have refused, or a parser has no sentence of its own.
-    pub fn into_fault(self, rule: &'static Rule) -> Fault {
+    pub fn into_fault(self, rule: &'static Rule) -> Diagnostic {
         match self {
             Self::Budget(most) => {
                 let cause = format!(
@@ -53,10 +53,10 @@ impl Short {
                     "what is built from a file, apart from its tensors, may take {BYTES_PER_FILE_BYTE} times its length plus {} MiB",
                     BYTES_BESIDE >> 20
                 );
-                Fault::new(rule, cause).help(help)
+                Diagnostic::new(rule, cause).help(help)
             }
-            Self::System(bytes) => Fault::new(SYSTEM, format!("there is no memory for {bytes} bytes")),
-            Self::Interrupted => Fault::new(INTERRUPTED, Error::Interrupted.to_string()),
+            Self::System(bytes) => Diagnostic::new(SYSTEM, format!("there is no memory for {bytes} bytes")),
+            Self::Interrupted => Diagnostic::new(INTERRUPTED, Error::Interrupted.to_string()),
         }
     }
 }
@@ -71,7 +71,7 @@ impl From<Short> for Error {
     }
 }
 
-impl From<Short> for Box<Fault> {
+impl From<Short> for Box<Diagnostic> {
     fn from(short: Short) -> Self {
         short.into_fault(rules::MEMORY_BUDGET).into()
     }
@@ -84,10 +84,10 @@ pub(crate) fn no_memory(bytes: usize) -> Error {
 }
 
 /// The error behind a fault of a parser, which may be that there is no memory.
-pub fn error_of(fault: Box<Fault>) -> Error {
+pub fn error_of(fault: Box<Diagnostic>) -> Error {
     if fault.rule == SYSTEM {
         let source = std::io::ErrorKind::OutOfMemory.into();
-        Error::Io { path: "memory".into(), action: fault.cause, source }
+        Error::Io { path: "memory".into(), action: fault.message, source }
     } else if fault.rule == INTERRUPTED {
         Error::Interrupted
     } else {
@@ -96,11 +96,11 @@ pub fn error_of(fault: Box<Fault>) -> Error {
 }
 
 /// The fault of an error, where a parser can only fail with one.
-pub(crate) fn fault_of(error: Error) -> Fault {
+pub(crate) fn fault_of(error: Error) -> Diagnostic {
     match error {
         Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) => *fault,
         Error::Interrupted => Short::Interrupted.into_fault(INTERRUPTED),
-        other => Fault::new(SYSTEM, other.to_string()),
+        other => Diagnostic::new(SYSTEM, other.to_string()),
     }
 }
 

@@ -73,7 +73,7 @@ pub mod write;
 pub use buffer::Buffer;
 pub use checkpoint::{Backend, Catalog, Checkpoint, OpenOptions, open};
 pub use dtype::DType;
-pub use error::{Error, Result};
+pub use error::{Diagnostic, Error, Result};
 pub use quant::Encoding;
 pub use workers::uninterrupted;
 

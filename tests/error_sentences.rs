@@ -19,7 +19,7 @@ fn refused(name: &str, content: &[u8]) -> (&'static str, String) {
     let error = Checkpoint::open(std::slice::from_ref(&path), &OpenOptions::default()).expect_err("refused");
     let text = error.to_string();
     assert!(text.contains(&path.display().to_string()), "{text} names the file");
-    let fault = error.fault().expect("a fault");
+    let fault = error.diagnostic().expect("a fault");
     assert!(!fault.help.is_empty(), "{text} says what to do");
     (fault.rule.id, text)
 }
@@ -87,7 +87,7 @@ fn a_directory_without_weights() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config.json"), "{}").expect("written");
     let error = Checkpoint::open(&[folder.path().to_path_buf()], &OpenOptions::default()).expect_err("refused");
-    assert_eq!(error.fault().expect("a fault").rule.id, "directory.empty");
+    assert_eq!(error.diagnostic().expect("a fault").rule.id, "directory.empty");
     assert!(error.to_string().contains("config.json"));
 }
 
@@ -106,7 +106,7 @@ fn a_safetensors_file_of_another_name_opens_and_says_so() {
     let checkpoint = Checkpoint::open(&[path], &OpenOptions::default()).expect("opened by its content");
     let finding = &checkpoint.catalog().findings()[0];
     assert_eq!(finding.rule.id, "file.suffix");
-    assert!(finding.cause.contains("named .bin but is a safetensors file"));
+    assert!(finding.message.contains("named .bin but is a safetensors file"));
 }
 
 #[cfg(unix)]
@@ -117,7 +117,7 @@ fn a_pipe_is_refused_and_not_waited_for() {
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
     assert!(made.success());
     let error = Checkpoint::open(&[path], &OpenOptions::default()).expect_err("refused");
-    assert_eq!(error.fault().expect("a fault").rule.id, "file.special");
+    assert_eq!(error.diagnostic().expect("a fault").rule.id, "file.special");
 }
 
 #[cfg(unix)]
@@ -127,5 +127,5 @@ fn a_socket_is_refused_as_what_it_is() {
     let path = folder.path().join("socket.safetensors");
     let _bound = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let error = Checkpoint::open(&[path], &OpenOptions::default()).expect_err("refused");
-    assert_eq!(error.fault().expect("a fault").rule.id, "file.special");
+    assert_eq!(error.diagnostic().expect("a fault").rule.id, "file.special");
 }

@@ -7,14 +7,14 @@ use crate::gguf_files::{I32, Made, STRING, U16, U32};
 use crate::legacy_files::{self, Saved};
 use crate::zip_files::{self, FLAGS, OFFSET, SIZE, Zip, plain_parts};
 use max_weights::checkpoint::{Checkpoint, OpenOptions, check};
-use max_weights::error::{Fault, Policy};
+use max_weights::error::{Diagnostic, Policy};
 use max_weights::format::Options;
 
 fn with(policy: Policy) -> OpenOptions {
     OpenOptions::default().format(Options { policy, ..Options::default() })
 }
 
-fn found(path: &Path) -> Vec<Fault> {
+fn found(path: &Path) -> Vec<Diagnostic> {
     check(&[path.to_path_buf()], &OpenOptions::default()).expect("nothing but findings")
 }
 
@@ -22,9 +22,9 @@ fn found(path: &Path) -> Vec<Fault> {
 fn all(path: &Path) -> Vec<(&'static str, Option<String>)> {
     let findings = found(path);
     let refused = Checkpoint::open(&[path.to_path_buf()], &with(Policy::Strict)).expect_err("refused");
-    let refused = refused.fault().expect("a fault").clone();
+    let refused = refused.diagnostic().expect("a fault").clone();
     let first = findings.iter().find(|fault| fault.rule == refused.rule).expect("found, too");
-    assert_eq!((&first.cause, &first.tensor, first.offset), (&refused.cause, &refused.tensor, refused.offset));
+    assert_eq!((&first.message, &first.tensor, first.offset), (&refused.message, &refused.tensor, refused.offset));
     for fault in &findings {
         assert!(fault.path.is_some(), "{fault}");
     }
@@ -232,7 +232,7 @@ fn of_very_many_names_that_are_given_again_the_first_are_found_and_the_others_co
     let findings = found(&path);
     assert_eq!(findings.len(), 101);
     let rest = &findings[100];
-    assert_eq!((rest.rule.id, rest.cause.as_str()), ("safetensors.more-findings", "19900 more findings"));
+    assert_eq!((rest.rule.id, rest.message.as_str()), ("safetensors.more-findings", "19900 more findings"));
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn all_that_was_found_is_one_error_with_a_line_for_each() {
     let header = r#"{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4], "x": 1}}"#;
     let path = folder.safetensors("a.safetensors", header, 5);
     let error = Checkpoint::open(&[path], &with(Policy::CollectAll)).expect_err("refused");
-    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("safetensors.size"));
+    assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("safetensors.size"));
     let lines: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3);
     assert!(lines[2].contains("[safetensors.trailing-data]"), "{lines:?}");

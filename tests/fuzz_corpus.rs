@@ -259,7 +259,7 @@ fn what_an_index_says_beside_its_map_is_json_too() {
     for odd in ["1e999".into(), "[".repeat(200) + &"]".repeat(200), "\"\\ud800\"".into()] {
         let index = format!(r#"{{"weight_map":{{"w":"a.safetensors"}},"x":{odd}}}"#);
         let error = open_index(&index, true).expect_err("no other reader takes it");
-        assert_eq!(error.fault().map(|fault| fault.rule.id), Some("index.json"), "{odd}");
+        assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("index.json"), "{odd}");
     }
 }
 
@@ -268,6 +268,6 @@ fn a_hundred_thousand_missing_shards_are_counted_in_one_walk() {
     let entries: Vec<String> = (0..100_000).map(|i| format!(r#""{i}":"s{i}""#)).collect();
     let checkpoint = open_index(&format!(r#"{{"weight_map":{{{}}}}}"#, entries.join(",")), false).expect("listed");
     let findings = checkpoint.catalog().findings();
-    assert!(findings[0].cause.contains("the index puts 1 tensor into it"), "{}", findings[0]);
-    assert!(findings.iter().any(|finding| finding.cause == "99980 more of this kind"));
+    assert!(findings[0].message.contains("the index puts 1 tensor into it"), "{}", findings[0]);
+    assert!(findings.iter().any(|finding| finding.message == "99980 more of this kind"));
 }

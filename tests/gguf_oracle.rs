@@ -302,7 +302,7 @@ proptest! {
         let end = tensors.iter().map(GivenTensor::bytes).sum::<u64>();
         if end > 0 && (cut as u64) < data_start {
             let error = read.expect_err("the data is missing");
-            prop_assert!(error.fault().is_some_and(|fault| !fault.help.is_empty()), "{}", error);
+            prop_assert!(error.diagnostic().is_some_and(|fault| !fault.help.is_empty()), "{}", error);
         }
         let at = at.index(file.len());
         file[at] = byte;
@@ -360,7 +360,7 @@ fn a_header_longer_than_the_limit_is_refused_before_it_is_fetched() {
     let options = Options { limits: Limits { header_bytes: 50_000, ..Limits::default() }, ..Options::default() };
     let mut parser = gguf::Parser::new(file[..1000].to_vec(), file.len() as u64, &options);
     assert_eq!(
-        parser.advance().expect_err("nothing more is asked for").fault().unwrap().rule.id,
+        parser.advance().expect_err("nothing more is asked for").diagnostic().unwrap().rule.id,
         "gguf.header-too-long"
     );
 }

@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use crate::gguf_files::{I32, Made, STRING, U8, U16, U32};
-use max_weights::error::Fault;
+use max_weights::error::Diagnostic;
 use max_weights::format::gguf::split::{Shard, check_set};
 use max_weights::format::gguf::{self, Gguf, SplitInfo};
 use max_weights::format::{Options, Parse, Progress};
 use max_weights::tensor::TensorTable;
 
-fn read(made: &Made) -> Result<Gguf, Fault> {
+fn read(made: &Made) -> Result<Gguf, Diagnostic> {
     match gguf::Parser::new(made.bytes.clone(), made.len(), &Options::default()).advance() {
         Ok(Progress::Done(gguf)) => Ok(gguf),
         Ok(Progress::Need(_)) => panic!("the file is complete"),
-        Err(error) => Err(error.fault().expect("a fault").clone()),
+        Err(error) => Err(error.diagnostic().expect("a fault").clone()),
     }
 }
 
@@ -49,7 +49,7 @@ fn check(files: &[(usize, Made)]) -> Vec<(&'static str, usize, String)> {
         .map(|fault| {
             assert!(!fault.help.is_empty(), "{fault}");
             let path = fault.path.clone().expect("a path");
-            (fault.rule.id, paths.iter().position(|known| *known == path).expect("one of the paths"), fault.cause)
+            (fault.rule.id, paths.iter().position(|known| **known == *path).expect("one of the paths"), fault.message)
         })
         .collect()
 }

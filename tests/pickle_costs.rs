@@ -24,7 +24,7 @@ fn accepted(bytes: &[u8]) -> Pickled {
 }
 
 fn rule(error: &Error) -> &'static str {
-    error.fault().expect("a fault").rule.id
+    error.diagnostic().expect("a fault").rule.id
 }
 
 #[track_caller]

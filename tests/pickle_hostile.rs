@@ -5,16 +5,16 @@
 
 use std::fs;
 
-use max_weights::error::Fault;
+use max_weights::error::Diagnostic;
 use max_weights::format::pickle::{
     GlobalUse, Limits, Object, PersistentIds, Pickled, TensorKind, Verdict, globals, leaves, read,
 };
 
-fn fault(error: &max_weights::error::Error) -> Fault {
-    error.fault().expect("a fault").clone()
+fn fault(error: &max_weights::error::Error) -> Diagnostic {
+    error.diagnostic().expect("a fault").clone()
 }
 
-fn read_with(bytes: &[u8], limits: &Limits) -> Result<Pickled, Fault> {
+fn read_with(bytes: &[u8], limits: &Limits) -> Result<Pickled, Diagnostic> {
     read(bytes, 100, limits, PersistentIds::Zip).map_err(|error| fault(&error))
 }
 
@@ -24,7 +24,7 @@ fn accepted(bytes: &[u8]) -> Pickled {
 
 /// The fault of a pickle that must be refused, by this rule, at this byte.
 #[track_caller]
-fn refused(bytes: &[u8], rule: &str, at: usize) -> Fault {
+fn refused(bytes: &[u8], rule: &str, at: usize) -> Diagnostic {
     let fault = read_with(bytes, &Limits::default()).expect_err("refused");
     assert_eq!((fault.rule.id, fault.offset), (rule, Some(100 + at as u64)), "{fault}");
     assert!(!fault.help.is_empty(), "{fault}");
@@ -214,7 +214,7 @@ fn tensor(place: &[u8]) -> Vec<u8> {
 }
 
 #[track_caller]
-fn bad_tensor(place: &[u8], rule: &str) -> Fault {
+fn bad_tensor(place: &[u8], rule: &str) -> Diagnostic {
     let bytes = tensor(place);
     refused(&[&bytes[..], b"."].concat(), rule, bytes.len() - 1)
 }
@@ -239,7 +239,7 @@ fn a_storage_smaller_than_its_tensor() {
         b"K\x00K\x02\x85M\xff\xff\x85",
     ] {
         let fault = bad_tensor(place, "pickle.extent");
-        assert!(fault.cause.contains("its storage has 8"), "{fault}");
+        assert!(fault.message.contains("its storage has 8"), "{fault}");
     }
     for place in
         [&b"K\x00K\x08\x85K\x01\x85"[..], b"K\x07))", b"K\x00K\x02K\x02\x86K\x05K\x02\x86", b"K\xffK\x00\x85K\x01\x85"]
@@ -525,7 +525,7 @@ fn instructions_that_are_refused_by_name() {
         [(0x82, "EXT1"), (0x83, "EXT2"), (0x84, "EXT4"), (0x97, "NEXT_BUFFER"), (0x98, "READONLY_BUFFER")]
     {
         let fault = refused(&[b'N', opcode, 1, 1, 1, 1, b'.'], "pickle.opcode", 1);
-        assert!(fault.cause.contains(name), "{fault}");
+        assert!(fault.message.contains(name), "{fault}");
     }
     refused(b"\xff.", "pickle.opcode", 0);
     refused(b"\x80\x06N.", "pickle.protocol", 0);

@@ -39,7 +39,7 @@ fn strictly(paths: &[PathBuf]) -> Result<Checkpoint> {
 #[track_caller]
 fn refused<T>(outcome: Result<T>, rule: &str) -> Error {
     let Err(error) = outcome else { panic!("accepted") };
-    let fault = error.fault().unwrap_or_else(|| panic!("{error}"));
+    let fault = error.diagnostic().unwrap_or_else(|| panic!("{error}"));
     assert_eq!(fault.rule.id, rule, "{fault}");
     error
 }

@@ -2,17 +2,17 @@
 
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
-use max_weights::error::Fault;
+use max_weights::error::Diagnostic;
 use max_weights::format::safetensors::{header_length, parse};
 use max_weights::format::{Header, Limits, Options};
 use max_weights::tensor::Element;
 
-fn read(header: &str, data: u64) -> Result<Header, Fault> {
+fn read(header: &str, data: u64) -> Result<Header, Diagnostic> {
     read_with(header.as_bytes(), data, &Options::default())
 }
 
-fn read_with(header: &[u8], data: u64, options: &Options) -> Result<Header, Fault> {
-    parse(header, 8 + header.len() as u64 + data, options).map_err(|error| error.fault().expect("a fault").clone())
+fn read_with(header: &[u8], data: u64, options: &Options) -> Result<Header, Diagnostic> {
+    parse(header, 8 + header.len() as u64 + data, options).map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
 fn lenient() -> Options {
@@ -21,7 +21,7 @@ fn lenient() -> Options {
 
 /// The fault of a header that must be refused, and whose rule, tensor and offset must be these.
 #[track_caller]
-fn refused(header: &str, data: u64, rule: &str, tensor: Option<&str>, offset: u64) -> Fault {
+fn refused(header: &str, data: u64, rule: &str, tensor: Option<&str>, offset: u64) -> Diagnostic {
     let fault = read(header, data).expect_err("a fault");
     assert_fault(&fault, rule, tensor, offset);
     assert!(!fault.help.is_empty(), "{fault}");
@@ -29,7 +29,7 @@ fn refused(header: &str, data: u64, rule: &str, tensor: Option<&str>, offset: u6
 }
 
 #[track_caller]
-fn assert_fault(fault: &Fault, rule: &str, tensor: Option<&str>, offset: u64) {
+fn assert_fault(fault: &Diagnostic, rule: &str, tensor: Option<&str>, offset: u64) {
     assert_eq!((fault.rule.id, fault.tensor.as_deref(), fault.offset), (rule, tensor, Some(offset)), "{fault}");
 }
 
@@ -64,8 +64,8 @@ fn shaped(shape: &str, data_offsets: &str) -> String {
 
 // The length of the header.
 
-fn length(bytes: &[u8], file_len: u64) -> Result<u64, Fault> {
-    header_length(bytes, file_len, &Limits::default()).map_err(|error| error.fault().expect("a fault").clone())
+fn length(bytes: &[u8], file_len: u64) -> Result<u64, Diagnostic> {
+    header_length(bytes, file_len, &Limits::default()).map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn file_shorter_than_8_bytes() {
     for bytes in [&[][..], &[1], &[2, 0, 0, 0, 0, 0, 0]] {
         let fault = length(bytes, bytes.len() as u64).expect_err("too short");
         assert_fault(&fault, "safetensors.too-short", None, 0);
-        assert!(fault.cause.contains(&format!("{} bytes", bytes.len())), "{fault}");
+        assert!(fault.message.contains(&format!("{} bytes", bytes.len())), "{fault}");
     }
 }
 
@@ -99,9 +99,9 @@ fn header_length_at_the_limit_and_one_above() {
     let limits = Limits { header_bytes: 64, ..Limits::default() };
     assert!(header_length(&64u64.to_le_bytes(), 72, &limits).is_ok());
     let error = header_length(&65u64.to_le_bytes(), 1000, &limits).expect_err("too long");
-    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("safetensors.header-too-long"));
+    assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("safetensors.header-too-long"));
     let error = parse(&[b' '; 65], 1000, &Options { limits, ..Options::default() }).expect_err("too long");
-    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("safetensors.header-too-long"));
+    assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("safetensors.header-too-long"));
     assert_eq!(length(&100_000_000u64.to_le_bytes(), 200_000_000), Ok(100_000_000));
     assert!(length(&100_000_001u64.to_le_bytes(), 200_000_000).is_err());
 }
@@ -110,7 +110,7 @@ fn header_length_at_the_limit_and_one_above() {
 fn header_length_beyond_the_file() {
     let fault = length(&1000u64.to_le_bytes(), 500).expect_err("truncated");
     assert_fault(&fault, "safetensors.truncated", None, 500);
-    assert!(fault.cause.contains("ends 508 bytes early: expected at least 1008 bytes, found 500"), "{fault}");
+    assert!(fault.message.contains("ends 508 bytes early: expected at least 1008 bytes, found 500"), "{fault}");
     assert!(fault.help.contains("downloading"));
 }
 
@@ -183,7 +183,7 @@ fn nested_200_deep() {
     let unknown = entry(&format!(r#""x":{open}{close},"dtype":"F32","shape":[0],"data_offsets":[0,0]"#));
     let fault = read(&unknown, 0).expect_err("too deep");
     assert_eq!((fault.rule.id, fault.tensor.as_deref()), ("safetensors.json", Some("a")));
-    assert!(fault.cause.contains("recursion"), "{fault}");
+    assert!(fault.message.contains("recursion"), "{fault}");
     for header in [format!(r#"{{"a":{open}{close}}}"#), shaped(&format!("{open}{close}"), "[0,0]")] {
         assert_eq!(read(&header, 0).expect_err("too deep").tensor.as_deref(), Some("a"));
     }
@@ -197,14 +197,14 @@ fn nested_200_deep() {
 fn duplicate_tensor_name() {
     let header = format!(r#"{{"a":{EMPTY},"b":{EMPTY},"\u0061":{F32_2}}}"#);
     let fault = refused(&header, 8, "safetensors.duplicate-name", Some("a"), at(&header, r#""\u0061""#));
-    assert!(fault.cause.contains("first at byte 9"), "{fault}");
+    assert!(fault.message.contains("first at byte 9"), "{fault}");
 }
 
 #[test]
 fn duplicate_tensor_name_around_the_metadata() {
     let header = format!(r#"{{"__metadata__":{{"a":"b"}},"b":{EMPTY},"a":{EMPTY},"a" :{EMPTY}}}"#);
     let fault = refused(&header, 0, "safetensors.duplicate-name", Some("a"), at(&header, "\"a\" :"));
-    assert!(fault.cause.contains(&format!("first at byte {}", at(&header, "\"a\":{"))), "{fault}");
+    assert!(fault.message.contains(&format!("first at byte {}", at(&header, "\"a\":{"))), "{fault}");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn metadata_of_no_entries_are_not_the_same_as_none() {
 fn duplicate_key_in_metadata() {
     let header = format!(r#"{{"a":{EMPTY},"__metadata__":{{"x":"1","y":"2","x":"3"}}}}"#);
     let fault = refused(&header, 0, "safetensors.duplicate-metadata-key", None, at(&header, "\"__m"));
-    assert!(fault.cause.contains("'x'"), "{fault}");
+    assert!(fault.message.contains("'x'"), "{fault}");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn metadata_values_that_are_not_strings() {
     for value in ["1", "1.5", "null", "true", "[\"a\"]", "{\"a\":\"b\"}"] {
         let header = format!(r#"{{"__metadata__":{{"x":{value}}}}}"#);
         let fault = refused(&header, 0, "safetensors.metadata", None, 9);
-        assert!(fault.cause.contains("strings"), "{fault}");
+        assert!(fault.message.contains("strings"), "{fault}");
     }
 }
 
@@ -324,7 +324,7 @@ fn missing_fields_are_named() {
         let there: Vec<&str> = (0..3).filter(|i| *i != missing).map(|i| fields[i]).collect();
         let header = entry(&there.join(","));
         let fault = refused(&header, 0, "safetensors.missing-field", Some("a"), at(&header, "\"a\""));
-        assert!(fault.cause.contains(&format!("`{name}`")), "{fault}");
+        assert!(fault.message.contains(&format!("`{name}`")), "{fault}");
     }
 }
 
@@ -336,7 +336,7 @@ fn duplicate_fields() {
     {
         let header = entry(&format!("{whole},{field}"));
         let fault = refused(&header, 0, "safetensors.duplicate-field", Some("a"), at(&header, "\"a\""));
-        assert!(fault.cause.contains(&format!("`{name}`")), "{fault}");
+        assert!(fault.message.contains(&format!("`{name}`")), "{fault}");
     }
 }
 
@@ -345,7 +345,7 @@ fn unknown_field() {
     let header =
         entry(r#""strides":[1,{"x":[null,true,-1,1.5,"é\n"]}],"dtype":"F32","shape":[2],"data_offsets":[0,8]"#);
     let read = noted(&header, 8, "safetensors.unknown-field", Some("a"), at(&header, "\"a\""));
-    assert!(read.findings[0].cause.contains("`strides`"));
+    assert!(read.findings[0].message.contains("`strides`"));
     assert_eq!(read.tensors.get(1).shape, [2]);
 }
 
@@ -357,7 +357,7 @@ fn findings_beyond_the_limit_are_counted() {
     let findings = read(&header, 0).expect("accepted").findings;
     assert_eq!(findings.len(), 101);
     assert_fault(&findings[99], "safetensors.unknown-field", Some("99"), at(&header, "\"99\""));
-    assert_eq!((findings[100].rule.id, &*findings[100].cause), ("safetensors.more-findings", "5 more findings"));
+    assert_eq!((findings[100].rule.id, &*findings[100].message), ("safetensors.more-findings", "5 more findings"));
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn size_that_differs_from_the_shape() {
     for offsets in ["[0,4]", "[0,12]", "[0,0]", "[8,8]"] {
         let header = shaped("[2]", offsets);
         let fault = refused(&header, 12, "safetensors.size", Some("a"), at(&header, "\"a\""));
-        assert!(fault.cause.contains("[2] of F32 takes 8 bytes"), "{fault}");
+        assert!(fault.message.contains("[2] of F32 takes 8 bytes"), "{fault}");
     }
 }
 
@@ -509,7 +509,7 @@ fn offsets_outside_the_file() {
 fn overlapping_tensors() {
     let header = format!(r#"{{"a":{F32_2},"b":{{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}}}"#);
     let fault = refused(&header, 12, "safetensors.overlap", Some("b"), 8 + header.len() as u64 + 4);
-    assert!(fault.cause.contains("4 bytes before the end of tensor 'a'"), "{fault}");
+    assert!(fault.message.contains("4 bytes before the end of tensor 'a'"), "{fault}");
 }
 
 #[test]
@@ -531,7 +531,7 @@ fn small_file_with_many_big_tensors() {
 fn hole_before_a_tensor() {
     let header = format!(r#"{{"a":{F32_2},"b":{{"dtype":"F32","shape":[1],"data_offsets":[12,16]}}}}"#);
     let fault = refused(&header, 16, "safetensors.hole", Some("b"), 8 + header.len() as u64 + 8);
-    assert!(fault.cause.contains("4 bytes before its data"), "{fault}");
+    assert!(fault.message.contains("4 bytes before its data"), "{fault}");
     let header = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[64,68]}}"#;
     refused(header, 68, "safetensors.hole", Some("a"), 8 + header.len() as u64);
 }
@@ -544,7 +544,7 @@ fn file_truncated_in_its_data() {
     let whole = 8 + header.len() as u64 + 1017;
     let fault = refused(&header, 500, "safetensors.truncated", Some("b"), whole - 517);
     assert!(
-        fault.cause.contains(&format!("517 bytes early: expected {whole} bytes, found {}", whole - 517)),
+        fault.message.contains(&format!("517 bytes early: expected {whole} bytes, found {}", whole - 517)),
         "{fault}"
     );
     assert!(fault.help.contains("downloading"));
@@ -554,7 +554,7 @@ fn file_truncated_in_its_data() {
 fn bytes_after_the_last_tensor() {
     let header = one("a");
     let fault = refused(&header, 20, "safetensors.trailing-data", None, 8 + header.len() as u64 + 8);
-    assert!(fault.cause.contains("12 bytes follow"), "{fault}");
+    assert!(fault.message.contains("12 bytes follow"), "{fault}");
     refused("{}", 4, "safetensors.trailing-data", None, 10);
 }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use max_weights::dtype::DType;
-use max_weights::error::Fault;
+use max_weights::error::Diagnostic;
 use max_weights::format::safetensors::{header_length, parse};
 use max_weights::format::{Header, Limits, Options};
 use max_weights::tensor::Element;
@@ -27,12 +27,12 @@ const STRICTER: [&str; 9] = [
     "safetensors.metadata-entries", // the crate has no limit
 ];
 
-fn read(file: &[u8]) -> Result<Header, Fault> {
+fn read(file: &[u8]) -> Result<Header, Diagnostic> {
     let file_len = file.len() as u64;
     let options = Options::default();
     header_length(file, file_len, &Limits::default())
         .and_then(|length| parse(&file[8..8 + length as usize], file_len, &options))
-        .map_err(|error| error.fault().expect("a fault").clone())
+        .map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
 /// One tensor of a generated file.

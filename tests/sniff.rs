@@ -2,11 +2,11 @@
 
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
-use max_weights::error::Fault;
+use max_weights::error::Diagnostic;
 use max_weights::format::{Kind, sniff};
 
-fn kind(file: &[u8]) -> Result<Kind, Fault> {
-    sniff(file, file.len() as u64).map_err(|error| error.fault().expect("a fault").clone())
+fn kind(file: &[u8]) -> Result<Kind, Diagnostic> {
+    sniff(file, file.len() as u64).map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
 /// The message about a file that is no checkpoint; it must name this rule and say what to do.

@@ -146,7 +146,7 @@ fn a_file_that_ends_early_is_refused_with_the_path_wherever_it_ends() {
     for (name, bytes, ..) in files() {
         for len in (0..bytes.len()).step_by(bytes.len() / 40).chain(bytes.len() - 8..bytes.len()) {
             let error = open(&Arc::new(Trial::of(name, &bytes[..len]))).expect_err("a file that was cut");
-            let fault = error.fault().unwrap_or_else(|| panic!("{name}, {len} bytes: {error}"));
+            let fault = error.diagnostic().unwrap_or_else(|| panic!("{name}, {len} bytes: {error}"));
             assert!(!fault.help.is_empty() && error.to_string().contains(name), "{len} bytes: {error}");
         }
     }
@@ -164,7 +164,7 @@ fn an_index_is_one_batch_and_one_that_is_too_long_is_not_asked_for() {
     assert!(error.to_string().contains("model.safetensors.index.json"), "{error}");
     let options = Options { limits: Limits { header_bytes: 20, ..Limits::default() }, ..options };
     let error = drive(index::Parser::new(source.len(), &options), &source, &uninterrupted).expect_err("too long");
-    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("index.too-long"));
+    assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("index.too-long"));
     assert_eq!(source.counts().batches, 1);
 }
 

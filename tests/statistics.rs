@@ -325,7 +325,7 @@ fn a_compressed_tensor_that_is_damaged_is_an_error() {
     }
     assert_ne!(damaged, bytes);
     let failed = of(&opened((name, damaged)), "t", 4).expect_err("another checksum");
-    assert_eq!(failed.fault().unwrap().rule.id, "torch-zip.crc", "{failed}");
+    assert_eq!(failed.diagnostic().unwrap().rule.id, "torch-zip.crc", "{failed}");
     assert!(failed.to_string().starts_with("model.pt: tensor 't': "), "{failed}");
     assert!(of(&opened((name, bytes)), "t", 4).is_ok());
 }
@@ -379,6 +379,6 @@ fn what_has_no_values_here_and_too_many_bins_are_errors() {
     assert!(of(&checkpoint, "t", MAX_BINS).is_ok());
     let unknown = opened(gguf_files::unknown());
     let failed = of(&unknown, "t", 1).expect_err("unknown");
-    assert_eq!(failed.fault().unwrap().rule.id, "tensor.unknown-type");
+    assert_eq!(failed.diagnostic().unwrap().rule.id, "tensor.unknown-type");
     assert!(failed.to_string().contains("tensor 't'"), "{failed}");
 }

@@ -92,7 +92,7 @@ fn real_checkpoints_are_read_as_the_zip_crate_reads_them() {
         assert!(archive.findings.is_empty(), "{name}: {:?}", archive.findings);
         let budget = Budget::of_file(bytes.len() as u64);
         let layout = parse(LayoutParser::new(&archive, &Options::default(), 1 << 30, budget), &bytes);
-        let script = layout.as_ref().is_err_and(|error| error.fault().unwrap().rule.id == "torch-zip.torchscript");
+        let script = layout.as_ref().is_err_and(|error| error.diagnostic().unwrap().rule.id == "torch-zip.torchscript");
         assert_eq!((layout.is_ok(), script), (!name.ends_with("jit"), name.ends_with("jit")), "{name}");
     }
 }

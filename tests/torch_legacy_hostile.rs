@@ -4,7 +4,7 @@
 
 use crate::legacy_files::{Made, Saved, list, magic, object, protocol, system};
 use crate::source_support::{Counts, Trial};
-use max_weights::error::{Fault, Result};
+use max_weights::error::{Diagnostic, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::{Limits, Options, drive};
 use max_weights::source::{InMemory, Source};
@@ -26,8 +26,8 @@ fn read(made: &Made) -> Legacy {
 }
 
 #[track_caller]
-fn refused(made: &Made, rule: &str, offset: usize) -> Fault {
-    let fault = try_read(made).expect_err("refused").fault().expect("a fault").clone();
+fn refused(made: &Made, rule: &str, offset: usize) -> Diagnostic {
+    let fault = try_read(made).expect_err("refused").diagnostic().expect("a fault").clone();
     assert_eq!((fault.rule.id, fault.offset), (rule, Some(offset as u64)), "{fault}");
     assert!(!fault.help.is_empty(), "{fault}");
     fault
@@ -86,7 +86,7 @@ fn a_pickle_longer_than_the_first_bytes_is_read_on() {
     assert_eq!(read(&made).spans.len(), 3000);
     let limits = Limits { header_bytes: 100_000, ..Limits::default() };
     let error = read_with(&made.bytes, &limits).expect_err("refused");
-    let fault = error.fault().expect("a fault");
+    let fault = error.diagnostic().expect("a fault");
     assert_eq!((fault.rule.id, fault.offset), ("torch-legacy.header-too-long", Some(made.object as u64)), "{fault}");
 }
 
@@ -117,7 +117,7 @@ fn another_magic_number() {
 fn another_protocol_number() {
     let made = Made::of([magic(b""), protocol(1002), system(true)], &two(), &["10", "20"]);
     let fault = refused(&made, "torch-legacy.protocol", magic(b"").len());
-    assert!(fault.cause.contains("1002"), "{fault}");
+    assert!(fault.message.contains("1002"), "{fault}");
     let made = Made::of([magic(b""), list(&[]), system(true)], &two(), &["10", "20"]);
     refused(&made, "torch-legacy.protocol", magic(b"").len());
 }
@@ -151,7 +151,7 @@ fn a_count_that_is_not_that_of_the_pickle() {
         let mut changed = made.clone();
         changed.bytes[made.counts[0]..][..8].copy_from_slice(&count.to_le_bytes());
         let fault = refused(&changed, "torch-legacy.count", made.counts[0]);
-        assert!(fault.cause.contains(&format!("5 elements according to the pickle, but {count}")), "{fault}");
+        assert!(fault.message.contains(&format!("5 elements according to the pickle, but {count}")), "{fault}");
     }
 }
 
@@ -161,7 +161,7 @@ fn more_elements_than_the_file_has_bytes() {
     saved[1].claim = 1 << 40;
     let made = Made::new(&saved, &["10", "20"]);
     let fault = refused(&made, "torch-legacy.truncated", made.bytes.len());
-    assert!(fault.cause.contains("storage '20' has 1099511627776 elements of 4 bytes"), "{fault}");
+    assert!(fault.message.contains("storage '20' has 1099511627776 elements of 4 bytes"), "{fault}");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_view_is_a_part_of_its_storage() {
 fn a_view_beyond_its_storage() {
     for (offset, elements) in [(0, 6), (1, 5), (6, 0), (i64::MAX as u64, 1), (1, i64::MAX as u64)] {
         let error = try_read(&viewed(&[("11", offset, elements)])).expect_err("refused");
-        let rule = error.fault().expect("a fault").rule.id;
+        let rule = error.diagnostic().expect("a fault").rule.id;
         assert!(rule == "torch-legacy.view" || rule.starts_with("pickle."), "{error}");
     }
 }
@@ -220,7 +220,7 @@ fn a_view_beyond_its_storage() {
 fn a_view_at_two_places_or_with_the_key_of_a_storage() {
     for views in [[("11", 1, 3), ("11", 1, 2)], [("11", 1, 3), ("10", 1, 2)]] {
         let error = try_read(&viewed(&views)).expect_err("refused");
-        let rule = error.fault().expect("a fault").rule.id;
+        let rule = error.diagnostic().expect("a fault").rule.id;
         assert!(rule == "torch-legacy.view" || rule.starts_with("pickle."), "{error}");
     }
 }

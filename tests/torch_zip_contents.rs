@@ -109,7 +109,7 @@ fn a_stream_that_is_not_what_the_archive_says() {
     let entry = archive.storage("0").expect("there");
     let error = contents(&entry, u64::MAX, &zip.bytes).expect_err("cut");
     let fault = assert_fault(error, "torch-zip.deflate", entry.data.start() as usize);
-    assert!(fault.cause.starts_with("entry 'archive/data/0': "), "{fault}");
+    assert!(fault.message.starts_with("entry 'archive/data/0': "), "{fault}");
 }
 
 // What it means to PyTorch.
@@ -158,19 +158,19 @@ fn zip_files_that_are_no_checkpoint_say_what_they_are() {
         (&["a/.data/extern_modules", "a/x.py"], "torch.package"),
     ] {
         let fault = assert_fault(layout(&named(names)).expect_err("refused"), "torch-zip.stranger", 0);
-        assert!(fault.cause.contains(said), "{fault}");
+        assert!(fault.message.contains(said), "{fault}");
     }
 }
 
 #[test]
 fn an_archive_without_a_pickle_says_what_it_has() {
     let fault = assert_fault(layout(&named(&["a", "b", "c", "d"])).expect_err("refused"), "torch-zip.no-pickle", 0);
-    assert!(fault.cause.contains("a zip archive of 4 files ('a', 'b', 'c', …)"), "{fault}");
+    assert!(fault.message.contains("a zip archive of 4 files ('a', 'b', 'c', …)"), "{fault}");
     let fault = assert_fault(layout(&named(&[])).expect_err("refused"), "torch-zip.no-pickle", 0);
-    assert!(fault.cause.contains("an empty zip archive"), "{fault}");
+    assert!(fault.message.contains("an empty zip archive"), "{fault}");
     let zip = named(&["__MACOSX/x", "archive/data.pkl"]);
     let fault = assert_fault(layout(&zip).expect_err("refused"), "torch-zip.no-pickle", zip.locals[1]);
-    assert!(fault.cause.contains("of the first entry, '__MACOSX/x'"), "{fault}");
+    assert!(fault.message.contains("of the first entry, '__MACOSX/x'"), "{fault}");
 }
 
 #[test]

@@ -7,14 +7,14 @@ use crate::zip_files::{
     COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, assert_fault, parse, plain_parts, read, torch_parts,
     try_read,
 };
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Diagnostic, Error};
 use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
 use max_weights::format::{Limits, Options, drive};
 use max_weights::source::Source as _;
 use max_weights::workers::uninterrupted;
 
 #[track_caller]
-fn refused(zip: &Zip, rule: &str, offset: usize) -> Fault {
+fn refused(zip: &Zip, rule: &str, offset: usize) -> Diagnostic {
     assert_fault(try_read(zip).expect_err("refused"), rule, offset)
 }
 
@@ -100,7 +100,7 @@ fn another_name_in_the_entrys_own_header() {
     let at = zip.locals[1];
     refused(&zip.clone().put(at + 30, b"archive/evil.p"), "torch-zip.local-name", at);
     let fault = refused(&zip.put(at + 26, [13]), "torch-zip.local-name", at);
-    assert!(fault.cause.contains("the name archive/data/, but the directory archive/data/0"), "{fault}");
+    assert!(fault.message.contains("the name archive/data/, but the directory archive/data/0"), "{fault}");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn entries_outside_the_folder_of_the_first() {
     parts[1].name = b"archives/data.pkl".to_vec();
     let zip = Zip::new(&parts);
     let archive = noted(&zip, "torch-zip.outside-prefix", zip.locals[1]);
-    assert!(archive.findings[0].cause.contains("1 of the entries, the first named 'archives/data.pkl'"));
+    assert!(archive.findings[0].message.contains("1 of the entries, the first named 'archives/data.pkl'"));
 }
 
 // Kinds.
@@ -334,7 +334,7 @@ fn an_encrypted_archive_says_so() {
     for bit in [0, 6, 13] {
         let zip = plain().both(1, FLAGS, (1u16 << bit).to_le_bytes());
         let fault = refused(&zip, "torch-zip.encrypted", zip.centrals[1]);
-        assert!(fault.cause.contains("an encrypted zip"), "{fault}");
+        assert!(fault.message.contains("an encrypted zip"), "{fault}");
         assert!(matches!(try_read(&zip), Err(Error::Unsupported(_))));
     }
     let zip = plain().both(1, METHOD, [99]);
@@ -346,7 +346,7 @@ fn another_compression_is_named() {
     for (method, name) in [(9, "Deflate64"), (12, "bzip2"), (14, "LZMA"), (93, "Zstandard"), (77, "unknown")] {
         let zip = plain().both(1, METHOD, [method]);
         let fault = refused(&zip, "torch-zip.method", zip.centrals[1]);
-        assert!(fault.cause.contains(name), "{fault}");
+        assert!(fault.message.contains(name), "{fault}");
     }
 }
 
@@ -367,7 +367,7 @@ fn a_file_cut_at_any_byte_is_refused() {
     for zip in [plain(), torch(), Zip::with(&torch_parts(), true, b"a comment")] {
         for len in 0..zip.bytes.len() {
             let cut = Zip { bytes: zip.bytes[..len].to_vec(), ..zip.clone() };
-            let fault = try_read(&cut).expect_err("cut").fault().expect("a fault").clone();
+            let fault = try_read(&cut).expect_err("cut").diagnostic().expect("a fault").clone();
             assert!(fault.rule.id == "torch-zip.truncated" && !fault.help.is_empty(), "{len}: {fault}");
         }
     }
@@ -467,7 +467,7 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
     refused(&zip.clone().put(zip64 + 40, huge), "torch-zip.directory-place", end);
     refused(&zip.clone().put(zip64 + 48, huge), "torch-zip.directory-place", end);
     let error = try_read(&zip.clone().put(zip64 + 24, huge).put(zip64 + 32, huge)).expect_err("refused");
-    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
+    assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
     let limits = Limits { header_bytes: 100, ..Limits::default() };
     let options = Options { limits, ..Options::default() };
     let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &options), &zip.bytes).expect_err("refused");

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use max_weights::error::Fault;
+use max_weights::Diagnostic;
 use max_weights::format::safetensors::{header_length, parse};
 use max_weights::format::{Header, MAX_RANK, Options};
 use max_weights::tensor::Element;
@@ -47,7 +47,7 @@ pub fn check(input: &[u8]) {
     let [strict, lenient] = [true, false].map(|strict| {
         let options = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
         let read = || header_length(&prefix, file_len, &options.limits).and_then(|_| parse(header, file_len, &options));
-        memory::bounded(header.len(), read).map_err(|error| error.fault().expect("a fault").clone())
+        memory::bounded(header.len(), read).map_err(|error| error.diagnostic().expect("a fault").clone())
     });
     for outcome in [&strict, &lenient] {
         match outcome {
@@ -71,7 +71,7 @@ fn by_crate(header: &[u8]) -> Option<Metadata> {
 }
 
 /// Our reading against the crate's; none where the crate refuses.
-fn compare(ours: &Result<Header, Fault>, theirs: Option<&Metadata>, header: &[u8]) {
+fn compare(ours: &Result<Header, Diagnostic>, theirs: Option<&Metadata>, header: &[u8]) {
     match (ours, theirs) {
         (Ok(ours), Some(theirs)) => compare_tables(ours, theirs),
         (Ok(ours), None) => {
@@ -130,7 +130,7 @@ fn check_read(read: &Header, header: &[u8], file_len: u64) {
 }
 
 /// A fault says what to do, and where.
-pub fn check_fault(fault: &Fault, header: &[u8]) {
+pub fn check_fault(fault: &Diagnostic, header: &[u8]) {
     assert!(fault.rule.id.starts_with("safetensors.") && !fault.help.is_empty(), "{fault}");
     assert!(fault.offset.is_some(), "{fault}");
     check_message(&fault.to_string());
@@ -138,7 +138,7 @@ pub fn check_fault(fault: &Fault, header: &[u8]) {
 }
 
 /// The offset of a fault in the entry of a tensor is that of its key.
-fn check_place(fault: &Fault, header: &[u8]) {
+fn check_place(fault: &Diagnostic, header: &[u8]) {
     let (Some(offset), Some(tensor)) = (fault.offset, &fault.tensor) else { return };
     let at = (offset as usize).saturating_sub(8);
     if fault.rule.id == "safetensors.json" {

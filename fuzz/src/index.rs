@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
-use max_weights::error::{Error, Fault, Result};
+use max_weights::error::{Diagnostic, Error, Result};
 use max_weights::format::Options;
 use max_weights::format::index::{MAX_SHARDS, ShardIndex, parse};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub fn check(input: &[u8]) {
     match &read {
         Ok(index) => check_index(index, input),
         Err(error) => {
-            let fault = error.fault().expect("a fault");
+            let fault = error.diagnostic().expect("a fault");
             assert!(fault.rule.id.starts_with("index.") && !fault.help.is_empty(), "{fault}");
             assert!(fault.offset.is_none_or(|offset| offset <= input.len() as u64), "{fault}");
             check_message(&fault.to_string());
@@ -100,16 +100,16 @@ fn check_opened(opened: &Result<Checkpoint>, index: Option<&ShardIndex>, folder:
             }
         }
         Err(Error::Io { .. }) => {} // a name that the system refuses, such as one of a file as a folder
-        Err(error) => check_place(error.fault().expect("a fault"), folder),
+        Err(error) => check_place(error.diagnostic().expect("a fault"), folder),
     }
     if let Err(error) = opened {
         check_message(&error.to_string());
     }
 }
 
-fn check_place(fault: &Fault, folder: &Path) {
+fn check_place(fault: &Diagnostic, folder: &Path) {
     let path = fault.path.as_deref();
-    let counted = fault.cause.ends_with("more of this kind");
+    let counted = fault.message.ends_with("more of this kind");
     assert!(counted || path.is_some_and(|path| path.starts_with(folder)), "{fault}");
     assert!(counted || !fault.help.is_empty(), "{fault}");
     check_message(&fault.to_string());

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::{self, Backend, Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
-use max_weights::error::{Error, Fault, Result};
+use max_weights::error::{Diagnostic, Error, Result};
 use max_weights::format::Options;
 use max_weights::rules::Severity;
 use max_weights::tensor::Element;
@@ -61,8 +61,8 @@ pub fn check_findings(path: &Path) {
     match open(path, &OpenOptions::default()) {
         Ok(_) => assert!(all.iter().all(|finding| finding.rule.severity == Severity::Warning), "{all:?}"),
         Err(error) => {
-            let Some(fault) = error.fault() else { return };
-            let same = |found: &Fault| {
+            let Some(fault) = error.diagnostic() else { return };
+            let same = |found: &Diagnostic| {
                 (found.rule, &found.tensor, found.offset, &found.path)
                     == (fault.rule, &fault.tensor, fault.offset, &fault.path)
             };
@@ -111,7 +111,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
 
 /// An error says where, and what to do.
 pub fn check_error(error: &Error, path: &Path) {
-    let fault = error.fault().expect("a fault, not trouble with the system");
+    let fault = error.diagnostic().expect("a fault, not trouble with the system");
     assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
     assert!(!fault.help.is_empty() && !fault.rule.id.is_empty(), "{fault}");
     check_message(&error.to_string());

@@ -52,7 +52,7 @@ fn check_as(input: &[u8], persistent: PersistentIds) {
 }
 
 fn check_error(error: &Error, len: usize) {
-    let fault = error.fault().expect("a fault");
+    let fault = error.diagnostic().expect("a fault");
     assert!(fault.rule.id.starts_with("pickle.") && !fault.help.is_empty(), "{fault}");
     if let Some(offset) = fault.offset {
         assert!((AT..=AT + len as u64).contains(&offset), "{fault}");

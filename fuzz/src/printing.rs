@@ -1,6 +1,6 @@
 //! What may reach a terminal or a page: a list of its own, so that the library is not compared with itself.
 
-use max_weights::error::Fault;
+use max_weights::Diagnostic;
 use max_weights::format::MAX_FINDINGS;
 
 /// Characters that steer what is printed, or are not seen: Unicode's controls (Cc), formats (Cf: directions, joiners, tags), separators of
@@ -78,7 +78,7 @@ pub fn check_html(html: &str) {
 }
 
 /// Of no rule are more findings kept than the limit.
-pub fn check_bounded(findings: &[Fault]) {
+pub fn check_bounded(findings: &[Diagnostic]) {
     for finding in findings {
         let same = findings.iter().filter(|other| other.rule == finding.rule).count();
         assert!(same <= MAX_FINDINGS, "{same} findings of {}", finding.rule);

@@ -1,6 +1,6 @@
 //! Target `sniff`: any bytes are recognised, or refused with a sentence.
 
-use max_weights::error::{Fault, Result};
+use max_weights::error::{Diagnostic, Result};
 use max_weights::format::{Kind, SNIFF_BYTES, sniff};
 use safetensors::SafeTensors;
 
@@ -23,7 +23,7 @@ fn verdict(outcome: Result<Kind>) {
     match outcome {
         Ok(kind) => check_message(&kind.to_string()),
         Err(error) => {
-            let fault: &Fault = error.fault().expect("a fault");
+            let fault: &Diagnostic = error.diagnostic().expect("a fault");
             assert!(fault.rule.id.starts_with("format."), "{fault}");
             assert_eq!((fault.offset, !fault.help.is_empty()), (Some(0), true), "{fault}");
             check_message(&fault.to_string());

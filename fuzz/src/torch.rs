@@ -1,7 +1,7 @@
 //! Targets `torch_zip` and `torch_legacy`: any bytes as a file of PyTorch, for as far as the format of the file goes.
 
 use max_weights::budget::Budget;
-use max_weights::error::{Error, Fault, Result};
+use max_weights::error::{Diagnostic, Error, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::torch_zip::{self, Archive, Entry, LayoutParser, Method};
 use max_weights::format::{Options, Parse, Progress};
@@ -118,7 +118,7 @@ fn check_storages(legacy: &Legacy, len: u64) {
     }
 }
 
-fn check_findings(findings: &[Fault], len: u64) {
+fn check_findings(findings: &[Diagnostic], len: u64) {
     super::check_bounded(findings);
     for finding in findings {
         assert!(finding.offset.is_none_or(|offset| offset <= len), "{finding}");
@@ -128,7 +128,7 @@ fn check_findings(findings: &[Fault], len: u64) {
 
 /// An error has a rule of the format, a cure, and an offset in the file.
 fn check_error(error: &Error, len: u64, rules: &[&str]) {
-    let fault = error.fault().expect("a fault");
+    let fault = error.diagnostic().expect("a fault");
     assert!(rules.iter().any(|rule| fault.rule.id.starts_with(rule)), "{fault}");
     assert!(!fault.help.is_empty(), "{fault}");
     assert!(fault.offset.is_none_or(|offset| offset <= len), "{fault}");

@@ -90,7 +90,7 @@ fn take_all(checkpoint: &Checkpoint, input: &[u8], path: &Path, taken: &mut usiz
 
 /// A tensor that cannot be taken: what it is, or what is wrong with its storage.
 fn check_refused(error: &Error, path: &Path) {
-    let fault = error.fault().expect("a fault");
+    let fault = error.diagnostic().expect("a fault");
     assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
     assert!(!fault.help.is_empty(), "{fault}");
     check_message(&error.to_string());

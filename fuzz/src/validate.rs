@@ -94,12 +94,12 @@ fn check_report(report: &Report, folder: &Path) {
     assert_eq!(report.findings, again.findings, "twice the same");
     for finding in &report.findings {
         assert!(!finding.message.is_empty() && !finding.help.is_empty(), "{finding:?}");
-        assert!(finding.path.starts_with(folder), "{finding:?}");
+        assert!(finding.file().starts_with(folder), "{finding:?}");
         for text in [Some(&finding.message), finding.member.as_ref(), finding.evidence.as_ref()].into_iter().flatten() {
             check_text(text, true);
         }
         if let (Some(offset), None) = (finding.offset, &finding.member) {
-            let len = fs::metadata(&*finding.path).map_or(0, |meta| meta.len());
+            let len = fs::metadata(finding.file()).map_or(0, |meta| meta.len());
             assert!(offset <= len, "{finding:?} is beyond the {len} bytes of the file");
         }
     }

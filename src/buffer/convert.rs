@@ -6,7 +6,7 @@ use crate::cast::{
     BlockScaled, CastOptions, cast, elements_per_group, is_supported, require_scalable, scale_block_rows,
 };
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{self, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
@@ -39,7 +39,7 @@ impl Buffer {
             return Ok(());
         }
         let cause = format!("{} cannot be converted to {dtype}", self.dtype);
-        Err(Fault::new(rules::CAST_PAIR, cause).unsupported())
+        Err(Diagnostic::new(rules::CAST_PAIR, cause).unsupported())
     }
 
     fn cast_into(&self, dtype: DType, out: &mut [u8], saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {

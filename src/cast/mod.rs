@@ -21,7 +21,7 @@ pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
 use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::simd::Level;
 
@@ -78,7 +78,7 @@ pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOpt
 pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
     level.require()?;
     if !is_supported(from, to) {
-        return Err(Fault::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}")).unsupported());
+        return Err(Diagnostic::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}")).unsupported());
     }
     let (elements, room) = (elements(from, src.len())?, elements(to, dst.len())?);
     if elements != room {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::cast::small_float::FloatFormat;
 use crate::cast::{CastOptions, convert, elements_per_group};
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::simd::Level;
 
@@ -135,7 +135,7 @@ impl Plan {
 
 /// An error unless elements of a dtype can be multiplied by scales of another one, to give those of a third.
 pub(crate) fn require_scalable(dtype: DType, scales: DType, out: DType) -> Result<()> {
-    let unsupported = |cause: String| Err(Fault::new(rules::CAST_SCALE, cause).unsupported());
+    let unsupported = |cause: String| Err(Diagnostic::new(rules::CAST_SCALE, cause).unsupported());
     let is_float = |dtype| FloatFormat::of(dtype).is_some();
     if !is_exact_in_f32(dtype) {
         return unsupported(format!("{dtype} cannot be dequantised by scales in float32 without loss"));

@@ -7,7 +7,7 @@ use super::{codes, wide};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::load::Scan;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo};
@@ -125,7 +125,7 @@ pub fn statistics(
         Element::Torch(_) | Element::Unknown(_) | Element::NoArray(..) => {
             checkpoint.catalog().placement(number)?;
             let cause = format!("values of the type '{}' are not supported", info.element);
-            Err(Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).unsupported())
+            Err(Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).unsupported())
         }
     };
     let (mut found, scan) = found.map_err(|error| about(error, checkpoint, &info))?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::open::{catalog_of, first_bytes};
 use super::{Catalog, Checkpoint, OpenOptions};
 use crate::budget;
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::format::{Kind, safetensors};
 use crate::memory::ForkMutex;
 use crate::rules;
@@ -91,7 +91,7 @@ fn parse(file: &Arc<LocalFile>, first: Vec<u8>, end: usize, options: &OpenOption
     let catalog = catalog_of(file.clone(), first, options)?;
     if catalog.kind() != Kind::Safetensors {
         let cause = format!("this is a {} file, not a safetensors file", catalog.kind());
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(file.path()).format());
+        return Err(Diagnostic::new(rules::SAFETENSORS_HEADER_START, cause).path(file.path()).format());
     }
     keep(Known { header, file_len: file.len(), catalog: catalog.clone(), options: options.clone() });
     Ok(catalog)
@@ -193,7 +193,7 @@ mod tests {
         for (length, rule) in [(2, "safetensors.truncated"), (4, "safetensors.trailing-data")] {
             write(&path, &header("a", 3, ""), length);
             let error = open(&path, &OpenOptions::default()).expect_err("damaged");
-            assert_eq!(error.fault().expect("a fault").rule.id, rule);
+            assert_eq!(error.diagnostic().expect("a fault").rule.id, rule);
         }
     }
 

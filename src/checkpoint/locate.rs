@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::ReadDir;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::text;
 
@@ -55,7 +55,7 @@ pub(super) enum Located {
 pub(super) fn locate(path: &Path) -> Result<Located> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
         let cause = format!("the name ends in {suffix}: this is an incomplete download");
-        return Err(Fault::new(rules::FILE_PARTIAL, cause).path(path).format());
+        return Err(Diagnostic::new(rules::FILE_PARTIAL, cause).path(path).format());
     }
     // Asked for its entries instead of what it is: a folder is answered for at once.
     match std::fs::read_dir(path) {
@@ -204,7 +204,7 @@ fn choose(path: &Path, candidates: &[&FolderEntry], usual: &str) -> Result<PathB
         _ if candidates.iter().any(|file| file.text == usual) => Ok(path.join(usual)),
         _ => {
             let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
-            Err(Fault::new(rules::DIRECTORY_AMBIGUOUS, cause).path(path).format())
+            Err(Diagnostic::new(rules::DIRECTORY_AMBIGUOUS, cause).path(path).format())
         }
     }
 }
@@ -223,7 +223,7 @@ fn incomplete(
     let more = count - shards.len() - missing.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let cause = format!("{} of {count} shards are there; missing: {}{more}", shards.len(), missing.join(", "));
-    Fault::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).format()
+    Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).format()
 }
 
 fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
@@ -236,11 +236,11 @@ fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
             "the directory holds no safetensors, GGUF or PyTorch file, but incomplete downloads: {}",
             listed(&partial)
         );
-        return Fault::new(rules::DIRECTORY_PARTIAL, cause).path(path).format();
+        return Diagnostic::new(rules::DIRECTORY_PARTIAL, cause).path(path).format();
     }
     if !others.is_empty() {
         let cause = format!("the directory holds no safetensors, GGUF or PyTorch file, but {}", listed(&others));
-        return Fault::new(rules::DIRECTORY_OTHER_FORMAT, cause).path(path).unsupported();
+        return Diagnostic::new(rules::DIRECTORY_OTHER_FORMAT, cause).path(path).unsupported();
     }
     let what = if names.is_empty() {
         "it is empty".to_owned()
@@ -248,7 +248,7 @@ fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
         format!("it holds {}", listed(&names.iter().collect::<Vec<_>>()))
     };
     let cause = format!("the directory holds no weights: {what}");
-    Fault::new(rules::DIRECTORY_EMPTY, cause).path(path).format()
+    Diagnostic::new(rules::DIRECTORY_EMPTY, cause).path(path).format()
 }
 
 /// A checkpoint of torch.distributed.checkpoint: pieces of tensors in files of many processes.
@@ -259,7 +259,7 @@ fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
         "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {} model.pt",
         text::path(folder)
     );
-    Fault::new(rules::TORCH_DISTRIBUTED, cause).path(path).help(help).unsupported()
+    Diagnostic::new(rules::TORCH_DISTRIBUTED, cause).path(path).help(help).unsupported()
 }
 
 fn listed(names: &[&FolderEntry]) -> String {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn rule(names: &[&str]) -> &'static str {
-        folder(names).1.expect_err("refused").fault().expect("a fault").rule.id
+        folder(names).1.expect_err("refused").diagnostic().expect("a fault").rule.id
     }
 
     #[test]

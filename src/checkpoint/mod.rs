@@ -27,7 +27,7 @@ pub use tree::{Tree, TreeLimits, TreeLine};
 
 use crate::budget;
 use crate::buffer::Buffer;
-use crate::error::{Error, Fault, Policy, Result};
+use crate::error::{Diagnostic, Error, Policy, Result};
 use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
 use crate::format::{self, Kind};
@@ -147,7 +147,7 @@ pub struct Catalog {
     files: Arc<[FileFacts]>,
     table: TensorTable,
     names: NameIndex,
-    findings: Vec<Fault>,
+    findings: Vec<Diagnostic>,
     /// What a message about a missing weight should add.
     note: Option<String>,
 }
@@ -179,7 +179,7 @@ impl Catalog {
     }
 
     /// What was accepted although it is not quite right.
-    pub fn findings(&self) -> &[Fault] {
+    pub fn findings(&self) -> &[Diagnostic] {
         &self.findings
     }
 
@@ -223,7 +223,7 @@ impl Catalog {
             let (a, b) = twice.first().copied().unwrap_or_default();
             let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both get this name");
-            let fault = Fault::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
+            let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.files[self.table.get(b).file as usize].path;
             fault.path(path).unsupported()
         })?;
@@ -268,19 +268,19 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
 
 /// Every finding about these files, in their order, whether they can be opened or not: the opening goes on after an error where that is
 /// safe. An error is what is not a fault of the files, such as one that is not there.
-pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Fault>> {
+pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Diagnostic>> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
     match Checkpoint::open(paths, &options) {
         Ok(checkpoint) => Ok(checkpoint.catalog.findings.clone()),
-        Err(Error::Findings(findings)) => Ok(findings),
+        Err(Error::Diagnostics(findings)) => Ok(findings),
         Err(error) => Err(error),
     }
 }
 
 /// What the header of one file says, if it can be opened, and every finding about it; what it says of other files is not looked at. An error
 /// is what is not a fault of the file.
-pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Arc<Catalog>>, Vec<Fault>)> {
+pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Arc<Catalog>>, Vec<Diagnostic>)> {
     let mut options = options.clone();
     options.format.policy = Policy::CollectAll;
     let (catalog, findings) = budget::interruptible(options.format.interrupt, || open::inspect(file, &options))?;

@@ -7,7 +7,7 @@ use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, torch};
 use crate::budget;
-use crate::error::{Error, Fault, Findings, Policy, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
@@ -50,7 +50,7 @@ impl Contents {
         source: Arc<dyn Source>,
         first: Option<Vec<u8>>,
         options: &OpenOptions,
-        findings: &mut Findings,
+        findings: &mut Diagnostics,
     ) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
@@ -95,7 +95,7 @@ impl Contents {
     }
 
     /// Compares what the files of a GGUF split set say of each other.
-    fn check_split_set(&self, findings: &mut Findings) -> Result<()> {
+    fn check_split_set(&self, findings: &mut Diagnostics) -> Result<()> {
         let shards: Vec<Shard<'_>> = self
             .files
             .iter()
@@ -128,7 +128,7 @@ pub(super) fn open_sources(
 
 /// What is known of one file, which begins with `first`.
 pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOptions) -> Result<Arc<Catalog>> {
-    let read = |findings: &mut Findings| {
+    let read = |findings: &mut Diagnostics| {
         let mut contents = Contents::default();
         contents.add(file, Some(first), options, findings)?;
         finish_contents(contents, options, findings)
@@ -137,13 +137,13 @@ pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOp
 }
 
 /// What one file says, and every finding about it. What others of its set would have to say is not asked.
-pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Catalog>, Vec<Fault>)> {
-    let mut findings = Findings::new(Policy::CollectAll, usize::MAX, None);
+pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Catalog>, Vec<Diagnostic>)> {
+    let mut findings = Diagnostics::new(Policy::CollectAll, usize::MAX, None);
     let mut contents = Contents::default();
     let read = contents.add(file, None, options, &mut findings).and_then(|()| contents.finish(None, None, options));
     match findings.finish(read) {
         Ok(((catalog, _), findings)) => Ok((Some(catalog), findings)),
-        Err(Error::Findings(findings)) => Ok((None, findings)),
+        Err(Error::Diagnostics(findings)) => Ok((None, findings)),
         Err(error) => Err(error),
     }
 }
@@ -151,10 +151,10 @@ pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(O
 fn finish(
     opened: &[PathBuf],
     options: &OpenOptions,
-    read: impl FnOnce(&mut Findings) -> Result<Read>,
+    read: impl FnOnce(&mut Diagnostics) -> Result<Read>,
 ) -> Result<Checkpoint> {
     // Those of each file are bounded by its parser.
-    let mut findings = Findings::new(options.format.policy, usize::MAX, None);
+    let mut findings = Diagnostics::new(options.format.policy, usize::MAX, None);
     let read = read(&mut findings);
     let ((catalog, files), findings) = findings.finish(read)?;
     let catalog = Arc::new(Catalog { findings, ..catalog });
@@ -163,7 +163,7 @@ fn finish(
     Ok(Checkpoint { catalog, files, opened, options })
 }
 
-fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
     match paths {
         [] => Err(Error::Argument("no checkpoint files were given".into())),
         [path] => match locate(path)? {
@@ -174,11 +174,11 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Re
     }
 }
 
-fn open_files(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+fn open_files(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
     read_sources(open_each(paths).into_iter().collect::<Result<_>>()?, options, findings)
 }
 
-fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
     let mut contents = Contents::default();
     for source in sources {
         contents.add(source, None, options, findings)?;
@@ -187,7 +187,7 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
 }
 
 /// What concerns all files that are not under an index.
-fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
         contents.check_split_set(findings)?;
@@ -195,7 +195,7 @@ fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Fin
     let note = alone(&contents.files);
     if let Some(note) = &note {
         let path = &contents.files[0].path;
-        findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Fault::new(rule, note.clone()).path(path));
+        findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Diagnostic::new(rule, note.clone()).path(path));
     }
     contents.finish(None, note, options)
 }
@@ -264,7 +264,7 @@ fn alone(files: &[FileFacts]) -> Option<String> {
     })
 }
 
-fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+fn open_index(path: &Path, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
     let file = LocalFile::open(path)?;
     let parser = index::Parser::new(file.len(), &options.format);
     let index = drive(parser, &file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
@@ -312,18 +312,18 @@ fn read_header(
     file: &dyn Source,
     first: Option<Vec<u8>>,
     options: &OpenOptions,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Result<(Kind, Header, More)> {
     let first = first.map_or_else(|| first_bytes(file, options), Ok)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
     if let Some(cause) = &misnamed {
-        findings.note(rules::FILE_SUFFIX, |rule| Fault::new(rule, cause.clone()).path(file.path()));
+        findings.note(rules::FILE_SUFFIX, |rule| Diagnostic::new(rule, cause.clone()).path(file.path()));
     }
     let read = read_kind(kind, file, first, options);
     let (header, more) = match (read, &misnamed) {
         (Err(Error::Format(mut fault)), Some(named)) => {
-            fault.cause = format!("{named}, and {}", fault.cause);
+            fault.message = format!("{named}, and {}", fault.message);
             return Err(Error::Format(fault));
         }
         (read, _) => read?,
@@ -360,11 +360,11 @@ fn misnamed(path: &Path, kind: Kind) -> Option<String> {
     (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))
 }
 
-fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Fault {
+fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Diagnostic {
     let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
     let [first_path, second_path] = [first, second].map(|info| text::path(&files[info.file as usize].path));
     let cause = format!("the same name is in {first_path} and in {second_path}");
     let fault =
-        Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&files[second.file as usize].path);
+        Diagnostic::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&files[second.file as usize].path);
     fault.offset(second.span.start())
 }

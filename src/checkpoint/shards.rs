@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Fault, Findings, Policy, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
 use crate::format::index::ShardIndex;
 use crate::names::NameIndex;
 use crate::rules::{self, Rule};
 use crate::tensor::{TensorInfo, TensorTable};
 
-/// Findings of one kind that are listed one by one; the rest is counted.
+/// Diagnostics of one kind that are listed one by one; the rest is counted.
 const LISTED: usize = 20;
 
 /// A shard that an index names.
@@ -29,7 +29,7 @@ pub fn compare_with_index(
     path: &Path,
     index: &ShardIndex,
     shards: &[IndexedShard<'_>],
-) -> Result<(TensorTable, NameIndex, Vec<Fault>)> {
+) -> Result<(TensorTable, NameIndex, Vec<Diagnostic>)> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
     let mut table = TensorTable::default();
@@ -59,18 +59,18 @@ pub fn compare_with_index(
 }
 
 /// Disagreements between an index and its shards.
-pub(super) struct Disagreements(Findings);
+pub(super) struct Disagreements(Diagnostics);
 
 impl Disagreements {
     pub(super) fn new() -> Self {
         // All are looked for: a strict opening, too, says how many there are.
-        Self(Findings::new(Policy::Lenient, LISTED, None))
+        Self(Diagnostics::new(Policy::Lenient, LISTED, None))
     }
 
     /// `place` is the path and, where the finding is about one, the tensor.
     fn add(&mut self, rule: &'static Rule, place: (&Path, Option<&str>), cause: String) {
         let (path, tensor) = (place.0, place.1.map(str::to_owned));
-        self.0.note(rule, |rule| Fault { tensor, ..Fault::new(rule, cause).path(path) });
+        self.0.note(rule, |rule| Diagnostic { tensor, ..Diagnostic::new(rule, cause).path(path) });
     }
 
     /// Notes the shards that are not there.
@@ -149,7 +149,7 @@ impl Disagreements {
     }
 
     /// All findings; or, where disagreements are not tolerated, an error for the first.
-    pub(super) fn finish(mut self, policy: Policy) -> Result<Vec<Fault>> {
+    pub(super) fn finish(mut self, policy: Policy) -> Result<Vec<Diagnostic>> {
         let total = self.0.total();
         let mut list = self.0.close();
         if policy == Policy::Strict && total > 0 {

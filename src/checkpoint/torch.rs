@@ -2,7 +2,7 @@
 
 use super::Checkpoint;
 use crate::budget::{self, Budget, Short};
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
 use crate::format::torch_zip::{Archive, Entry, Method};
@@ -30,7 +30,7 @@ fn zip_contents(
     options: &Options,
     unnamed: bool,
     archive: &Archive,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Result<(Header, Torch)> {
     let mut budget = Budget::of_file(source.len());
     let short = |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).into());
@@ -85,13 +85,13 @@ fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limi
     found
 }
 
-fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Fault {
+fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Diagnostic {
     let names = match stray.first() {
         Some(first) => format!("; they are a pickle that names {}", shown(&first.full_name())),
         None => String::new(),
     };
     let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);
-    Fault::new(rules::PICKLE_TRAILING_DATA, cause).offset(at + pickled.consumed as u64)
+    Diagnostic::new(rules::PICKLE_TRAILING_DATA, cause).offset(at + pickled.consumed as u64)
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
@@ -133,7 +133,7 @@ fn finish(
 /// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.
 pub(super) fn tar() -> Error {
     let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not supported: torch's reader of them ran code from the file (CVE-2025-32434)";
-    Fault::new(rules::TORCH_TAR, cause).unsupported()
+    Diagnostic::new(rules::TORCH_TAR, cause).unsupported()
 }
 
 /// Bytes of a storage that are read at once to compute its checksum.

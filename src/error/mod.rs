@@ -1,20 +1,21 @@
 //! The one error type of the project.
 //!
 //! Every error says where (path, tensor, byte offset), what was expected against what was found, and what to do. A parser knows neither
-//! its file nor, often, its tensor: it fills a [`Fault`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
+//! its file nor, often, its tensor: it fills a [`Diagnostic`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
 //! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
 
-mod findings;
+mod diagnostic;
+mod diagnostics;
 mod not_a_path;
 
-pub use findings::{Findings, Policy};
+pub use diagnostic::Diagnostic;
+pub use diagnostics::{Diagnostics, Policy};
 pub(crate) use not_a_path::not_a_path;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::rules::{Rule, Severity};
+use crate::rules::Severity;
 use crate::text;
 
 /// Characters of a cause or of advice that a message shows: what quotes names may quote many.
@@ -23,101 +24,22 @@ const SENTENCE: usize = 10_000;
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A broken rule, with all that is known about where it was broken. Used for errors and, as data, for findings (lints).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The rule, such as `safetensors.overlap`.
-    pub rule: &'static Rule,
-    /// What is wrong, with expected against actual.
-    pub cause: String,
-    /// What to do about it: the rule's cure, unless more is known at the place where it was broken.
-    pub help: Cow<'static, str>,
-    /// The file.
-    pub path: Option<PathBuf>,
-    /// The tensor's full name.
-    pub tensor: Option<String>,
-    /// The byte offset in the file.
-    pub offset: Option<u64>,
-}
-
-impl Fault {
-    /// A fault of which only the rule and the cause are known yet.
-    pub fn new(rule: &'static Rule, cause: impl Into<String>) -> Self {
-        Self { rule, cause: cause.into(), help: rule.cure.into(), path: None, tensor: None, offset: None }
-    }
-
-    /// Says better than the rule's cure what to do.
-    #[must_use]
-    pub fn help(mut self, help: impl Into<Cow<'static, str>>) -> Self {
-        self.help = help.into();
-        self
-    }
-
-    /// Adds the tensor's name.
-    #[must_use]
-    pub fn tensor(mut self, name: impl Into<String>) -> Self {
-        self.tensor = Some(name.into());
-        self
-    }
-
-    /// Adds the byte offset in the file.
-    #[must_use]
-    pub fn offset(mut self, offset: u64) -> Self {
-        self.offset = Some(offset);
-        self
-    }
-
-    /// Adds the path.
-    #[must_use]
-    pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
-        self.path = Some(path.into());
-        self
-    }
-
-    /// The fault as a format error.
-    pub fn format(self) -> Error {
-        Error::Format(Box::new(self))
-    }
-
-    /// The fault as an error about something that is legal but not supported.
-    pub fn unsupported(self) -> Error {
-        Error::Unsupported(Box::new(self))
-    }
-}
-
-impl fmt::Display for Fault {
-    /// `PATH: tensor 'NAME': CAUSE (at byte N) [rule]. HELP`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = &self.path {
-            write!(f, "{}: ", text::path(path))?;
-        }
-        if let Some(tensor) = &self.tensor {
-            write!(f, "tensor '{}': ", text::shown(tensor))?;
-        }
-        f.write_str(&text::cut(&self.cause, SENTENCE))?;
-        if let Some(offset) = self.offset {
-            write!(f, " (at byte {offset})")?;
-        }
-        write!(f, " [{}]. {}", self.rule, text::cut(&text::sentence(&self.help), SENTENCE))
-    }
-}
-
 /// Everything that can go wrong. Each variant is one Python exception class.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Bytes that break the rules of their format.
     #[error("{0}")]
-    Format(Box<Fault>),
+    Format(Box<Diagnostic>),
     /// Legal, but nothing here can do it.
     #[error("{0}")]
-    Unsupported(Box<Fault>),
+    Unsupported(Box<Diagnostic>),
     /// The file is no longer the one that was opened.
     #[error("{0}")]
-    FileChanged(Box<Fault>),
+    FileChanged(Box<Diagnostic>),
     /// All that was found, in its order, where it is collected: some of it is an error.
     #[error("{}", several(.0))]
-    Findings(Vec<Fault>),
+    Diagnostics(Vec<Diagnostic>),
     /// No weight of this name.
     #[error("no weight named '{}'{}", text::shown(name), suggestion(near, *below, note.as_deref()))]
     NotFound {
@@ -196,11 +118,11 @@ impl Error {
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => {
                 std::slice::from_mut(&mut **fault)
             }
-            Self::Findings(list) => list,
+            Self::Diagnostics(list) => list,
             _ => &mut [],
         };
         for fault in faults {
-            fault.path.get_or_insert_with(|| path.to_path_buf());
+            fault.path.get_or_insert_with(|| path.into());
         }
         self
     }
@@ -211,17 +133,17 @@ impl Error {
     }
 
     /// The broken rule, where there is one; of several, the first that is an error, or the last if none is.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn diagnostic(&self) -> Option<&Diagnostic> {
         match self {
-            Self::Findings(list) => list.iter().find(|fault| fault.rule.severity == Severity::Error).or(list.last()),
+            Self::Diagnostics(list) => list.iter().find(|fault| fault.rule.severity == Severity::Error).or(list.last()),
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => Some(fault),
             _ => None,
         }
     }
 }
 
-fn several(list: &[Fault]) -> String {
-    list.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+fn several(list: &[Diagnostic]) -> String {
+    list.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// What a message about a path that does not exist says of those near it, as they can be printed.

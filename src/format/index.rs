@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::budget::{self, Pace, Short};
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::format::json::{self, Skipped, Text};
 use crate::format::{Limits, Options, Parse, Progress, shown};
 use crate::names::{NameIndex, compare};
@@ -136,14 +136,14 @@ fn check_length(len: u64, limits: &Limits) -> Result<()> {
         return Ok(());
     }
     let cause = format!("the index has {len} bytes; at most {} are read", limits.header_bytes);
-    Err(Fault::new(rules::INDEX_TOO_LONG, cause).format())
+    Err(Diagnostic::new(rules::INDEX_TOO_LONG, cause).format())
 }
 
 /// Reads the bytes of an index.
 pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
     check_length(bytes.len() as u64, &options.limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8");
+        let fault = Diagnostic::new(rules::INDEX_UTF8, "the index is not UTF-8");
         fault.offset(error.valid_up_to() as u64).format()
     })?;
     json::probe(text)?;
@@ -151,12 +151,12 @@ pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = deserializer.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| deserializer.end());
     if let Err(error) = read {
-        let no_index = || Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", json::message(&error)));
+        let no_index = || Diagnostic::new(rules::INDEX_JSON, format!("not a valid index: {}", json::message(&error)));
         let fault = reader.fault.take().unwrap_or_else(no_index);
         return Err(budget::error_of(fault.offset(json::offset(text, &error)).into()));
     }
     if !reader.has_weight_map {
-        return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
+        return Err(Diagnostic::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
     }
     let mut index = reader.index;
     let twice = index.sort()?;
@@ -164,15 +164,15 @@ pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
         return Ok(index);
     }
     Err(options.error_of(twice.into_iter().map(|latter| {
-        Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(index.name(latter as usize))
+        Diagnostic::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(index.name(latter as usize))
     })))
 }
 
 /// A shard's name must be a relative path that stays below the index, on every system.
-fn check_shard_name(name: &str) -> Option<Fault> {
+fn check_shard_name(name: &str) -> Option<Diagnostic> {
     let bad = |why: &str| {
         let cause = format!("the shard name '{}' {why}", shown(name));
-        Some(Fault::new(rules::INDEX_SHARD_NAME, cause))
+        Some(Diagnostic::new(rules::INDEX_SHARD_NAME, cause))
     };
     if name.is_empty() {
         return bad("is empty");
@@ -199,13 +199,13 @@ struct Reader {
     /// The shard of the tensor before.
     last: u32,
     has_weight_map: bool,
-    fault: Option<Fault>,
+    fault: Option<Diagnostic>,
     pace: Pace,
 }
 
 impl Reader {
-    fn refuse<E: serde::de::Error>(&mut self, fault: Fault) -> E {
-        let error = E::custom(&fault.cause);
+    fn refuse<E: serde::de::Error>(&mut self, fault: Diagnostic) -> E {
+        let error = E::custom(&fault.message);
         self.fault = Some(fault);
         error
     }
@@ -222,7 +222,7 @@ impl Reader {
             }
             if self.index.shards.len() >= MAX_SHARDS {
                 let cause = format!("the index names more than {MAX_SHARDS} shards");
-                return Err(self.refuse(Fault::new(rules::INDEX_SHARDS, cause)));
+                return Err(self.refuse(Diagnostic::new(rules::INDEX_SHARDS, cause)));
             }
             let number = self.index.shards.len() as u32;
             self.index.shards.push(shard.to_owned());
@@ -252,13 +252,15 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
                     if std::mem::replace(&mut self.0.has_weight_map, true) {
                         return Err(self
                             .0
-                            .refuse(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has two weight_maps")));
+                            .refuse(Diagnostic::new(rules::INDEX_WEIGHT_MAP, "the index has two weight_maps")));
                     }
                     map.next_value_seed(WeightMap(self.0))?;
                 }
                 "metadata" => {
                     if std::mem::replace(&mut has_metadata, true) {
-                        return Err(self.0.refuse(Fault::new(rules::INDEX_METADATA, "the index has metadata twice")));
+                        return Err(self
+                            .0
+                            .refuse(Diagnostic::new(rules::INDEX_METADATA, "the index has metadata twice")));
                     }
                     let metadata: Option<Metadata> = map.next_value()?;
                     self.0.index.total_size = metadata.and_then(|metadata| metadata.total_size);

@@ -16,7 +16,7 @@ pub mod torch_zip;
 pub use parse::{Parse, Progress, drive};
 pub use sniff::{Kind, SNIFF_BYTES, is_text, sniff};
 
-use crate::error::{Error, Fault, Findings, Policy, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
 use crate::rules::Rule;
 use crate::tensor::TensorTable;
 pub(crate) use crate::text::{shape as shown_shape, shown};
@@ -44,7 +44,7 @@ pub struct Limits {
     pub metadata_entries: usize,
     /// Different dtypes of unknown name.
     pub unknown_dtypes: usize,
-    /// Findings of one rule that are kept with their text.
+    /// Diagnostics of one rule that are kept with their text.
     pub findings: usize,
 }
 
@@ -79,16 +79,16 @@ impl Default for Options {
 
 impl Options {
     /// A list for the findings of a file; `more` is the rule of the one that counts those that are not kept.
-    pub fn findings(&self, more: &'static Rule) -> Findings {
-        Findings::new(self.policy, self.limits.findings, Some(more))
+    pub fn findings(&self, more: &'static Rule) -> Diagnostics {
+        Diagnostics::new(self.policy, self.limits.findings, Some(more))
     }
 
     /// The error of faults of one rule: the first, or all of them where errors are collected.
-    pub(crate) fn error_of(&self, faults: impl IntoIterator<Item = Fault>) -> Error {
-        let mut findings = Findings::new(self.policy, self.limits.findings, None);
+    pub(crate) fn error_of(&self, faults: impl IntoIterator<Item = Diagnostic>) -> Error {
+        let mut findings = Diagnostics::new(self.policy, self.limits.findings, None);
         match faults.into_iter().try_for_each(|fault| findings.report(fault)) {
             Err(first) => Error::Format(first),
-            Ok(()) => Error::Findings(findings.close()),
+            Ok(()) => Error::Diagnostics(findings.close()),
         }
     }
 }
@@ -103,5 +103,5 @@ pub struct Header {
     /// Where the data begins in the file.
     pub data_start: u64,
     /// What was accepted but should not be there.
-    pub findings: Vec<Fault>,
+    pub findings: Vec<Diagnostic>,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::format::shown;
 use crate::rules;
 
@@ -79,7 +79,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
         return Ok(Kind::Safetensors);
     }
     let cause = format!("not a checkpoint of a known format: it begins with {}", first_bytes(prefix));
-    Err(Fault::new(rules::FORMAT_UNKNOWN, cause).offset(0).format())
+    Err(Diagnostic::new(rules::FORMAT_UNKNOWN, cause).offset(0).format())
 }
 
 fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
@@ -126,47 +126,47 @@ pub fn is_text(prefix: &[u8]) -> bool {
     valid && !prefix.iter().any(|byte| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
 }
 
-fn stranger(prefix: &[u8], file_len: u64) -> Option<Fault> {
+fn stranger(prefix: &[u8], file_len: u64) -> Option<Diagnostic> {
     if file_len == 0 || prefix.is_empty() {
-        return Some(Fault::new(rules::FORMAT_EMPTY, "the file is empty"));
+        return Some(Diagnostic::new(rules::FORMAT_EMPTY, "the file is empty"));
     }
     if let Some((_, _, what, help)) =
         STRANGERS.iter().find(|(at, magic, ..)| prefix.get(*at..).is_some_and(|rest| rest.starts_with(magic)))
     {
-        return Some(Fault::new(rules::FORMAT_STRANGER, format!("this is {what}, not a checkpoint")).help(*help));
+        return Some(Diagnostic::new(rules::FORMAT_STRANGER, format!("this is {what}, not a checkpoint")).help(*help));
     }
     if prefix.len() >= 8 && prefix.iter().all(|byte| *byte == 0) {
         let cause = format!("the first {} bytes are zero", prefix.len());
-        return Some(Fault::new(rules::FORMAT_ZEROS, cause));
+        return Some(Diagnostic::new(rules::FORMAT_ZEROS, cause));
     }
     if let [0x80, 0..=5, ..] = prefix {
         let cause = "this is a bare pickle, not a file that torch.save wrote";
-        return Some(Fault::new(rules::FORMAT_PICKLE, cause));
+        return Some(Diagnostic::new(rules::FORMAT_PICKLE, cause));
     }
     None
 }
 
-fn text(prefix: &[u8], file_len: u64) -> Option<Fault> {
+fn text(prefix: &[u8], file_len: u64) -> Option<Diagnostic> {
     let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
     let has = |needle: &[u8]| text.windows(needle.len()).any(|window| window == needle);
     let begins = |words: &[u8]| text.get(..words.len()).is_some_and(|start| start.eq_ignore_ascii_case(words));
     if begins(b"version https://git-lfs") {
         let size = pointer_size(text).map(|size| format!(" of {size} bytes")).unwrap_or_default();
         let cause = format!("this is a {file_len}-byte git-LFS pointer, not the file{size} that it stands for");
-        return Some(Fault::new(rules::FORMAT_LFS_POINTER, cause));
+        return Some(Diagnostic::new(rules::FORMAT_LFS_POINTER, cause));
     }
     if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") || begins(b"<?xml") || begins(b"<error") {
         let cause = "this is a web page (HTML or XML), not a checkpoint";
-        return Some(Fault::new(rules::FORMAT_WEB_PAGE, cause));
+        return Some(Diagnostic::new(rules::FORMAT_WEB_PAGE, cause));
     }
     // "{" could also be the length 123 of a safetensors header, but then zeros follow.
     if begins(b"{") || begins(b"[") {
         if has(b"\"weight_map\"") {
             let cause = "this is a JSON index of shards, not the weights";
-            return Some(Fault::new(rules::FORMAT_JSON_INDEX, cause));
+            return Some(Diagnostic::new(rules::FORMAT_JSON_INDEX, cause));
         }
         let what = if has(b"\"error\"") { "an error message in JSON" } else { "a JSON text" };
-        return Some(Fault::new(rules::FORMAT_JSON, format!("this is {what}, not a checkpoint")));
+        return Some(Diagnostic::new(rules::FORMAT_JSON, format!("this is {what}, not a checkpoint")));
     }
     None
 }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::READ_AT_A_TIME;
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::rules;
 use crate::workers::{self, Interrupt, in_order};
 
@@ -80,7 +80,7 @@ pub fn check_digests(checkpoint: &Checkpoint, numbers: &[usize], expected: &[Str
         let info = checkpoint.catalog().table().get(number);
         let cause = format!("its digest is {found}, but {expected} was expected");
         let path = &checkpoint.catalog().files()[info.file as usize].path;
-        let fault = Fault::new(rules::TENSOR_DIGEST, cause).tensor(info.name).offset(info.span.start());
+        let fault = Diagnostic::new(rules::TENSOR_DIGEST, cause).tensor(info.name).offset(info.span.start());
         return Err(fault.path(path).format());
     }
     Ok(())

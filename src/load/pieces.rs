@@ -8,7 +8,7 @@ use super::slice::FileRuns;
 use crate::buffer::{Buffer, gather_some};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::tensor::Element;
 use crate::workers::Interrupt;
@@ -83,7 +83,7 @@ impl<'a> Pieces<'a> {
         let count = (out.len() / self.unit) as u64;
         if from.checked_add(count).is_none_or(|end| end > self.units) || !out.len().is_multiple_of(self.unit) {
             let cause = format!("{count} units from {from} reach beyond the end of a tensor, which has {}", self.units);
-            return Err(Fault::new(rules::SPAN_OUTSIDE, cause).format());
+            return Err(Diagnostic::new(rules::SPAN_OUTSIDE, cause).format());
         }
         let start = from as usize * self.unit;
         if let Some(made) = &self.made {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::buffer::{Buffer, Index, Selection, row_major};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::pickle::StorageRef;
 use crate::format::torch::Place;
 use crate::format::torch_zip;
@@ -211,7 +211,7 @@ impl Catalog {
             (false, true) => "objects() shows what the file says about it".to_owned(),
         };
         let path = &self.files()[info.file as usize].path;
-        Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported()
+        Diagnostic::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported()
     }
 }
 

@@ -400,7 +400,7 @@ fn about(mut error: Error, catalog: &Catalog, numbers: &[usize], ends: &[u64]) -
         Error::FileChanged(fault) if fault.tensor.is_none() => {
             let len = fault.path.as_ref().and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
             let of_file = |number: usize| {
-                fault.path.as_ref().is_none_or(|path| file(number).is_some_and(|file| file.path == *path))
+                fault.path.as_deref().is_none_or(|path| file(number).is_some_and(|file| file.path == path))
             };
             let mut lost = numbers.iter().zip(ends).filter(|&(&number, _)| of_file(number));
             let cut = lost.clone().find(|(_, end)| len.is_some_and(|len| **end > len));

@@ -9,7 +9,7 @@ use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Catalog;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Block, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
@@ -168,7 +168,7 @@ impl Catalog {
         let placement = self.placement(number)?;
         let info = self.table().get(number);
         let refused = |cause: String| {
-            let fault = Fault::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
+            let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
             Err(fault.path(&self.files()[info.file as usize].path).unsupported())
         };
         let (conversion, shape) = match (info.element, dtype) {

@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 
 /// What identifies the content of a file without reading it.
@@ -51,7 +51,7 @@ impl Origin {
     pub(crate) fn truncated(&self) -> Error {
         let len = self.fingerprint.len;
         let cause = format!("the file had {len} bytes when it was opened, but is shorter now: it was truncated");
-        changed(Fault::new(rules::FILE_TRUNCATED, cause).path(&self.path))
+        changed(Diagnostic::new(rules::FILE_TRUNCATED, cause).path(&self.path))
     }
 
     /// An error if the file, still under its name, is known to end before byte `end`. Touches no page and needs no open file; a file that was
@@ -76,16 +76,18 @@ impl Origin {
         if now.len < self.fingerprint.len {
             return Err(self.truncated());
         }
-        Err(changed(Fault::new(rules::FILE_CHANGED, "the file was written to since it was opened").path(&self.path)))
+        Err(changed(
+            Diagnostic::new(rules::FILE_CHANGED, "the file was written to since it was opened").path(&self.path),
+        ))
     }
 }
 
 /// The error for a path at which there is another file than there was.
 pub fn replaced(path: &Path) -> Error {
     let cause = "the file is not the one that was opened before: its size or its modification time differs";
-    changed(Fault::new(rules::FILE_REPLACED, cause).path(path))
+    changed(Diagnostic::new(rules::FILE_REPLACED, cause).path(path))
 }
 
-fn changed(fault: Fault) -> Error {
+fn changed(fault: Diagnostic) -> Error {
     Error::FileChanged(Box::new(fault))
 }

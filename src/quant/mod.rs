@@ -26,7 +26,7 @@ use std::fmt::Display;
 
 use crate::cast::{self, Lines, VALUES};
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::simd::Level;
 
@@ -112,7 +112,7 @@ fn require_float(what: impl Display, to: DType) -> Result<()> {
         DType::Float32 | DType::Float16 | DType::BFloat16 => Ok(()),
         _ => {
             let cause = format!("{what} decode to float32, float16 or bfloat16, not to {to}");
-            Err(Fault::new(rules::QUANTIZATION_TARGET, cause).unsupported())
+            Err(Diagnostic::new(rules::QUANTIZATION_TARGET, cause).unsupported())
         }
     }
 }

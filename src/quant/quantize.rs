@@ -6,7 +6,7 @@
 use half::f16;
 
 use super::Encoding;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 
 /// Encodes `values` into whole blocks.
@@ -19,7 +19,7 @@ pub fn quantize(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Result<()
         Encoding::Q8_0 => |values: &[f32], out: &mut [u8]| each_block(q8_0, values, out),
         _ => {
             let cause = format!("{encoding} blocks can be decoded, but not encoded");
-            return Err(Fault::new(rules::QUANTIZATION_ENCODE, cause).unsupported());
+            return Err(Diagnostic::new(rules::QUANTIZATION_ENCODE, cause).unsupported());
         }
     };
     let (per_block, bytes) = (encoding.elements_per_block(), encoding.bytes_per_block());

@@ -12,7 +12,7 @@ use once_cell::race::OnceBox;
 use super::{Filesystem, direct, page_cache};
 use super::{Part, Source, no_memory};
 use crate::device::SharedPages;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
@@ -308,11 +308,11 @@ fn open_at_once(path: &Path) -> io::Result<File> {
 /// An error for what is not a regular file.
 fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
     let fault = if metadata.is_dir() {
-        Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file")
+        Diagnostic::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file")
     } else if metadata.is_file() {
         return Ok(());
     } else {
-        Fault::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)")
+        Diagnostic::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)")
     };
     Err(fault.path(path).format())
 }

@@ -11,7 +11,7 @@ pub use table::TensorTable;
 pub use torch_dtype::TorchDType;
 
 use crate::dtype::DType;
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::quant::Encoding;
 use crate::rules;
 
@@ -30,7 +30,7 @@ impl Span {
     pub fn within(file_len: u64, start: u64, len: u64) -> Result<Self> {
         match start.checked_add(len) {
             Some(end) if end <= file_len => Ok(Self { start, len }),
-            _ => Err(Fault::new(
+            _ => Err(Diagnostic::new(
                 rules::SPAN_OUTSIDE,
                 format!("{len} bytes from {start} reach beyond the end of the file, which has {file_len} bytes"),
             )
@@ -43,7 +43,7 @@ impl Span {
     pub fn part(self, start: u64, len: u64) -> Result<Self> {
         match start.checked_add(len) {
             Some(end) if end <= self.len => Ok(Self { start: self.start + start, len }),
-            _ => Err(Fault::new(
+            _ => Err(Diagnostic::new(
                 rules::SPAN_OUTSIDE,
                 format!("{len} bytes from {start} reach beyond a range of {} bytes", self.len),
             )

@@ -10,7 +10,7 @@ use crate::buffer::{self, Buffer};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::load::{Conversion, Layout, LoadOptions, Placement, Scan, Segment, Transform, Wanted};
 use crate::quant::{self, Encoding};
 use crate::rules;
@@ -82,7 +82,7 @@ impl Item {
             )));
         }
         let refused = |cause: String| {
-            let fault = Fault::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
+            let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
             Err(fault.path(&catalog.files()[info.file as usize].path).unsupported())
         };
         let found = Stored::of(info.element);
@@ -198,8 +198,9 @@ impl Work<'_> {
                 "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
                 tensor.shape.iter().product::<u64>()
             );
-            let fault =
-                Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).help("Call contiguous() before saving it");
+            let fault = Diagnostic::new(rules::TORCH_NO_ARRAY, cause)
+                .tensor(info.name)
+                .help("Call contiguous() before saving it");
             return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
         };
         let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();

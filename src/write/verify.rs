@@ -7,7 +7,7 @@ use crc32fast::Hasher;
 use super::save::AT_A_TIME;
 use super::{Layout, Place, Replacement, Stored};
 use crate::checkpoint::{OpenOptions, inspect};
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::rules;
 use crate::source::{LocalFile, Part, Source};
 use crate::text;
@@ -53,7 +53,7 @@ impl Sums {
     pub(super) fn check(&self, file: &Replacement, layout: &Layout, interrupt: Interrupt<'_>) -> Result<()> {
         let target = file.target();
         let differs = |place: Option<&Place>, cause: String| {
-            let fault = Fault::new(rules::TENSOR_DIGEST, cause).help(
+            let fault = Diagnostic::new(rules::TENSOR_DIGEST, cause).help(
                 "the file was not put in place, and what was there is unchanged; the disk or the memory may be failing: try another disk",
             );
             let fault = match place {
@@ -67,7 +67,7 @@ impl Sums {
         source.forget(0, source.len());
         let (catalog, faults) = inspect(source.clone(), &OpenOptions::default().strict(false))?;
         let Some(catalog) = catalog else {
-            let why = faults.first().map_or_else(String::new, |fault| fault.cause.clone());
+            let why = faults.first().map_or_else(String::new, |fault| fault.message.clone());
             return differs(None, format!("what was written cannot be opened: {why}"));
         };
         let (found, written) = (catalog.table().len(), layout.places().len());

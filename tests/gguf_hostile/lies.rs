@@ -21,7 +21,7 @@ fn cve_2024_21825_array_whose_size_overflows() {
     for element in [U64, STRING] {
         let made = Made::new(0, 1).key("a", ARRAY).array(element, 1 << 61).data(64);
         let fault = refused(&made, "gguf.array-length", None, START + 13);
-        assert!(fault.cause.starts_with("key 'a': "), "{fault}");
+        assert!(fault.message.starts_with("key 'a': "), "{fault}");
     }
 }
 
@@ -59,7 +59,7 @@ fn cve_2024_25664_key_count_beyond_the_file() {
 fn cve_2024_25665_string_length_beyond_the_file() {
     let made = Made::new(0, 1).key("a", STRING).u64(65).data(64);
     let fault = refused(&made, "gguf.string-length", None, START + 13 + 8);
-    assert!(fault.cause.contains("65 bytes does not fit into the 64 bytes left"), "{fault}");
+    assert!(fault.message.contains("65 bytes does not fit into the 64 bytes left"), "{fault}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn cve_2026_27940_size_that_wraps_when_padded() {
     let made = Made::new(1, 1).key("general.alignment", U64).u64(1 << 63).tensor("a", &[MOST_ELEMENTS], 8, 0);
     let fault = fault_of(&made.data(64));
     assert_eq!((fault.rule.id, fault.tensor.as_deref()), ("gguf.size-overflow", Some("a")), "{fault}");
-    assert!(fault.cause.contains("with its padding"), "{fault}");
+    assert!(fault.message.contains("with its padding"), "{fault}");
     // Without its padding the tensor would end below 2^64.
     let made = Made::new(1, 0).tensor("a", &[3], 24, u64::MAX - 95).pad(32).data(64);
     refused(&made, "gguf.size-overflow", Some("a"), START + 9 + 4 + 8 + 4);
@@ -120,7 +120,7 @@ fn cve_2026_33298_dimensions_whose_bytes_wrap() {
 fn cve_2026_7482_size_beyond_the_file() {
     let fault = fault_of(&one("a", &[1 << 20], 0, 64));
     assert_eq!((fault.rule.id, fault.tensor.as_deref()), ("gguf.truncated", Some("a")));
-    assert!(fault.cause.contains("expected at least 4194368 bytes, found 128"), "{fault}");
+    assert!(fault.message.contains("expected at least 4194368 bytes, found 128"), "{fault}");
     let made = one("a", &[256, 1 << 12], 14, 64);
     assert_eq!(fault_of(&made).rule.id, "gguf.truncated");
 }
@@ -142,7 +142,7 @@ fn array_of_many_strings_in_a_huge_sparse_file_is_refused_by_the_limit_not_by_me
     let options = Options::default();
     let mut parser = gguf::Parser::new(made.bytes, 1 << 40, &options);
     assert_fault(
-        parser.advance().expect_err("nothing more is asked for").fault().unwrap(),
+        parser.advance().expect_err("nothing more is asked for").diagnostic().unwrap(),
         "gguf.header-too-long",
         None,
         START + 18 + 12 + 64,

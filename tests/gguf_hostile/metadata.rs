@@ -20,14 +20,14 @@ fn key_that_is_not_utf8() {
 fn key_given_twice() {
     let made = Made::new(0, 3).key("b", U8).raw(&[1]).key("a", U8).raw(&[1]).key("b", U8).raw(&[2]);
     let fault = refused(&made, "gguf.duplicate-key", None, START + 2 * 14 + 8);
-    assert!(fault.cause.contains("'b'") && fault.cause.contains("byte 32"), "{fault}");
+    assert!(fault.message.contains("'b'") && fault.message.contains("byte 32"), "{fault}");
 }
 
 #[test]
 fn value_type_that_is_not_known() {
     for value_type in [13, 255, u32::MAX] {
         let fault = refused(&Made::new(0, 1).key("a", value_type).data(64), "gguf.value-type", None, START + 9);
-        assert!(fault.cause.contains(&format!("type {value_type}")), "{fault}");
+        assert!(fault.message.contains(&format!("type {value_type}")), "{fault}");
         let made = Made::new(0, 1).key("a", ARRAY).array(value_type, 0).data(64);
         refused(&made, "gguf.value-type", None, START + 13);
     }
@@ -70,7 +70,7 @@ fn metadata_entries_at_the_limit_and_one_above() {
     let made = |count| (0..count).fold(Made::new(0, count), |made, i| made.key([b'a' + i as u8], U8).raw(&[1]));
     assert!(read_with(&made(2), &options).is_ok());
     let error = read_with(&made(3), &options).expect_err("refused");
-    assert_fault(error.fault().expect("a fault"), "gguf.metadata-entries", None, 16);
+    assert_fault(error.diagnostic().expect("a fault"), "gguf.metadata-entries", None, 16);
 }
 
 fn aligned(value_type: u32, value: &[u8]) -> Made {

@@ -9,7 +9,7 @@ mod start;
 mod tensors;
 
 use crate::gguf_files::Made;
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Diagnostic, Error};
 use max_weights::format::gguf::{self, Gguf};
 use max_weights::format::{Options, Parse, Progress};
 
@@ -24,17 +24,17 @@ fn read(made: &Made) -> Gguf {
     read_with(made, &Options::default()).expect("accepted")
 }
 
-fn fault_of(made: &Made) -> Fault {
-    read_with(made, &Options::default()).expect_err("refused").fault().expect("a fault").clone()
+fn fault_of(made: &Made) -> Diagnostic {
+    read_with(made, &Options::default()).expect_err("refused").diagnostic().expect("a fault").clone()
 }
 
 #[track_caller]
-fn assert_fault(fault: &Fault, rule: &str, tensor: Option<&str>, offset: u64) {
+fn assert_fault(fault: &Diagnostic, rule: &str, tensor: Option<&str>, offset: u64) {
     assert_eq!((fault.rule.id, fault.tensor.as_deref(), fault.offset), (rule, tensor, Some(offset)), "{fault}");
 }
 
 #[track_caller]
-fn refused(made: &Made, rule: &str, tensor: Option<&str>, offset: u64) -> Fault {
+fn refused(made: &Made, rule: &str, tensor: Option<&str>, offset: u64) -> Diagnostic {
     let fault = fault_of(made);
     assert_fault(&fault, rule, tensor, offset);
     assert!(!fault.help.is_empty(), "{fault}");

@@ -6,7 +6,7 @@ use crate::gguf_files::Made;
 #[test]
 fn offset_that_is_not_aligned() {
     let fault = refused(&two(33, 96), "gguf.offset-unaligned", Some("second"), START + 37 + 8 + 6 + 4 + 8 + 4);
-    assert!(fault.cause.contains("33") && fault.cause.contains("32"), "{fault}");
+    assert!(fault.message.contains("33") && fault.message.contains("32"), "{fault}");
 }
 
 #[test]
@@ -14,7 +14,7 @@ fn offset_inside_another_tensor() {
     let made = Made::new(2, 0).tensor("first", &[16], 0, 0).tensor("second", &[8], 0, 32).pad(32).data(64);
     let data_start = made.len() - 64;
     let fault = refused(&made, "gguf.overlap", Some("second"), data_start + 32);
-    assert!(fault.cause.contains("32 bytes before the end of tensor 'first'"), "{fault}");
+    assert!(fault.message.contains("32 bytes before the end of tensor 'first'"), "{fault}");
 }
 
 #[test]
@@ -30,14 +30,14 @@ fn offset_past_the_end() {
     let made = two(1 << 20, 64);
     let data_start = made.len() - 64;
     let fault = refused(&made, "gguf.outside", Some("second"), data_start + (1 << 20));
-    assert!(fault.cause.contains("belong to no tensor"), "{fault}");
+    assert!(fault.message.contains("belong to no tensor"), "{fault}");
 }
 
 #[test]
 fn data_that_ends_early() {
     let made = two(32, 60);
     let fault = refused(&made, "gguf.truncated", Some("second"), made.len());
-    assert!(fault.cause.contains("ends 4 bytes early") && fault.help.contains("downloading"));
+    assert!(fault.message.contains("ends 4 bytes early") && fault.help.contains("downloading"));
     assert_eq!(fault_of(&one("a", &[8], 99, 0)).rule.id, "gguf.truncated");
 }
 
@@ -60,7 +60,7 @@ fn gap_between_tensors() {
     let made = two(96, 128);
     let data_start = made.len() - 128;
     let read = noted(&made, "gguf.hole", Some("second"), data_start + 32);
-    assert!(read.header.findings[0].cause.contains("64 bytes"));
+    assert!(read.header.findings[0].message.contains("64 bytes"));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn many_large_tensors_in_the_same_bytes_of_a_small_file() {
     let made = (0..100).fold(start, |made, i| made.tensor(format!("{i}"), &[1 << 10], 0, 0)).pad(32).data(1 << 12);
     let data_start = made.len() - (1 << 12);
     let fault = refused(&made, "gguf.overlap", Some("1"), data_start);
-    assert!(fault.cause.contains("4096 bytes before the end of tensor '0'"), "{fault}");
+    assert!(fault.message.contains("4096 bytes before the end of tensor '0'"), "{fault}");
     // Each at a place of its own, but half of it in the next.
     let start = Made::new(3, 0);
     let made = (0..3).fold(start, |made, i| made.tensor(format!("{i}"), &[16], 0, 32 * i)).pad(32).data(128);

@@ -27,7 +27,7 @@ fn magic_of_another_format() {
     let mut made = Made::new(0, 0);
     made.bytes[3] = b'Q';
     let fault = refused(&made, "gguf.magic", None, 0);
-    assert!(fault.cause.contains("\"GGUQ\""), "{fault}");
+    assert!(fault.message.contains("\"GGUQ\""), "{fault}");
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn version_that_is_not_known() {
     for version in [0, 4, 0xffff, 0x1_0003] {
         let error = read_with(&Made::of(version, false, 0, 0), &Options::default()).expect_err("refused");
         assert!(matches!(error, Error::Unsupported(_)), "{error}");
-        assert_fault(error.fault().expect("a fault"), "gguf.version", None, 4);
+        assert_fault(error.diagnostic().expect("a fault"), "gguf.version", None, 4);
     }
 }
 

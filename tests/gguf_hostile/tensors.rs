@@ -38,7 +38,7 @@ fn name_of_64_bytes() {
 fn name_given_twice() {
     let made = Made::new(2, 0).tensor("a", &[8], 0, 32).tensor("a", &[8], 0, 0).pad(32).data(64);
     let fault = refused(&made, "gguf.duplicate-name", Some("a"), START + LEAST_TENSOR + 8);
-    assert!(fault.cause.contains("first at byte 24"), "{fault}");
+    assert!(fault.message.contains("first at byte 24"), "{fault}");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn dimensions_that_are_negative_numbers_elsewhere() {
 #[test]
 fn row_that_does_not_end_with_a_block() {
     let fault = refused(&one("a", &[48, 2], 2, 64), "gguf.block", Some("a"), START);
-    assert!(fault.cause.contains("Q4_0 packs 32 elements") && fault.cause.contains("48 elements"), "{fault}");
+    assert!(fault.message.contains("Q4_0 packs 32 elements") && fault.message.contains("48 elements"), "{fault}");
     refused(&one("a", &[], 14, 256), "gguf.block", Some("a"), START);
 }
 
@@ -98,7 +98,7 @@ fn types_that_ggml_removed_leave_the_rest_of_the_file_usable() {
     ] {
         let read = noted(&between(type_id, &[64], 96), "gguf.removed-type", Some("odd"), ODD_TYPE);
         let finding = &read.header.findings[0];
-        assert!(finding.cause.contains(name) && finding.cause.contains("removed"), "{finding}");
+        assert!(finding.message.contains(name) && finding.message.contains("removed"), "{finding}");
         let table = &read.header.tensors;
         assert_eq!(table.get(1).element, Element::Unknown(&format!("ggml type {type_id}")));
         assert_eq!((table.get(1).span.len(), table.get(2).name, table.get(2).span.len()), (96, "after", 32));
@@ -110,8 +110,8 @@ fn types_of_forks_leave_the_rest_of_the_file_usable() {
     for type_id in [43, 97, 142, 143, 202, u32::MAX] {
         let read = noted(&between(type_id, &[64], 96), "gguf.unknown-type", Some("odd"), ODD_TYPE);
         let finding = &read.header.findings[0];
-        assert!(finding.cause.contains("may come from a fork"), "{finding}");
-        assert!(finding.cause.contains("64 elements in the 96 bytes"), "{finding}");
+        assert!(finding.message.contains("may come from a fork"), "{finding}");
+        assert!(finding.message.contains("64 elements in the 96 bytes"), "{finding}");
         assert_eq!(read.header.tensors.get(1).element, Element::Unknown(&format!("ggml type {type_id}")));
     }
 }
@@ -127,7 +127,7 @@ fn types_whose_number_a_fork_uses_are_believed_if_the_size_fits() {
         // Too much room, too little, and a row that is not a multiple of the block.
         for (dims, bytes) in [(vec![elements, 2], 96), (vec![elements, 2], 32), (vec![32, 2], 32)] {
             let read = noted(&between(type_id, &dims, bytes), "gguf.fork-type", Some("odd"), ODD_TYPE + 8);
-            assert!(read.header.findings[0].cause.contains("may come from a fork"), "{:?}", read.header.findings);
+            assert!(read.header.findings[0].message.contains("may come from a fork"), "{:?}", read.header.findings);
             assert_eq!(read.header.tensors.get(1).element, Element::Unknown(&format!("ggml type {type_id}")));
             assert_eq!(read.header.tensors.get(1).span.len(), bytes);
         }
@@ -158,7 +158,7 @@ fn types_that_are_not_known_to_the_limit_and_one_above() {
     };
     assert_eq!(read_with(&made(3), &options).expect("accepted").header.findings.len(), 3);
     let error = read_with(&made(4), &options).expect_err("refused");
-    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("gguf.unknown-types"));
+    assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("gguf.unknown-types"));
 }
 
 #[test]
@@ -170,5 +170,5 @@ fn findings_beyond_the_limit_are_counted() {
     let findings = read_with(&made, &options).expect("accepted").header.findings;
     let rules: Vec<&str> = findings.iter().map(|finding| finding.rule.id).collect();
     assert_eq!(rules, ["gguf.unknown-type", "gguf.unknown-type", "gguf.more-findings"]);
-    assert!(findings[2].cause.contains("3 more"), "{}", findings[2]);
+    assert!(findings[2].message.contains("3 more"), "{}", findings[2]);
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test uses its part
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
-use max_weights::error::{Error, Fault, Result};
+use max_weights::error::{Diagnostic, Error, Result};
 use max_weights::format::torch_zip::{self, Archive, Entry, crc32};
 use max_weights::format::{Options, Parse, drive};
 use max_weights::source::InMemory;
@@ -189,8 +189,8 @@ pub(crate) fn read(zip: &Zip) -> Archive {
 
 /// The fault of an error, which must be of this rule and place, and say what to do.
 #[track_caller]
-pub(crate) fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Fault {
-    let fault = error.fault().unwrap_or_else(|| panic!("{error}")).clone();
+pub(crate) fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Diagnostic {
+    let fault = error.diagnostic().unwrap_or_else(|| panic!("{error}")).clone();
     assert_eq!((fault.rule.id, fault.offset), (rule, offset.into().map(|offset| offset as u64)), "{fault}");
     assert!(!fault.help.is_empty(), "{fault}");
     fault

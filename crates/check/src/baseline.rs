@@ -9,10 +9,9 @@ use std::io::{Read as _, Write};
 use std::path::Path;
 
 use max_weights::rules::Answer;
-use max_weights::{Error, Result, text};
+use max_weights::{Diagnostic, Error, Result, text};
 use serde::{Deserialize, Serialize};
 
-use crate::finding::Finding;
 use crate::options::{Level, Selection};
 use crate::output::{Places, fingerprints, write_pretty};
 use crate::report::Report;
@@ -65,10 +64,10 @@ impl Known {
 /// Whatever keeps it from being written.
 pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write) -> std::io::Result<usize> {
     let mut places = Places::new(root);
-    let wanted = |finding: &Finding| malicious || finding.rule.answer != Answer::Malicious;
+    let wanted = |finding: &Diagnostic| malicious || finding.rule.answer != Answer::Malicious;
     let numbered = report.findings.iter().zip(fingerprints(&report.findings, root));
     let known = numbered.filter(|(finding, _)| wanted(finding)).map(|(finding, fingerprint)| Known {
-        path: places.name(&finding.path).to_owned(),
+        path: places.name(finding.file()).to_owned(),
         code: finding.rule.code.to_owned(),
         member: finding.member.clone(),
         tensor: finding.tensor.clone(),

@@ -9,11 +9,10 @@ use std::time::Instant;
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
 use max_weights::rules::{self, Answer, Rule};
 use max_weights::workers::Interrupt;
-use max_weights::{Catalog, Error, Result};
+use max_weights::{Catalog, Diagnostic, Error, Result};
 
 use crate::bytes::{Bytes, Spooled};
 use crate::code_digest::CodeDigests;
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::report::{Depth, FileReport, Global, TensorSummary, Verdict};
@@ -84,7 +83,7 @@ pub struct Context<'a> {
     pub(crate) is_given: bool,
     /// The arrays whose values were looked at.
     pub(crate) arrays: Arrays,
-    findings: Vec<Finding>,
+    findings: Vec<Diagnostic>,
     /// What tells findings apart, hashed.
     seen: HashSet<u64>,
     codes: CodeDigests,
@@ -176,7 +175,7 @@ impl<'a> Context<'a> {
     }
 
     /// Keeps a finding about this piece, unless its rule is not asked for.
-    pub fn report(&mut self, piece: &Piece<'_>, mut finding: Finding) {
+    pub fn report(&mut self, piece: &Piece<'_>, mut finding: Diagnostic) {
         if finding.member.is_none() {
             finding.member = piece.member.map(str::to_owned);
             // What a file says of itself may lead beyond its end.
@@ -191,7 +190,7 @@ impl<'a> Context<'a> {
     }
 
     /// Keeps a finding about the file as a whole, or one that knows its member.
-    pub fn report_here(&mut self, mut finding: Finding) {
+    pub fn report_here(&mut self, mut finding: Diagnostic) {
         let rule = finding.rule;
         match self.options.asks_for(rule) {
             Asked::Yes => {}
@@ -223,8 +222,7 @@ impl<'a> Context<'a> {
         self.file.answer = self.file.answer.max(rule.answer);
         self.file.reported = self.file.reported.max(Verdict::of(rule));
         self.counts[at].1 += 1;
-        finding.path = self.file.path.clone();
-        finding.shorten();
+        finding.path = Some(self.file.path.clone());
         self.findings.push(finding);
     }
 
@@ -285,7 +283,7 @@ impl<'a> Context<'a> {
     }
 
     /// The file, its findings (the worst first), and how many were left out.
-    pub fn finish(mut self) -> (FileReport, Vec<Finding>, u64) {
+    pub fn finish(mut self) -> (FileReport, Vec<Diagnostic>, u64) {
         self.findings.sort_by_key(|finding| {
             (std::cmp::Reverse((finding.rule.answer, finding.rule.severity)), finding.member.clone(), finding.offset)
         });
@@ -305,7 +303,7 @@ mod tests {
         let mut context = Context::new(Path::new("a").into(), 1 << 20, Kind::Unknown, &options, &uninterrupted);
         for _ in 0..3 {
             for offset in 0..MAX_FINDINGS as u64 + 50 {
-                context.report_here(Finding::new(rules::FORMAT_UNKNOWN, "the same").offset(offset));
+                context.report_here(Diagnostic::new(rules::FORMAT_UNKNOWN, "the same").offset(offset));
             }
         }
         let (file, findings, left_out) = context.finish();

@@ -8,11 +8,10 @@ use std::time::Instant;
 use max_weights::rules::{Answer, Rule};
 use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
-use max_weights::{Catalog, Result};
+use max_weights::{Catalog, Diagnostic, Result};
 
 use crate::code_digest::{self, Code};
 use crate::context::in_time;
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::progress::Progress;
@@ -72,7 +71,7 @@ pub struct FolderContext<'a> {
     pub options: &'a Options,
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,
-    findings: Vec<Finding>,
+    findings: Vec<Diagnostic>,
     counts: HashMap<(&'static str, Arc<Path>), usize>,
     left_out: u64,
     depths: Vec<(Arc<Path>, Depth)>,
@@ -140,7 +139,7 @@ impl<'a> FolderContext<'a> {
     }
 
     /// Keeps a finding about a file, unless its rule is not asked for.
-    pub fn report(&mut self, path: &Arc<Path>, mut finding: Finding) {
+    pub fn report(&mut self, path: &Arc<Path>, mut finding: Diagnostic) {
         let rule = finding.rule;
         match self.options.asks_for(rule) {
             Asked::Yes => {}
@@ -162,8 +161,7 @@ impl<'a> FolderContext<'a> {
         if rule.answer >= Answer::NeedsTrust && finding.code.is_none() {
             finding.code = Some(self.code(path));
         }
-        finding.path = path.clone();
-        finding.shorten();
+        finding.path = Some(path.clone());
         self.findings.push(finding);
     }
 
@@ -192,7 +190,7 @@ impl<'a> FolderContext<'a> {
     }
 
     /// What was found, and what tensors are like.
-    pub fn finish(self) -> (Vec<Finding>, Vec<TensorSummary>) {
+    pub fn finish(self) -> (Vec<Diagnostic>, Vec<TensorSummary>) {
         (self.findings, self.tensors)
     }
 }

@@ -14,7 +14,6 @@ mod context;
 mod dangerous;
 pub mod difference;
 pub mod expectation;
-mod finding;
 mod folder;
 mod json;
 mod kind;
@@ -32,9 +31,9 @@ mod walk;
 
 pub use bytes::{Bytes, Slice, Spooled};
 pub use context::{Context, Pace, Piece};
-pub use finding::Finding;
 pub use folder::{Entry, Folder, FolderContext};
 pub use kind::Kind;
+pub use max_weights::Diagnostic;
 pub use options::{Level, Options, Selection};
 pub use progress::Progress;
 pub use report::{Depth, FileReport, Global, Report, Safety, TensorSummary, Verdict};

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use max_weights::Diagnostic;
 use max_weights::check::{Number, Statistics};
 use max_weights::rules::{Answer, Rule, Severity};
 use max_weights::tensor::TensorInfo;
 
-use crate::finding::Finding;
 use crate::options::Level;
 
 /// How deep a file was looked into.
@@ -250,7 +250,7 @@ pub struct Report {
     /// The files, by their paths.
     pub files: Vec<FileReport>,
     /// The findings, by file, the worst of each first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Diagnostic>,
     /// Findings of rules that have too many in one file to keep all.
     pub left_out: u64,
     /// Findings that a baseline has already.
@@ -294,14 +294,14 @@ impl Report {
     /// Puts the findings in order, the worst of each file first, and says the answer about each file.
     pub fn settle(&mut self) {
         self.findings.sort_by(|a, b| {
-            let weight = |finding: &Finding| (finding.rule.answer, finding.rule.severity);
+            let weight = |finding: &Diagnostic| (finding.rule.answer, finding.rule.severity);
             // What has no byte counts what else there is, and stands last.
-            let place = |finding: &Finding| (finding.member.clone(), finding.offset.unwrap_or(u64::MAX));
+            let place = |finding: &Diagnostic| (finding.member.clone(), finding.offset.unwrap_or(u64::MAX));
             a.path.cmp(&b.path).then(weight(b).cmp(&weight(a))).then_with(|| place(a).cmp(&place(b)))
         });
         for file in &mut self.files {
-            let start = self.findings.partition_point(|finding| finding.path < file.path);
-            let about = self.findings[start..].iter().take_while(|finding| finding.path == file.path);
+            let start = self.findings.partition_point(|finding| finding.file() < &*file.path);
+            let about = self.findings[start..].iter().take_while(|finding| finding.file() == &*file.path);
             file.reported = Verdict::Clean;
             for finding in about {
                 file.answer = file.answer.max(finding.rule.answer);
@@ -321,7 +321,7 @@ impl Report {
         let places: HashMap<Arc<Path>, usize> =
             self.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
         for finding in &out {
-            if let Some(file) = places.get(&finding.path).and_then(|place| self.files.get_mut(*place)) {
+            if let Some(file) = places.get(finding.file()).and_then(|place| self.files.get_mut(*place)) {
                 file.except(finding.rule);
             }
             self.excepted |= Verdict::of(finding.rule) > Verdict::Clean;

@@ -256,7 +256,7 @@ impl SettingsFile {
             .findings
             .iter()
             .map(|finding| {
-                let name = places.name(&finding.path);
+                let name = places.name(finding.file());
                 let counts = |selection: &Selection| selection.excepts(finding.rule);
                 rules.iter().any(|(pattern, selection)| counts(selection) && fits(pattern, name))
             })

@@ -10,11 +10,10 @@ use max_weights::format::SNIFF_BYTES;
 use max_weights::rules::Rule;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
-use max_weights::{Catalog, Error, Result};
+use max_weights::{Catalog, Diagnostic, Error, Result};
 
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece, in_time};
-use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::options::{Level, Options};
@@ -71,7 +70,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     };
     for (folder, error) in walk.unlisted {
         let mut context = FolderContext::new(options, interrupt);
-        context.report(&folder.into(), Finding::from(&error));
+        context.report(&folder.into(), Diagnostic::from(&error));
         report.excepted |= !context.excepted().is_empty();
         report.findings.extend(context.finish().0);
     }
@@ -141,14 +140,14 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
 /// What is found in a folder: findings, how deep files were looked into, tensors, how many findings were left out, and the files with findings that are
 /// not asked for.
 type FolderOutcome =
-    (Vec<Finding>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>, u64, HashMap<Arc<Path>, &'static Rule>);
+    (Vec<Diagnostic>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>, u64, HashMap<Arc<Path>, &'static Rule>);
 
 fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderOutcome> {
     for check in checks {
         if let Err(error) = check(folder, &mut context) {
             match error {
                 Error::Interrupted => return Err(error),
-                error => context.report(&folder.path, Finding::from(&error)),
+                error => context.report(&folder.path, Diagnostic::from(&error)),
             }
         }
         if in_time(context.deadline(), &folder.path).is_err() {
@@ -181,7 +180,7 @@ fn folders(entries: Vec<(Entry, bool)>) -> Vec<Folder> {
     folders
 }
 
-type Outcome = ((Entry, bool), FileReport, Vec<Finding>, u64, Vec<TensorSummary>);
+type Outcome = ((Entry, bool), FileReport, Vec<Diagnostic>, u64, Vec<TensorSummary>);
 
 fn one_file(
     found: &Found,
@@ -235,7 +234,7 @@ fn unreadable(error: Error, context: &mut Context<'_>) -> Result<()> {
     if matches!(error, Error::Interrupted) {
         return Err(error);
     }
-    let finding = Finding::from(&error);
+    let finding = Diagnostic::from(&error);
     context.file.note.get_or_insert_with(|| finding.message.clone());
     context.report_here(finding);
     Ok(())

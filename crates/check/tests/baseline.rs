@@ -50,7 +50,7 @@ fn another_call_another_file_and_another_member_are_new() {
     let mut report = fixture::sample();
     report.findings = vec![call.clone().global("os.popen"), call.clone(), call.clone()];
     let mut elsewhere = call.clone();
-    elsewhere.path = fixture::path("other.bin");
+    elsewhere.path = Some(fixture::path("other.bin"));
     let mut inside = call;
     inside.member = Some("archive/other.pkl".into());
     report.findings.extend([elsewhere, inside]);
@@ -125,12 +125,12 @@ fn rules_can_be_ignored_for_paths() {
     let mut report = fixture::empty();
     for name in ["models/old/a.bin", "models/new/a.bin"] {
         let mut finding = fixture::finding(max_weights::rules::FILE_UNREADABLE, name, "cannot open it");
-        finding.path = folder.path().join(name).into();
+        finding.path = Some(folder.path().join(name).into());
         report.findings.push(finding);
     }
     settings.apply(&mut report);
     assert_eq!((report.findings.len(), report.ignored), (1, 1));
-    assert!(report.findings[0].path.ends_with("models/new/a.bin"));
+    assert!(report.findings[0].file().ends_with("models/new/a.bin"));
 }
 
 #[test]

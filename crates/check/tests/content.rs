@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::content_support::{self, Tensor, f32s, model, ramp, safetensors, torch_legacy, torch_legacy_views};
 use max_weights::rules::Severity;
-use max_weights::{Error, uninterrupted};
-use max_weights_check::{Depth, Finding, Level, Options, Progress, Report, content, validate};
+use max_weights::{Diagnostic, Error, uninterrupted};
+use max_weights_check::{Depth, Level, Options, Progress, Report, content, validate};
 
 fn checked(path: &Path, options: &Options) -> Report {
     validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")
@@ -18,7 +18,7 @@ fn options() -> Options {
 }
 
 /// The findings about the values of a file of these tensors.
-fn findings(tensors: &[Tensor<'_>]) -> Vec<Finding> {
+fn findings(tensors: &[Tensor<'_>]) -> Vec<Diagnostic> {
     let folder = tempfile::tempdir().expect("a folder");
     safetensors(&folder.path().join("model.safetensors"), tensors);
     let report = checked(folder.path(), &options());
@@ -119,9 +119,9 @@ fn shards_are_compared_with_each_other_and_other_formats_are_not() {
     safetensors(&folder.path().join("two.safetensors"), &[("b", "F32", vec![2048], ramp(2048, 0.0))]);
     safetensors(&folder.path().join("three.safetensors"), &[("a", "F32", vec![2048], ramp(2048, 0.0))]);
     let report = checked(folder.path(), &options());
-    let found: Vec<&Finding> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
+    let found: Vec<&Diagnostic> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
     let [finding] = &found[..] else { panic!("{found:?}") };
-    assert!(finding.path.ends_with("one.safetensors"), "{finding:?}");
+    assert!(finding.file().ends_with("one.safetensors"), "{finding:?}");
     assert!(finding.message.starts_with("'b' has the same"), "{finding:?}");
 }
 
@@ -132,7 +132,7 @@ fn tensors_that_share_bytes_in_a_second_file_count_once() {
     torch_legacy(&folder.path().join("a.pt"), &["first"], &bytes);
     torch_legacy(&folder.path().join("b.pt"), &["second", "tied"], &bytes);
     let report = checked(folder.path(), &options());
-    let found: Vec<&Finding> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
+    let found: Vec<&Diagnostic> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
     let [finding] = &found[..] else { panic!("{found:?}") };
     assert_eq!(finding.message, "'second' has the same dtype, shape and bytes: 8.2 kB more than once");
 }

@@ -1,8 +1,7 @@
 //! What is expected of a checkpoint: each thing that may stand in a specification, and what is said where it is not so.
 
 use crate::comparison_files::{Entry, gguf, saved};
-use max_weights::{Checkpoint, uninterrupted};
-use max_weights_check::Finding;
+use max_weights::{Checkpoint, Diagnostic, uninterrupted};
 use max_weights_check::expectation::{Expectation, check, check_ties, of, write};
 
 fn half<'a>(name: &'a str, shape: &'a [usize]) -> Entry<'a> {
@@ -35,7 +34,7 @@ fn found(spec: &str) -> Vec<(&'static str, String)> {
     said(&check(model().catalog(), &expect(spec)))
 }
 
-fn said(findings: &[Finding]) -> Vec<(&'static str, String)> {
+fn said(findings: &[Diagnostic]) -> Vec<(&'static str, String)> {
     findings.iter().map(|finding| (finding.rule.id, finding.message.clone())).collect()
 }
 

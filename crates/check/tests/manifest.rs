@@ -25,7 +25,7 @@ fn checked(manifest: &Path, path: Option<&Path>) -> Checked {
 fn found(checked: &Checked) -> Vec<(&str, String, &str)> {
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
     let all = checked.findings.iter();
-    all.map(|found| (found.rule.id, name(&found.path), found.tensor.as_deref().unwrap_or_default())).collect()
+    all.map(|found| (found.rule.id, name(found.file()), found.tensor.as_deref().unwrap_or_default())).collect()
 }
 
 fn two_shards(folder: &Path) {

@@ -227,7 +227,7 @@ fn very_long_names_are_cut_in_what_people_read() {
         file.path = fixture::path(&number.to_string());
     }
     for finding in &mut report.findings {
-        finding.path = fixture::path("0");
+        finding.path = Some(fixture::path("0"));
     }
     for format in [Format::Junit, Format::Sarif, Format::Github, Format::Gitlab, Format::Html] {
         let len = written(&report, format, &settings).len();

@@ -43,7 +43,7 @@ fn sarif_keeps_the_worst_5000() {
 fn long_sentences_do_not_make_reports_longer_than_is_taken() {
     let mut report = fixture::many(3000, 10);
     for (number, finding) in report.findings.iter_mut().enumerate() {
-        finding.help = format!("{number} ").repeat(800);
+        finding.help = format!("{number} ").repeat(800).into();
         finding.evidence = Some("x".repeat(3000));
     }
     let written = |format| written(&report, format, &fixture::settings());

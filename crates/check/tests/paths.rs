@@ -18,7 +18,7 @@ fn a_path_that_is_not_there_hides_no_other() {
     fs::write(&evil, b"cos\nsystem\n(S'true'\ntR.").expect("written");
     let report = checked(&[missing.clone(), evil]);
     assert_eq!(report.answer(), Answer::Malicious);
-    let found = report.findings.iter().find(|finding| *finding.path == *missing).expect("a finding");
+    let found = report.findings.iter().find(|finding| finding.file() == missing).expect("a finding");
     assert_eq!((found.rule.id, found.rule.answer), ("file.unreadable", Answer::Broken));
     assert!(found.message.contains("no such file"), "{}", found.message);
     // Alone, it is a mistake of whoever asks.

@@ -128,7 +128,7 @@ fn yaml_that_is_broken_or_a_bomb_ends_soon() {
 }
 
 /// The rules of what a function for members of archives reports.
-fn reported(check: impl FnOnce(&mut dyn FnMut(max_weights_check::Finding))) -> Vec<&'static str> {
+fn reported(check: impl FnOnce(&mut dyn FnMut(max_weights::Diagnostic))) -> Vec<&'static str> {
     let mut rules = Vec::new();
     check(&mut |finding| rules.push(finding.rule.id));
     rules

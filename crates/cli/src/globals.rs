@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use max_weights::rules::{Answer, Severity};
-use max_weights::{text, uninterrupted};
-use max_weights_check::{Finding, Options, Progress, Report, Safety, Selection};
+use max_weights::{Diagnostic, text, uninterrupted};
+use max_weights_check::{Options, Progress, Report, Safety, Selection};
 use serde::Serialize;
 
 use crate::arguments::Globals;
@@ -106,8 +106,8 @@ fn globals(report: &Report) -> Vec<Global<'_>> {
 fn problems<'a>(report: &'a Report) -> Vec<Problem<'a>> {
     let listed = |rule: &str| matches!(rule, "code.malicious-global" | "code.library-global" | "code.unknown-global");
     let counts = report.findings.iter().filter(|of| of.rule.answer != Answer::Nothing && !listed(of.rule.id));
-    let problem = |of: &'a Finding| Problem {
-        file: &of.path,
+    let problem = |of: &'a Diagnostic| Problem {
+        file: of.file(),
         code: of.rule.code,
         message: &of.message,
         runs_code: of.rule.answer > Answer::Broken,

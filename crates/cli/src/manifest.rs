@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::{ModelCache, with_near_paths};
-use max_weights::{Error, Result as Read, text, uninterrupted};
+use max_weights::{Diagnostic, Error, Result as Read, text, uninterrupted};
+use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, Counts, TensorCounts, bom as bill, check, create};
-use max_weights_check::{Finding, Progress};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -102,12 +102,12 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn new(finding: &'a Finding) -> Self {
+    fn new(finding: &'a Diagnostic) -> Self {
         Self {
             rule: finding.rule.id,
             code: finding.rule.code,
             severity: finding.rule.severity.name(),
-            file: finding.path.to_string_lossy().into_owned(),
+            file: finding.file().to_string_lossy().into_owned(),
             tensor: finding.tensor.as_deref(),
             message: &finding.message,
             help: &finding.help,
@@ -191,7 +191,7 @@ fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(),
             "warning" => paint.warning,
             _ => paint.dim,
         };
-        let path = text::path(&finding.path);
+        let path = text::path(finding.file());
         let tensor = finding.tensor.as_ref().map_or_else(String::new, |name| format!(" '{}'", text::shown(name)));
         let (severity, rule, message) = (finding.rule.severity.name(), finding.rule, &finding.message);
         screen.line(&format!("{style}{severity}{style:#}  {path}{tensor}: {message} [{rule}]"))?;

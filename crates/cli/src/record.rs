@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use max_weights::checkpoint::Catalog;
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Diagnostic, Error};
 use max_weights::format::gguf::Value;
 use max_weights::tensor::TensorInfo;
 use serde::ser::SerializeSeq as _;
@@ -40,7 +40,7 @@ impl<'a> Message<'a> {
 
     /// An error about files, in all its parts.
     pub(crate) fn of_error(error: &'a Error, message: &'a str) -> Self {
-        if let Some(fault) = error.fault() {
+        if let Some(fault) = error.diagnostic() {
             return Self { message: message.into(), ..Self::of_fault(fault) };
         }
         let new = Self::new("checkpoint", message);
@@ -60,14 +60,14 @@ impl<'a> Message<'a> {
     }
 
     /// A broken rule.
-    pub(crate) fn of_fault(fault: &'a Fault) -> Self {
+    pub(crate) fn of_fault(fault: &'a Diagnostic) -> Self {
         Self {
             kind: fault.rule.id,
             message: fault.to_string().into(),
             file: fault.path.as_ref().map(|path| path.to_string_lossy()),
             tensor: fault.tensor.as_deref(),
             offset: fault.offset,
-            cause: Some(&fault.cause),
+            cause: Some(&fault.message),
             cure: Some(&fault.help),
             near: &[],
         }

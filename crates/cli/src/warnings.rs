@@ -1,11 +1,10 @@
 //! What is said of a checkpoint besides what was asked: findings of its opening, and code that its pickles name.
 
-use max_weights::error::Fault;
 use max_weights::format::pickle::Verdict;
-use max_weights::{Catalog, rules};
+use max_weights::{Catalog, Diagnostic, rules};
 
 /// The findings of the opening, and for each file the first name of what runs code or reaches files. Nothing calls it here; other programs do.
-pub(crate) fn warnings(catalog: &Catalog) -> Vec<Fault> {
+pub(crate) fn warnings(catalog: &Catalog) -> Vec<Diagnostic> {
     let mut warnings = catalog.findings().to_vec();
     let mut last = None;
     for (file, global) in catalog.globals().filter(|(_, global)| matches!(global.verdict, Verdict::Dangerous)) {
@@ -14,7 +13,7 @@ pub(crate) fn warnings(catalog: &Catalog) -> Vec<Fault> {
         }
         let cause =
             format!("a pickle names {}, which can run code or reach files; nothing here calls it", global.full_name());
-        let fault = Fault::new(rules::CODE_MALICIOUS_GLOBAL, cause).offset(global.offset);
+        let fault = Diagnostic::new(rules::CODE_MALICIOUS_GLOBAL, cause).offset(global.offset);
         let fault = fault.help("Do not load it with another program before running `max-weights scan` on it");
         warnings.push(fault.path(&catalog.files()[file as usize].path));
     }

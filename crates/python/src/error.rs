@@ -1,7 +1,7 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
 use crate::ending::reattached;
-use max_weights::error::{Error, Fault, instead_of};
+use max_weights::error::{Diagnostic, Error, instead_of};
 use max_weights::text;
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -59,7 +59,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Format(fault) => with_attributes(classes::FormatError::new_err(message), &fault),
         Error::Unsupported(fault) => with_attributes(classes::UnsupportedError::new_err(message), &fault),
         Error::FileChanged(fault) => with_attributes(classes::FileChangedError::new_err(message), &fault),
-        Error::Findings(_) => classes::FormatError::new_err(message),
+        Error::Diagnostics(_) => classes::FormatError::new_err(message),
         Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
         Error::MissingFile { path, near } => {
             let message = format!("No such file or directory{}", instead_of(&path, &near));
@@ -94,7 +94,7 @@ pub(crate) fn no_attribute(key: &str, missing: Option<Error>) -> PyErr {
 }
 
 /// Puts what is known about the place on the exception, for programs that want more than the message.
-fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
+fn with_attributes(error: PyErr, fault: &Diagnostic) -> PyErr {
     Python::attach(|py| {
         let value = error.value(py);
         let path = fault.path.as_deref().map(std::path::Path::as_os_str);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use max_weights::error::{Fault, Result};
+use max_weights::error::{Diagnostic, Result};
 use max_weights::format::pickle::{Object, ObjectId, Objects};
 use max_weights::rules;
 use pyo3::prelude::*;
@@ -89,5 +89,5 @@ impl Keys {
 }
 
 fn refuse(cause: String) -> max_weights::error::Error {
-    Fault::new(rules::TORCH_KEY, cause).format()
+    Diagnostic::new(rules::TORCH_KEY, cause).format()
 }

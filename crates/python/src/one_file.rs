@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::device::Device;
-use max_weights::error::{Error, Fault, Policy};
+use max_weights::error::{Diagnostic, Error, Policy};
 use max_weights::format::{Limits, Options, safetensors};
 use max_weights::load::{Layout, LoadOptions, Prefetch, Wanted};
 use max_weights::rules;
@@ -352,5 +352,5 @@ fn refuse_unknown(table: &TensorTable) -> Result<(), Error> {
     });
     let Some((name, dtype)) = unknown else { return Ok(()) };
     let cause = format!("unknown variant `{}`", max_weights::text::shown(dtype));
-    Err(Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(name).unsupported())
+    Err(Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(name).unsupported())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use max_weights::buffer::{Buffer as Tensor, Index, pairs_to_halves};
 use max_weights::checkpoint::Checkpoint;
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Diagnostic, Error};
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
@@ -122,7 +122,7 @@ impl WeightsNode {
     fn at_weight(&self, number: usize, error: Error) -> Error {
         let Error::Argument(cause) = error else { return error };
         let info = self.catalog().table().get(number);
-        let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
+        let fault = Diagnostic::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
         let fault = fault.help("Take the weight from the tree with the file's own names");
         match self.catalog().files().get(info.file as usize) {
             Some(file) => fault.path(&file.path).format(),
@@ -147,7 +147,7 @@ impl WeightsNode {
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();
             let cause = format!("its elements are of the type '{}', which is unknown", text::shown(&element));
-            let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
+            let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
             let refusal = [("refusal", to_python(error).into_value(py))].into_py_dict(py)?;

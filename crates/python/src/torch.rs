@@ -10,7 +10,7 @@ use max_weights::budget::{self, Short};
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::device::Device;
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Diagnostic, Error};
 use max_weights::format::Kind;
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
@@ -57,7 +57,7 @@ impl TorchFile {
         self.checkpoint.catalog().torch(FILE).ok_or_else(|| {
             let path = self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
             let cause = format!("this is a {} file, not one that torch.save wrote", self.checkpoint.catalog().kind());
-            Fault::new(rules::TORCH_FORMAT, cause).path(path).unsupported()
+            Diagnostic::new(rules::TORCH_FORMAT, cause).path(path).unsupported()
         })
     }
 
@@ -69,7 +69,7 @@ impl TorchFile {
         let what =
             if dangerous { "can run code or reach files" } else { "is not one of those that tensors are made from" };
         let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
-        let fault = Fault { offset: position, ..Fault::new(rules::TORCH_GLOBAL, cause) };
+        let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_GLOBAL, cause) };
         fault.path(self.path()).unsupported().into()
     }
 }
@@ -100,7 +100,7 @@ impl TorchFile {
     /// The byte at which the stream ends and something else follows; None if nothing does.
     #[getter]
     fn followed_at(&self) -> Option<u64> {
-        let follows = |fault: &&Fault| fault.rule.id == rules::TORCH_LEGACY_TRAILING_DATA.id;
+        let follows = |fault: &&Diagnostic| fault.rule.id == rules::TORCH_LEGACY_TRAILING_DATA.id;
         self.checkpoint.catalog().findings().iter().find(follows).and_then(|fault| fault.offset)
     }
 
@@ -254,7 +254,7 @@ impl<'py> Build<'_, 'py> {
         }
         let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
         let cause = format!("torch cannot make what the file describes: {}", first.collect::<String>());
-        let fault = Fault { offset: position, ..Fault::new(rules::TORCH_REFUSED, cause) };
+        let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_REFUSED, cause) };
         let failure = PyErr::from(Failure::from(fault.path(self.file.path()).format()));
         failure.set_cause(py, Some(error));
         Ok(failure.into())
@@ -292,7 +292,7 @@ impl<'py> Build<'_, 'py> {
         let item = strided.dtype.bytes();
         if !part.is_multiple_of(item) {
             let cause = format!("a view begins at byte {part} of its storage, which is not a multiple of {item}");
-            let fault = Fault::new(rules::TORCH_VIEW_PLACE, cause).path(self.file.path()).offset(storage.position);
+            let fault = Diagnostic::new(rules::TORCH_VIEW_PLACE, cause).path(self.file.path()).offset(storage.position);
             return Err(fault.format().into());
         }
         let offset = strided.offset + part / item;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use max_weights::budget::{self, Budget, Pace, Short};
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Diagnostic, Error};
 use max_weights::format::pickle::{Dict, DictKind, Factory, Object, ObjectId, Objects};
 use max_weights::format::torch::Torch;
 use max_weights::rules;
@@ -115,7 +115,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 None => drop(open.pop()),
                 Some(_) if open.len() >= MAX_DEPTH => {
                     let cause = format!("the values are nested more than {MAX_DEPTH} deep");
-                    return Err(Error::Format(Box::new(Fault::new(rules::TORCH_DEPTH, cause))).into());
+                    return Err(Error::Format(Box::new(Diagnostic::new(rules::TORCH_DEPTH, cause))).into());
                 }
                 Some(part) => open.push(Frame { id: part, next: 0, made: None, keys: Keys::default() }),
             }
@@ -438,5 +438,5 @@ fn unhashable(error: PyErr) -> Failure {
     }
     let cause = "a key of a dict, or an element of a set, holds a value that Python does not allow there";
     let help = "torch.save does not write this; save the checkpoint again from where it was made";
-    Fault::new(rules::TORCH_KEY, cause).help(help).format().into()
+    Diagnostic::new(rules::TORCH_KEY, cause).help(help).format().into()
 }

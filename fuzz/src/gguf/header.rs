@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use max_weights::error::{Error, Fault, Result};
+use max_weights::error::{Diagnostic, Error, Result};
 use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Value};
 use max_weights::format::{MAX_HEADER_BYTES, Options, Parse, Progress};
 use max_weights::tensor::Element;
@@ -51,7 +51,7 @@ fn as_said(header: &[u8], file_len: u64) -> usize {
 }
 
 fn rule(error: &Error) -> &'static str {
-    error.fault().map_or("", |fault| fault.rule.id)
+    error.diagnostic().map_or("", |fault| fault.rule.id)
 }
 
 /// What comes of the bytes of a header: what it says, or the end of what is needed behind them.
@@ -76,7 +76,7 @@ fn check_outcome(outcome: &Result<Answer>, header: &[u8], file_len: u64) {
         Ok(Answer::Done(read)) => check_read(read, header, file_len),
         Ok(Answer::NeedUpTo(end)) => assert!(*end > header.len() as u64 && *end <= file_len, "{end} of {file_len}"),
         Err(error) => {
-            let fault = error.fault().expect("a fault");
+            let fault = error.diagnostic().expect("a fault");
             assert!(fault.rule.id.starts_with("gguf.") && !fault.help.is_empty(), "{fault}");
             assert_eq!(matches!(error, Error::Unsupported(_)), fault.rule.id == "gguf.version", "{error}");
             check_place(fault, header, file_len);
@@ -217,7 +217,7 @@ fn bytes_of(number: Value<'_>) -> Vec<u8> {
 }
 
 /// The offset lies in the file and, if a tensor is named and the header can be read, in a record of that name.
-fn check_place(fault: &Fault, header: &[u8], file_len: u64) {
+fn check_place(fault: &Diagnostic, header: &[u8], file_len: u64) {
     check_message(&fault.to_string());
     if fault.rule.id == "gguf.more-findings" {
         return;

@@ -3,7 +3,7 @@
 
 use super::value::ValueType;
 use crate::budget::Short;
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::rules::{self, Rule};
 
 /// Why reading stopped.
@@ -11,31 +11,31 @@ pub(super) enum Stop {
     /// The bytes at hand end too early; this many from the start of the file are needed.
     NeedMore(u64),
     /// A rule is broken.
-    Fault(Box<Fault>),
+    Diagnostic(Box<Diagnostic>),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault.into())
+impl From<Diagnostic> for Stop {
+    fn from(fault: Diagnostic) -> Self {
+        Self::Diagnostic(fault.into())
     }
 }
 
-impl From<Box<Fault>> for Stop {
-    fn from(fault: Box<Fault>) -> Self {
-        Self::Fault(fault)
+impl From<Box<Diagnostic>> for Stop {
+    fn from(fault: Box<Diagnostic>) -> Self {
+        Self::Diagnostic(fault)
     }
 }
 
 impl From<Short> for Stop {
     fn from(short: Short) -> Self {
-        Self::Fault(short.into())
+        Self::Diagnostic(short.into())
     }
 }
 
 impl Stop {
     /// Adds to a fault what only the caller knows.
-    pub(super) fn explain(mut self, explain: impl FnOnce(&mut Fault)) -> Self {
-        if let Self::Fault(fault) = &mut self {
+    pub(super) fn explain(mut self, explain: impl FnOnce(&mut Diagnostic)) -> Self {
+        if let Self::Diagnostic(fault) = &mut self {
             explain(fault);
         }
         self
@@ -139,14 +139,14 @@ impl<'a> Cursor<'a> {
                 let then = if later > 0 { format!(", with at least {later} bytes after it,") } else { String::new() };
                 let cause =
                     format!("{what} of {len} bytes{then} does not fit into the {} bytes left in the file", self.left());
-                Fault::new(rule, cause).offset(at).into()
+                Diagnostic::new(rule, cause).offset(at).into()
             }
         }
     }
 
-    fn too_long(&self, end: u64) -> Fault {
+    fn too_long(&self, end: u64) -> Diagnostic {
         let cause = format!("the header goes on to byte {end} at least; at most {} are read", self.most);
-        Fault::new(rules::GGUF_HEADER_TOO_LONG, cause).offset(self.at as u64)
+        Diagnostic::new(rules::GGUF_HEADER_TOO_LONG, cause).offset(self.at as u64)
     }
 
     fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
@@ -229,7 +229,7 @@ impl<'a> Cursor<'a> {
         let id = self.u32()?;
         ValueType::from_id(id).ok_or_else(|| {
             let cause = format!("a value has type {id}; the format has the types 0 to 12");
-            Fault::new(rules::GGUF_VALUE_TYPE, cause).offset(at).into()
+            Diagnostic::new(rules::GGUF_VALUE_TYPE, cause).offset(at).into()
         })
     }
 
@@ -246,7 +246,7 @@ impl<'a> Cursor<'a> {
                     "an array of {count} values of type {element} takes at least {least} bytes each, but the file has {} left",
                     self.left()
                 );
-                Err(Fault::new(rules::GGUF_ARRAY_LENGTH, cause).offset(at).into())
+                Err(Diagnostic::new(rules::GGUF_ARRAY_LENGTH, cause).offset(at).into())
             }
         }
     }

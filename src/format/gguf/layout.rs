@@ -3,7 +3,7 @@
 use super::cursor::Step;
 use super::tensors::{Frame, TensorRecord};
 use super::types::AMBIGUOUS;
-use crate::error::{Fault, Findings};
+use crate::error::{Diagnostic, Diagnostics};
 use crate::format::shown;
 use crate::rules;
 use crate::tensor::checked_elements;
@@ -82,7 +82,7 @@ pub(super) fn check_places<'a>(
     data_start: u64,
     record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
     frame: &Frame,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Step<()> {
     // Where a tensor has no place, the room that it leaves says nothing.
     let mut complete = places.len() as u64 == frame.count;
@@ -92,10 +92,10 @@ pub(super) fn check_places<'a>(
     let mut rest = places;
     while let Some((place, after)) = rest.split_first_mut() {
         let start = place.start;
-        let fault = |place: &DataRange, rule, cause: String, offset| -> Step<Fault> {
-            Ok(Fault::new(rule, cause).tensor(record(place)?.name()).offset(offset))
+        let fault = |place: &DataRange, rule, cause: String, offset| -> Step<Diagnostic> {
+            Ok(Diagnostic::new(rule, cause).tensor(record(place)?.name()).offset(offset))
         };
-        let overlap = |place: &DataRange, with: Option<DataRange>, how: String| -> Step<Fault> {
+        let overlap = |place: &DataRange, with: Option<DataRange>, how: String| -> Step<Diagnostic> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
             fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", shown(other)), start)
         };
@@ -143,14 +143,14 @@ pub(super) fn check_places<'a>(
     if complete && frame.file_len > padded {
         findings.note(rules::GGUF_TRAILING_DATA, |rule| {
             let cause = format!("{} bytes after the last tensor belong to nothing", frame.file_len - padded);
-            Fault::new(rule, cause).offset(padded)
+            Diagnostic::new(rule, cause).offset(padded)
         });
     }
     Ok(())
 }
 
-fn truncated(file_len: u64, end: u64) -> Fault {
+fn truncated(file_len: u64, end: u64) -> Diagnostic {
     let missing = end.saturating_sub(file_len);
     let cause = format!("the file ends {missing} bytes early: expected at least {end} bytes, found {file_len}");
-    Fault::new(rules::GGUF_TRUNCATED, cause).offset(file_len)
+    Diagnostic::new(rules::GGUF_TRUNCATED, cause).offset(file_len)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::cursor::{Cursor, Form, Step};
 use super::value::{Value, ValueType, skip};
 use crate::budget;
-use crate::error::{Fault, Findings};
+use crate::error::{Diagnostic, Diagnostics};
 use crate::format::name_table::NameTable;
 use crate::format::shown;
 use crate::rules;
@@ -30,7 +30,7 @@ pub(super) struct KeyTable {
 
 impl KeyTable {
     /// Walks over `count` pairs of key and value.
-    pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Findings) -> Step<Self> {
+    pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Diagnostics) -> Step<Self> {
         let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
         let mut entries = budget::list(count.min(room) as usize)?;
         for _ in 0..count {
@@ -43,12 +43,12 @@ impl KeyTable {
     }
 
     /// Two readers would disagree about a key that is given twice.
-    fn check_duplicates(&self, header: &[u8], findings: &mut Findings) -> Step<()> {
+    fn check_duplicates(&self, header: &[u8], findings: &mut Diagnostics) -> Step<()> {
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
         for (former, latter) in self.names.pairs(|i| self.key(header, i), |a, b| a == b)? {
             let key = shown(self.key(header, latter));
             let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-            findings.report(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?;
+            findings.report(Diagnostic::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?;
         }
         Ok(())
     }
@@ -86,17 +86,17 @@ pub(super) const fn least_pair_bytes(form: Form) -> u64 {
     form.length_bytes() + 1 + 4 + 1
 }
 
-fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue> {
+fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyValue> {
     let at = cursor.position() as u64;
     let key = cursor.string("a key")?;
     let key_end = cursor.position();
     let key_start = key_end - key.len();
     if key.is_empty() {
-        findings.report(Fault::new(rules::GGUF_KEY_EMPTY, "a key is empty").offset(at))?;
+        findings.report(Diagnostic::new(rules::GGUF_KEY_EMPTY, "a key is empty").offset(at))?;
     }
     if std::str::from_utf8(key).is_err() {
         let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
-        findings.report(Fault::new(rules::GGUF_KEY_UTF8, cause).offset(at))?;
+        findings.report(Diagnostic::new(rules::GGUF_KEY_UTF8, cause).offset(at))?;
     }
     let name = std::str::from_utf8(key).unwrap_or_default();
     let walk = |cursor: &mut Cursor<'_>| {
@@ -106,13 +106,13 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue>
         Ok((value_type, start))
     };
     let (value_type, start) = walk(cursor).map_err(|stop: super::cursor::Stop| {
-        stop.explain(|fault| fault.cause = format!("key '{}': {}", shown(name), fault.cause))
+        stop.explain(|fault| fault.message = format!("key '{}': {}", shown(name), fault.message))
     })?;
     let value = cursor.header().get(start..cursor.position()).unwrap_or_default();
     if value_type == ValueType::Bool && value != [0] && value != [1] {
         findings.note(rules::GGUF_BOOL, |rule| {
             let cause = format!("the value of '{}' is a bool, but neither 0 nor 1; it counts as true", shown(name));
-            Fault::new(rule, cause).offset(start as u64)
+            Diagnostic::new(rule, cause).offset(start as u64)
         });
     }
     if value_type == ValueType::String {
@@ -120,7 +120,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue>
         if std::str::from_utf8(text).is_err() {
             findings.note(rules::GGUF_TEXT_UTF8, |rule| {
                 let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", shown(name));
-                Fault::new(rule, cause).offset(start as u64)
+                Diagnostic::new(rule, cause).offset(start as u64)
             });
         }
     }

@@ -21,7 +21,7 @@ use cursor::{Cursor, Form, Step, Stop};
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short};
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::{Header, Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
@@ -71,7 +71,7 @@ impl<'o> Parser<'o> {
         Self { prefix: first, file_len, options }
     }
 
-    fn finish(&mut self, draft: Draft, findings: Vec<Fault>) -> Gguf {
+    fn finish(&mut self, draft: Draft, findings: Vec<Diagnostic>) -> Gguf {
         let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
         let mut prefix = std::mem::take(&mut self.prefix);
         prefix.truncate(keys_end);
@@ -102,8 +102,8 @@ impl Parse for Parser<'_> {
         let mut findings = self.options.findings(rules::GGUF_MORE_FINDINGS);
         let draft = match parse_start(&self.prefix, self.file_len, self.options, &mut findings) {
             Err(Stop::NeedMore(at_least)) => return Ok(Progress::Need(vec![self.need(at_least)?])),
-            Err(Stop::Fault(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
-            Err(Stop::Fault(fault)) => Err(budget::error_of(fault)),
+            Err(Stop::Diagnostic(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
+            Err(Stop::Diagnostic(fault)) => Err(budget::error_of(fault)),
             Ok(draft) => Ok(draft),
         };
         findings.finish(draft).map(|(draft, findings)| Progress::Done(self.finish(draft, findings)))
@@ -121,7 +121,7 @@ struct Draft {
     split: Option<SplitInfo>,
 }
 
-fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut Findings) -> Step<Draft> {
+fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut Diagnostics) -> Step<Draft> {
     // Offsets in the header are kept in 32 bits, whatever the limits say.
     let most = options.limits.header_bytes.min(u64::from(u32::MAX));
     let (version, form) = version(prefix, file_len, most)?;
@@ -147,7 +147,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let magic = cursor.take(4, "the magic", rules::GGUF_TOO_SHORT)?;
     if magic != MAGIC {
         let cause = format!("the file begins with \"{}\", not with \"GGUF\"", magic.escape_ascii());
-        return Err(Fault::new(rules::GGUF_MAGIC, cause).offset(0).into());
+        return Err(Diagnostic::new(rules::GGUF_MAGIC, cause).offset(0).into());
     }
     let bytes: [u8; 4] = *cursor.take(4, "the version", rules::GGUF_TOO_SHORT)?.first_chunk().unwrap_or(&[0; 4]);
     let stored = u32::from_le_bytes(bytes);
@@ -155,7 +155,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let version = if big_endian { stored.swap_bytes() } else { stored };
     if !(1..=3).contains(&version) {
         let cause = format!("the file is GGUF version {version}; versions 1 to 3 can be read");
-        return Err(Fault::new(rules::GGUF_VERSION, cause).offset(4).into());
+        return Err(Diagnostic::new(rules::GGUF_VERSION, cause).offset(4).into());
     }
     Ok((version, Form { big_endian, narrow: version == 1 }))
 }
@@ -172,35 +172,35 @@ fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
             return Ok(());
         }
         let cause = format!("the file claims {count} {what} of at least {least} bytes each, but has {left} bytes left");
-        Err(Fault::new(rule, cause).offset(at))
+        Err(Diagnostic::new(rule, cause).offset(at))
     };
     check(tensors, tensors::least_record_bytes(cursor.form), "tensors", rules::GGUF_TENSOR_COUNT, tensors_at)?;
     check(keys, least_pair_bytes(cursor.form), "metadata keys", rules::GGUF_KEY_COUNT, keys_at)?;
     let most = options.limits.metadata_entries;
     if keys > most as u64 {
         let cause = format!("the file has {keys} metadata keys; at most {most} are read");
-        return Err(Fault::new(rules::GGUF_METADATA_ENTRIES, cause).offset(keys_at).into());
+        return Err(Diagnostic::new(rules::GGUF_METADATA_ENTRIES, cause).offset(keys_at).into());
     }
     Ok((tensors, keys))
 }
 
-fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u64> {
+fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Diagnostics) -> Step<u64> {
     let Some(value) = keys.get(header, ALIGNMENT_KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
         let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
-        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
+        return Err(Diagnostic::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
     };
     if alignment < 8 {
         findings.note(rules::GGUF_ALIGNMENT_SMALL, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is {alignment}; the format asks for a multiple of 8");
-            Fault::new(rule, cause).offset(offset)
+            Diagnostic::new(rule, cause).offset(offset)
         });
     }
     if !matches!(value, Value::U32(_)) {
         findings.note(rules::GGUF_ALIGNMENT_TYPE, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is not a u32; llama.cpp refuses the file");
-            Fault::new(rule, cause).offset(offset)
+            Diagnostic::new(rule, cause).offset(offset)
         });
     }
     Ok(alignment)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cursor::Step;
 use super::metadata::KeyTable;
-use crate::error::{Fault, Findings, Policy};
+use crate::error::{Diagnostic, Diagnostics, Policy};
 use crate::format::name_table::duplicates;
 use crate::format::{MAX_FINDINGS, shown};
 use crate::rules;
@@ -38,7 +38,7 @@ impl SplitInfo {
                 let cause =
                     format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
                 let offset = keys.offset(header, key).unwrap_or_default();
-                Fault::new(rules::GGUF_SPLIT_KEYS, cause).offset(offset)
+                Diagnostic::new(rules::GGUF_SPLIT_KEYS, cause).offset(offset)
             };
             Ok(Some(number.ok_or_else(refuse)?))
         };
@@ -54,7 +54,7 @@ impl SplitInfo {
                 let found = no.map_or("is missing".into(), |no| format!("is {no}"));
                 let cause = format!("{NO_KEY} {found} in a file of a set of {count}, which are numbered from 0");
                 let offset = keys.offset(header, NO_KEY).or_else(|| keys.offset(header, COUNT_KEY));
-                let fault = Fault::new(rules::GGUF_SPLIT_NO, cause);
+                let fault = Diagnostic::new(rules::GGUF_SPLIT_NO, cause);
                 Err(fault.offset(offset.unwrap_or_default()).into())
             }
         }
@@ -74,13 +74,13 @@ pub struct Shard<'a> {
 
 /// Compares what the files of a set say with each other; `tensors` has the tensors of all of them, whose `file` is the position in
 /// `shards`. Nothing is found in a set that is complete and of one mind.
-pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
+pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Diagnostic> {
     let mut faults = Vec::new();
     let mut holders: Vec<Option<&Shard<'_>>> = Vec::new();
     let mut first: Option<(&Shard<'_>, SplitInfo)> = None;
     for shard in shards {
         let mut add = |rule, cause: String| {
-            faults.push(Fault::new(rule, cause).path(shard.path));
+            faults.push(Diagnostic::new(rule, cause).path(shard.path));
         };
         let Some(split) = shard.split else {
             add(rules::GGUF_SPLIT_KEYS, format!("it has no {COUNT_KEY}: it is not part of a set of files"));
@@ -120,7 +120,7 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
         let listed = missing.get(..LISTED).map_or_else(|| missing.join(", "), |some| format!("{}, …", some.join(", ")));
         let cause =
             format!("of the {} files of the set, {} are missing: number {listed}", of_first.count, missing.len());
-        let fault = Fault::new(rules::GGUF_SPLIT_MISSING, cause).path(first.path);
+        let fault = Diagnostic::new(rules::GGUF_SPLIT_MISSING, cause).path(first.path);
         faults.push(fault);
     }
     faults.extend(check_totals(shards, tensors, missing.is_empty()));
@@ -129,31 +129,31 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
 }
 
 /// The numbers of tensors that the files claim for the whole set.
-fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> Option<Fault> {
+fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> Option<Diagnostic> {
     let claims = || shards.iter().filter_map(|shard| Some((shard, shard.split?.tensors_count?)));
     let (first, claimed) = claims().next()?;
     if let Some((other, count)) = claims().find(|(_, count)| *count != claimed) {
         let cause = format!("{TENSORS_KEY} is {count}, but {claimed} in {}", first.path.display());
-        return Some(Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(other.path));
+        return Some(Diagnostic::new(rules::GGUF_SPLIT_TOTAL, cause).path(other.path));
     }
     let found = tensors.len();
     let wrong = if complete { found != claimed as usize } else { found > claimed as usize };
     wrong.then(|| {
         let cause = format!("{TENSORS_KEY} is {claimed}; the files of the set have {found} tensors in total");
-        Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(first.path)
+        Diagnostic::new(rules::GGUF_SPLIT_TOTAL, cause).path(first.path)
     })
 }
 
 /// Tensors that are in two files.
-fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
-    let mut found = Findings::new(Policy::CollectAll, MAX_FINDINGS, None);
+fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Diagnostic> {
+    let mut found = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS, None);
     // Without memory for this there is none for the index of all names, which is made next.
     for (former, latter) in duplicates(tensors.len(), |i| tensors.name(i)).unwrap_or_default() {
         let (former, latter) = (tensors.get(former), tensors.get(latter));
         let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
         found.note(rules::GGUF_SPLIT_DUPLICATE, |rule| {
             let cause = format!("it is also in {}", text::path(path(former.file)));
-            Fault::new(rule, cause).tensor(latter.name).path(path(latter.file)).offset(latter.span.start())
+            Diagnostic::new(rule, cause).tensor(latter.name).path(path(latter.file)).offset(latter.span.start())
         });
     }
     found.close()

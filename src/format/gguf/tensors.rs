@@ -5,7 +5,7 @@ use super::cursor::{Cursor, Form, Step};
 use super::layout::{DataRange, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use crate::budget;
-use crate::error::{Fault, Findings};
+use crate::error::{Diagnostic, Diagnostics};
 use crate::format::name_table::duplicates;
 use crate::format::{Options, shown, shown_shape};
 use crate::rules::{self, Rule};
@@ -46,7 +46,7 @@ impl<'a> TensorRecord<'a> {
         let rank = cursor.u32()? as usize;
         if rank > MAX_DIMENSIONS {
             let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
-            let fault = Fault::new(rules::GGUF_RANK, cause).offset(rank_at);
+            let fault = Diagnostic::new(rules::GGUF_RANK, cause).offset(rank_at);
             return Err(fault.tensor(String::from_utf8_lossy(name)).into());
         }
         let mut dims = [0; MAX_DIMENSIONS];
@@ -76,7 +76,7 @@ pub(super) fn read(
     cursor: &mut Cursor<'_>,
     frame: &Frame,
     options: &Options,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Step<(TensorTable, u64)> {
     let records = cursor.clone();
     let mut name_bytes = 0;
@@ -87,7 +87,7 @@ pub(super) fn read(
     let header_end = cursor.position() as u64;
     let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
         let cause = format!("the data would begin beyond 2^64 bytes: the alignment is {}", frame.alignment);
-        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(header_end).into());
+        return Err(Diagnostic::new(rules::GGUF_ALIGNMENT, cause).offset(header_end).into());
     };
     let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new(), ambiguous: false };
     let mut places = checker.places(records.clone())?;
@@ -108,7 +108,7 @@ struct Checker<'c> {
     frame: &'c Frame,
     data_start: u64,
     options: &'c Options,
-    findings: &'c mut Findings,
+    findings: &'c mut Diagnostics,
     unknown_types: Vec<u32>,
     /// True if a number was met that means another type in forks.
     ambiguous: bool,
@@ -133,29 +133,29 @@ impl Checker<'_> {
         Ok(places)
     }
 
-    fn report(&mut self, fault: impl Into<Box<Fault>>, record: &TensorRecord<'_>) -> Result<(), Box<Fault>> {
+    fn report(&mut self, fault: impl Into<Box<Diagnostic>>, record: &TensorRecord<'_>) -> Result<(), Box<Diagnostic>> {
         let mut fault = fault.into();
         fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
         self.findings.report(fault)
     }
 
     /// Where the tensor of a record lies, if every rule that concerns it alone is kept.
-    fn check(&mut self, record: &TensorRecord<'_>) -> Result<DataRange, Box<Fault>> {
+    fn check(&mut self, record: &TensorRecord<'_>) -> Result<DataRange, Box<Diagnostic>> {
         self.check_name(record)?;
         let shape = record.shape();
         if checked_elements(shape).is_none() {
             let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-            return Err(Fault::new(rules::GGUF_SHAPE_OVERFLOW, cause).offset(record.at).into());
+            return Err(Diagnostic::new(rules::GGUF_SHAPE_OVERFLOW, cause).offset(record.at).into());
         }
         let bytes = self.check_type(record)?;
         if !record.offset.is_multiple_of(self.frame.alignment) {
             let cause =
                 format!("the offset {} is not a multiple of the alignment, {}", record.offset, self.frame.alignment);
-            self.report(Fault::new(rules::GGUF_OFFSET_UNALIGNED, cause).offset(record.offset_at), record)?;
+            self.report(Diagnostic::new(rules::GGUF_OFFSET_UNALIGNED, cause).offset(record.offset_at), record)?;
         }
         let overflow = |what: &str| {
             let cause = format!("{what} ends beyond 2^64 bytes: its offset is {}", record.offset);
-            Fault::new(rules::GGUF_SIZE_OVERFLOW, cause).offset(record.offset_at)
+            Diagnostic::new(rules::GGUF_SIZE_OVERFLOW, cause).offset(record.offset_at)
         };
         let start = self.data_start.checked_add(record.offset).ok_or_else(|| overflow("it"))?;
         let len = bytes.unwrap_or_default();
@@ -164,33 +164,34 @@ impl Checker<'_> {
         Ok(DataRange::new(start, bytes, record))
     }
 
-    fn check_name(&mut self, record: &TensorRecord<'_>) -> Result<(), Box<Fault>> {
+    fn check_name(&mut self, record: &TensorRecord<'_>) -> Result<(), Box<Diagnostic>> {
         let at = record.at;
         let Ok(name) = std::str::from_utf8(record.name) else {
-            return self.report(Fault::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at), record);
+            return self.report(Diagnostic::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at), record);
         };
         if name.is_empty() {
-            return self.report(Fault::new(rules::GGUF_NAME_EMPTY, "a tensor has an empty name").offset(at), record);
+            return self
+                .report(Diagnostic::new(rules::GGUF_NAME_EMPTY, "a tensor has an empty name").offset(at), record);
         }
         if name.contains('\0') {
-            self.report(Fault::new(rules::GGUF_NAME_NUL, "the name contains a NUL character").offset(at), record)?;
+            self.report(Diagnostic::new(rules::GGUF_NAME_NUL, "the name contains a NUL character").offset(at), record)?;
         }
         if name.len() >= OLD_NAME_BYTES {
             self.findings.note(rules::GGUF_NAME_LONG, |rule| {
                 let cause =
                     format!("the name has {} bytes; older readers take {} at most", name.len(), OLD_NAME_BYTES - 1);
-                Fault::new(rule, cause).tensor(name).offset(at)
+                Diagnostic::new(rule, cause).tensor(name).offset(at)
             });
         }
         Ok(())
     }
 
     /// The bytes of a tensor by its shape and type; `None` if they do not say.
-    fn check_type(&mut self, record: &TensorRecord<'_>) -> Result<Option<u64>, Fault> {
+    fn check_type(&mut self, record: &TensorRecord<'_>) -> Result<Option<u64>, Diagnostic> {
         let shape = record.shape();
         let overflow = |name: &str| {
             let cause = format!("{} elements of {name} take more than 2^64 bits", shown_shape(shape));
-            Fault::new(rules::GGUF_SIZE_OVERFLOW, cause).offset(record.at)
+            Diagnostic::new(rules::GGUF_SIZE_OVERFLOW, cause).offset(record.at)
         };
         match TensorType::from_id(record.type_id) {
             TensorType::Plain(dtype) => checked_bytes(shape, dtype).map(Some).ok_or_else(|| overflow(dtype.name())),
@@ -208,7 +209,7 @@ impl Checker<'_> {
                 let name = encoding.name();
                 let row = shape.last().map_or("no rows".into(), |row| format!("rows of {row} elements"));
                 let cause = format!("{name} packs {elements} elements into a block, but the tensor has {row}");
-                Err(Fault::new(rules::GGUF_BLOCK, cause).offset(record.at))
+                Err(Diagnostic::new(rules::GGUF_BLOCK, cause).offset(record.at))
             }
             TensorType::Removed(_) | TensorType::Unknown => {
                 self.count_unknown(record)?;
@@ -218,14 +219,14 @@ impl Checker<'_> {
     }
 
     /// The table looks each name of an unknown type up in a list.
-    fn count_unknown(&mut self, record: &TensorRecord<'_>) -> Result<(), Fault> {
+    fn count_unknown(&mut self, record: &TensorRecord<'_>) -> Result<(), Diagnostic> {
         let most = self.options.limits.unknown_dtypes;
         if self.unknown_types.contains(&record.type_id) {
             return Ok(());
         }
         if self.unknown_types.len() >= most {
             let cause = format!("the file has more than {most} unknown types, here {}", record.type_id);
-            return Err(Fault::new(rules::GGUF_UNKNOWN_TYPES, cause).offset(record.type_at));
+            return Err(Diagnostic::new(rules::GGUF_UNKNOWN_TYPES, cause).offset(record.type_at));
         }
         self.unknown_types.push(record.type_id);
         Ok(())
@@ -236,14 +237,14 @@ impl Checker<'_> {
 fn sort<'a>(
     places: &mut [DataRange],
     record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Step<()> {
     let mut pairs = places.iter().zip(places.iter().skip(1));
     if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
         let name = record(late)?.name();
         findings.note(rules::GGUF_ORDER, |rule| {
             let cause = "the records are not in the order of their offsets; llama.cpp refuses the file";
-            Fault::new(rule, cause).tensor(name).offset(late.record.into())
+            Diagnostic::new(rule, cause).tensor(name).offset(late.record.into())
         });
     }
     // The sort takes half as much again.
@@ -258,7 +259,7 @@ fn build<'a>(
     name_bytes: usize,
     record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
     frame: &Frame,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Step<TensorTable> {
     let into_fault = budget::fault_of;
     let mut table = TensorTable::with_capacity(places.len(), name_bytes).map_err(into_fault)?;
@@ -289,7 +290,7 @@ fn build<'a>(
         // A name that could not be read is empty, and was reported.
         if !(findings.failed() && table.name(latter).is_empty()) {
             let cause = format!("the name is given twice, first at byte {first}");
-            let fault = Fault::new(rules::GGUF_DUPLICATE_NAME, cause);
+            let fault = Diagnostic::new(rules::GGUF_DUPLICATE_NAME, cause);
             findings.report(fault.tensor(table.name(latter)).offset(second))?;
         }
     }
@@ -305,7 +306,7 @@ const fn unknown_rule(named: TensorType) -> &'static Rule {
 }
 
 /// Why the elements of a tensor can only be had as bytes.
-fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorType, room: u64) -> Fault {
+fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorType, room: u64) -> Diagnostic {
     let (id, name) = (record.type_id, record.name());
     let elements = checked_elements(record.shape()).unwrap_or_default();
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");
@@ -320,5 +321,5 @@ fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorTyp
             format!("type {id} is unknown ({found}): it may come from a fork of ggml, or from a newer version")
         }
     };
-    Fault::new(rule, cause).tensor(name).offset(record.type_at)
+    Diagnostic::new(rule, cause).tensor(name).offset(record.type_at)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::cursor::{Cursor, Form, Step};
 use crate::dtype::DType;
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::rules;
 
 /// How deep arrays may be in arrays. Nobody writes even two.
@@ -104,7 +104,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
         ValueType::String => cursor.skip_strings(count),
         ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
             let cause = format!("arrays are nested more than {MAX_ARRAY_DEPTH} deep");
-            Err(Fault::new(rules::GGUF_ARRAY_DEPTH, cause).offset(cursor.position() as u64).into())
+            Err(Diagnostic::new(rules::GGUF_ARRAY_DEPTH, cause).offset(cursor.position() as u64).into())
         }
         ValueType::Array => (0..count).try_for_each(|_| skip_array(cursor, depth + 1)),
         scalar => {

@@ -6,7 +6,7 @@ use super::keys::is_hashable;
 use super::machine::Machine;
 use super::object::{Dict, DictKind, Object, ObjectId};
 use crate::budget::{Budget, Short};
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::rules;
 
 impl Machine<'_> {
@@ -121,7 +121,7 @@ impl Machine<'_> {
         Err(self.wrong_target(target, name, wanted))
     }
 
-    fn wrong_target(&self, target: ObjectId, name: &str, wanted: &str) -> Box<Fault> {
+    fn wrong_target(&self, target: ObjectId, name: &str, wanted: &str) -> Box<Diagnostic> {
         self.fault(rules::PICKLE_TARGET, format!("{name} is for {wanted}, but is applied to {}", self.kind(target)))
     }
 

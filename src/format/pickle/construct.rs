@@ -8,7 +8,7 @@ use super::object::{Dict, DictKind, Factory, Object, ObjectId, Opaque};
 use super::tensor::Layout;
 use super::text;
 use crate::budget::vec_bytes;
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules;
 
@@ -99,7 +99,7 @@ impl Machine<'_> {
         made.ok_or_else(|| self.full())
     }
 
-    fn arguments(&self, global: GlobalId) -> Box<Fault> {
+    fn arguments(&self, global: GlobalId) -> Box<Diagnostic> {
         let name = self.globals.get(global.index()).map(super::GlobalUse::full_name).unwrap_or_default();
         self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", shown(&name)))
     }

@@ -1,7 +1,7 @@
 //! The bytes of a pickle, one after the other, each part checked before it is taken.
 
 use super::{Limits, Step};
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::rules;
 
 pub(super) struct Cursor<'a> {
@@ -36,7 +36,7 @@ impl<'a> Cursor<'a> {
         let Some(end) = end else {
             let cause =
                 format!("the pickle ends within an instruction, which needs {len} bytes; {} are left", self.left());
-            return Err(Fault::new(rules::PICKLE_TRUNCATED, cause).offset(self.offset()).into());
+            return Err(Diagnostic::new(rules::PICKLE_TRUNCATED, cause).offset(self.offset()).into());
         };
         if end > self.most {
             return Err(limit("bytes", self.most, self.offset()));
@@ -96,6 +96,6 @@ impl<'a> Cursor<'a> {
 }
 
 /// More of something than a limit allows.
-pub(super) fn limit(what: &str, most: usize, offset: u64) -> Box<Fault> {
-    Fault::new(rules::PICKLE_LIMIT, format!("the pickle has more than {most} {what}")).offset(offset).into()
+pub(super) fn limit(what: &str, most: usize, offset: u64) -> Box<Diagnostic> {
+    Diagnostic::new(rules::PICKLE_LIMIT, format!("the pickle has more than {most} {what}")).offset(offset).into()
 }

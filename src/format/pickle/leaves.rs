@@ -8,7 +8,7 @@ use super::reach::leads_to_tensor;
 use super::tensor::TensorId;
 use super::{Limits, MIN_NAME_BYTES, Pickled, Step};
 use crate::budget::{self, BLOCK_BYTES, Pace};
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::format::shown;
 use crate::rules;
 
@@ -79,13 +79,13 @@ pub fn name_limit(pickled: &Pickled, limits: &Limits) -> usize {
 }
 
 /// The error where there are more.
-pub fn too_many(pickled: &Pickled, limits: &Limits) -> Fault {
+pub fn too_many(pickled: &Pickled, limits: &Limits) -> Diagnostic {
     let cause = format!(
         "the values of the pickle have more than {} names, or more than {} bytes of names, or more than memory allows",
         limits.leaves,
         name_limit(pickled, limits)
     );
-    Fault::new(rules::PICKLE_LEAVES, cause)
+    Diagnostic::new(rules::PICKLE_LEAVES, cause)
 }
 
 /// A container whose parts are being named.
@@ -207,7 +207,7 @@ impl Walk<'_> {
         name_limit(self.pickled, self.limits)
     }
 
-    fn too_many(&self) -> Box<Fault> {
+    fn too_many(&self) -> Box<Diagnostic> {
         too_many(self.pickled, self.limits).into()
     }
 
@@ -275,7 +275,7 @@ struct Parts<'a, F> {
     most_visited: usize,
 }
 
-impl<F: Fn() -> Box<Fault>> Parts<'_, F> {
+impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
     /// Counts another value. A placeholder may have the same long dict as its state many times over, or the same long key, so it is too late
     /// to count at the end.
     fn visit(&mut self) -> Step<()> {
@@ -421,7 +421,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Vec<Leaf>> {
                     "two tensors get the name \"{}\"; each key of a nested dict stands for a part of a name",
                     shown(&leaf.name)
                 );
-                return Err(Fault::new(rules::PICKLE_SAME_NAME, cause).tensor(&leaf.name).offset(position).into());
+                return Err(Diagnostic::new(rules::PICKLE_SAME_NAME, cause).tensor(&leaf.name).offset(position).into());
             }
         }
         let mut counts: HashMap<&str, usize> = HashMap::new();

@@ -13,7 +13,7 @@ use super::tensor::{StorageId, StorageRef, StorageView, TensorRef};
 use super::text::{self, Integer};
 use super::{Limits, PersistentIds, Pickled, Step, keys};
 use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules::{self, Rule};
 
@@ -167,7 +167,7 @@ impl<'a> Machine<'a> {
     }
 
     /// An instruction that is none, or that has no place in a checkpoint.
-    fn refused(&self, opcode: u8) -> Box<Fault> {
+    fn refused(&self, opcode: u8) -> Box<Diagnostic> {
         let name = match opcode {
             0x82 => "EXT1, which needs the registry of extensions of the program that wrote it",
             0x83 => "EXT2, which needs the registry of extensions of the program that wrote it",
@@ -268,7 +268,7 @@ impl<'a> Machine<'a> {
         Ok(line)
     }
 
-    fn no_number(&self, line: &[u8]) -> Box<Fault> {
+    fn no_number(&self, line: &[u8]) -> Box<Diagnostic> {
         self.fault(rules::PICKLE_NUMBER, format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
     }
 
@@ -457,17 +457,17 @@ impl<'a> Machine<'a> {
         index.ok_or_else(|| self.no_number(line))
     }
 
-    pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Fault> {
-        Fault::new(rule, cause).offset(self.position).into()
+    pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Diagnostic> {
+        Diagnostic::new(rule, cause).offset(self.position).into()
     }
 
-    pub(super) fn full(&self) -> Box<Fault> {
+    pub(super) fn full(&self) -> Box<Diagnostic> {
         limit("values", self.limits.objects, self.position)
     }
 
     /// More memory than the file may take, or than there is.
     #[cold]
-    pub(super) fn short(&self, short: Short) -> Box<Fault> {
+    pub(super) fn short(&self, short: Short) -> Box<Diagnostic> {
         short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
     }
 

@@ -64,7 +64,7 @@ pub mod spelling {
 }
 
 use crate::budget::{self, Budget};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::MAX_RANK;
 
 /// The longest pickle that is read. That of a checkpoint with a hundred thousand tensors has twenty megabytes.
@@ -231,9 +231,9 @@ pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds
     (globals, outcome.map_err(wrap))
 }
 
-fn wrap(fault: Box<Fault>) -> Error {
+fn wrap(fault: Box<Diagnostic>) -> Error {
     budget::error_of(fault)
 }
 
 /// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.
-type Step<T> = std::result::Result<T, Box<Fault>>;
+type Step<T> = std::result::Result<T, Box<Diagnostic>>;

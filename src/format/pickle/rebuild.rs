@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::object::{Object, ObjectId};
 use super::tensor::{Layout, StorageId, Strided, TensorId, TensorKind, TensorRef};
 use crate::budget::BLOCK_BYTES;
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::format::shown_shape;
 use crate::rules;
 use crate::tensor::{TorchDType, extent};
@@ -190,7 +190,7 @@ impl Machine<'_> {
         Ok(Some(strided))
     }
 
-    fn rank_fault(&self, shape: &[u64], strides: &[u64]) -> Box<Fault> {
+    fn rank_fault(&self, shape: &[u64], strides: &[u64]) -> Box<Diagnostic> {
         let cause = format!("a tensor has the shape {} and the strides {}", shown_shape(shape), shown_shape(strides));
         self.fault(rules::PICKLE_RANK, cause)
     }

@@ -13,7 +13,7 @@ use visitors::TensorEntry;
 
 use crate::budget;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::{Header, Limits, Options, Parse, Progress, shown, shown_shape};
 use crate::rules;
 use crate::source::Part;
@@ -27,7 +27,7 @@ pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u6
     let Some(bytes) = prefix.first_chunk() else {
         let cause =
             format!("the file has {} bytes; the length of the header alone takes 8", file_len.min(prefix.len() as u64));
-        return Err(Fault::new(rules::SAFETENSORS_TOO_SHORT, cause).offset(0).format());
+        return Err(Diagnostic::new(rules::SAFETENSORS_TOO_SHORT, cause).offset(0).format());
     };
     let length = u64::from_le_bytes(*bytes);
     check_length(length, file_len, limits)?;
@@ -39,11 +39,11 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
     let most = limits.header_bytes.min(u64::from(u32::MAX));
     if length > most {
         let cause = format!("the header claims {length} bytes; at most {most} are read");
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).offset(0).format());
+        return Err(Diagnostic::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).offset(0).format());
     }
     if length == 0 {
         let cause = "the header has no bytes; the shortest one is {}";
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_EMPTY, cause).offset(0).format());
+        return Err(Diagnostic::new(rules::SAFETENSORS_HEADER_EMPTY, cause).offset(0).format());
     }
     let expected = LENGTH_BYTES + length;
     if expected > file_len {
@@ -52,10 +52,10 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-fn truncated(file_len: u64, expected: u64, at_least: &str) -> Fault {
+fn truncated(file_len: u64, expected: u64, at_least: &str) -> Diagnostic {
     let missing = expected - file_len;
     let cause = format!("the file ends {missing} bytes early: expected {at_least}{expected} bytes, found {file_len}");
-    Fault::new(rules::SAFETENSORS_TRUNCATED, cause).offset(file_len)
+    Diagnostic::new(rules::SAFETENSORS_TRUNCATED, cause).offset(file_len)
 }
 
 /// Reads the header of a file.
@@ -97,11 +97,11 @@ pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> 
     Ok(Header { findings, ..header })
 }
 
-fn parse_into(header: &[u8], file_len: u64, options: &Options, findings: &mut Findings) -> Result<Header> {
+fn parse_into(header: &[u8], file_len: u64, options: &Options, findings: &mut Diagnostics) -> Result<Header> {
     check_length(header.len() as u64, file_len, &options.limits)?;
     let data_start = LENGTH_BYTES + header.len() as u64;
     let text = std::str::from_utf8(header).map_err(|error| {
-        Fault::new(rules::SAFETENSORS_UTF8, "the header is not UTF-8")
+        Diagnostic::new(rules::SAFETENSORS_UTF8, "the header is not UTF-8")
             .offset(LENGTH_BYTES + error.valid_up_to() as u64)
             .format()
     })?;
@@ -125,29 +125,29 @@ fn check_start(text: &str) -> Result<()> {
     }
     let start: String = text.chars().take(20).collect();
     let cause = format!("the header begins with \"{}\", not with {{", shown(&start));
-    Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).offset(LENGTH_BYTES).format())
+    Err(Diagnostic::new(rules::SAFETENSORS_HEADER_START, cause).offset(LENGTH_BYTES).format())
 }
 
 /// White space that the format does not provide for, although every reader of JSON accepts it.
-fn note_spaces(text: &str, findings: &mut Findings) {
+fn note_spaces(text: &str, findings: &mut Diagnostics) {
     if !text.starts_with('{') {
         let cause = "white space before the { of the header; the format allows it only after the JSON";
-        findings.note(rules::SAFETENSORS_LEADING_SPACE, |rule| Fault::new(rule, cause).offset(LENGTH_BYTES));
+        findings.note(rules::SAFETENSORS_LEADING_SPACE, |rule| Diagnostic::new(rule, cause).offset(LENGTH_BYTES));
     }
     let padding = text.trim_end_matches(SPACES).len();
     if let Some(at) = text.get(padding..).and_then(|padding| padding.find(|c| c != ' ')) {
         let cause = "the header is padded with characters other than spaces";
         let offset = LENGTH_BYTES + (padding + at) as u64;
-        findings.note(rules::SAFETENSORS_PADDING, |rule| Fault::new(rule, cause).offset(offset));
+        findings.note(rules::SAFETENSORS_PADDING, |rule| Diagnostic::new(rule, cause).offset(offset));
     }
 }
 
 /// A tensor's name: NUL and the empty name are legal JSON, but end in trouble in C strings, paths and attribute names.
-fn check_name(name: &str) -> Option<Fault> {
+fn check_name(name: &str) -> Option<Diagnostic> {
     if name.is_empty() {
-        return Some(Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name"));
+        return Some(Diagnostic::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name"));
     }
-    name.contains('\0').then(|| Fault::new(rules::SAFETENSORS_NAME_NUL, "the name contains a NUL character"))
+    name.contains('\0').then(|| Diagnostic::new(rules::SAFETENSORS_NAME_NUL, "the name contains a NUL character"))
 }
 
 /// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
@@ -156,8 +156,8 @@ fn check_record<'a>(
     record: &'a TensorEntry<'a>,
     shape: &'a [u64],
     data_start: u64,
-) -> Result<TensorInfo<'a>, Box<Fault>> {
-    let missing = |field| Fault::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"));
+) -> Result<TensorInfo<'a>, Box<Diagnostic>> {
+    let missing = |field| Diagnostic::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"));
     let dtype_name = record.dtype.as_deref().ok_or_else(|| missing("dtype"))?;
     if !record.has_shape {
         return Err(missing("shape").into());
@@ -165,11 +165,11 @@ fn check_record<'a>(
     let (begin, end) = record.offsets.ok_or_else(|| missing("data_offsets"))?;
     let Some(len) = end.checked_sub(begin) else {
         let cause = format!("data_offsets [{begin}, {end}] end before they begin");
-        return Err(Fault::new(rules::SAFETENSORS_OFFSETS, cause).into());
+        return Err(Diagnostic::new(rules::SAFETENSORS_OFFSETS, cause).into());
     };
     if checked_elements(shape).is_none() {
         let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-        return Err(Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).into());
+        return Err(Diagnostic::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).into());
     }
     let element = match DType::from_safetensors_name(dtype_name) {
         Some(dtype) => {
@@ -180,7 +180,7 @@ fn check_record<'a>(
     };
     let outside = || {
         let cause = format!("data_offsets [{begin}, {end}] reach beyond 2^64 bytes");
-        Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
+        Diagnostic::new(rules::SAFETENSORS_OUTSIDE, cause)
     };
     let span = place(begin, len, data_start).ok_or_else(outside)?;
     Ok(TensorInfo { name, element, shape, file: 0, span, view: None })
@@ -191,16 +191,16 @@ fn place(begin: u64, len: u64, data_start: u64) -> Option<Span> {
     Span::within(u64::MAX - 1, data_start.saturating_add(begin), len).ok()
 }
 
-fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
+fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Diagnostic>> {
     let Some(expected) = checked_bytes(shape, dtype) else {
         let (name, bits, shape_shown) = (dtype.safetensors_name(), dtype.bits(), shown_shape(shape));
         let fits = checked_elements(shape).and_then(|elements| elements.checked_mul(bits as u64)).is_some();
         let fault = if fits {
             let cause = format!("{shape_shown} elements of {name} ({bits} bits each) do not end on a byte");
-            Fault::new(rules::SAFETENSORS_SUB_BYTE, cause)
+            Diagnostic::new(rules::SAFETENSORS_SUB_BYTE, cause)
         } else {
             let cause = format!("{shape_shown} elements of {name} take more than 2^64 bits");
-            Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause)
+            Diagnostic::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause)
         };
         return Err(fault.into());
     };
@@ -212,7 +212,7 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         shown_shape(shape),
         dtype.safetensors_name()
     );
-    Err(Fault::new(rules::SAFETENSORS_SIZE, cause).into())
+    Err(Diagnostic::new(rules::SAFETENSORS_SIZE, cause).into())
 }
 
 /// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets; those
@@ -222,8 +222,8 @@ fn check_coverage(
     data_start: u64,
     file_len: u64,
     mut placed: bool,
-    findings: &mut Findings,
-) -> Result<(), Box<Fault>> {
+    findings: &mut Diagnostics,
+) -> Result<(), Box<Diagnostic>> {
     let mut end = data_start;
     let mut previous = None;
     let mut cut = None;
@@ -235,20 +235,20 @@ fn check_coverage(
                 end - start,
                 shown(previous.unwrap_or_default())
             );
-            findings.report(Fault::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start))?;
+            findings.report(Diagnostic::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start))?;
         }
         if placed && start > end && info.span.end() > file_len {
             let cause = format!(
                 "its data is at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
                 info.span.end()
             );
-            findings.report(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start))?;
+            findings.report(Diagnostic::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start))?;
             placed = false;
             continue;
         }
         if placed && start > end {
             let cause = format!("{} bytes before its data belong to no tensor", start - end);
-            findings.report(Fault::new(rules::SAFETENSORS_HOLE, cause).tensor(name).offset(end))?;
+            findings.report(Diagnostic::new(rules::SAFETENSORS_HOLE, cause).tensor(name).offset(end))?;
         }
         if info.span.end() >= end {
             end = info.span.end();
@@ -263,7 +263,7 @@ fn check_coverage(
     }
     if placed && end < file_len {
         let cause = format!("{} bytes follow the data of the last tensor; the format allows none", file_len - end);
-        findings.report(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).offset(end))?;
+        findings.report(Diagnostic::new(rules::SAFETENSORS_TRAILING_DATA, cause).offset(end))?;
     }
     Ok(())
 }

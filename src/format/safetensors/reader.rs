@@ -1,6 +1,6 @@
 //! What is known while a safetensors header is read, and what becomes of it when reading fails.
 //!
-//! serde's visitors can only fail with a string, so a visitor that meets a broken rule leaves the [`Fault`] here. Offsets are not tracked
+//! serde's visitors can only fail with a string, so a visitor that meets a broken rule leaves the [`Diagnostic`] here. Offsets are not tracked
 //! while all goes well: a fault knows the number of its key, and [`Keys`] finds the key by that number afterwards.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use serde_json::error::Category;
 use super::visitors::{HeaderVisitor, TensorEntry};
 use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace};
-use crate::error::{Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json;
 use crate::format::name_table::duplicates;
 use crate::format::{Options, shown};
@@ -58,7 +58,7 @@ pub(super) struct Reader<'o> {
     pub(super) metadata: Option<Vec<(String, String)>>,
     /// The number of the key `__metadata__`, once it was seen.
     pub(super) metadata_key: Option<usize>,
-    pub(super) findings: &'o mut Findings,
+    pub(super) findings: &'o mut Diagnostics,
     /// How many of the findings have their offsets; the others have the number of their key in its place.
     located: usize,
     /// Every tensor has a place in the data.
@@ -71,11 +71,16 @@ pub(super) struct Reader<'o> {
     /// The tensor in which reading failed.
     pub(super) failed: Option<String>,
     /// The rule that was broken there, unless it is JSON's own.
-    fault: Option<Fault>,
+    fault: Option<Diagnostic>,
 }
 
 impl<'o> Reader<'o> {
-    pub(super) fn new(text: &str, data_start: u64, options: &'o Options, findings: &'o mut Findings) -> Result<Self> {
+    pub(super) fn new(
+        text: &str,
+        data_start: u64,
+        options: &'o Options,
+        findings: &'o mut Diagnostics,
+    ) -> Result<Self> {
         let located = findings.list_mut().len();
         Ok(Self {
             options,
@@ -97,7 +102,7 @@ impl<'o> Reader<'o> {
     }
 
     /// Reads the whole header.
-    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
+    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Diagnostic>> {
         json::probe(text)?;
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {
@@ -109,7 +114,7 @@ impl<'o> Reader<'o> {
     }
 
     /// Two parsers would disagree about names that are given twice.
-    pub(super) fn check_duplicates(&mut self, text: &str) -> Result<(), Box<Fault>> {
+    pub(super) fn check_duplicates(&mut self, text: &str) -> Result<(), Box<Diagnostic>> {
         let twice = duplicates(self.table.len(), |i| self.table.name(i))?;
         let mut offsets = Vec::new();
         if !twice.is_empty() {
@@ -119,7 +124,7 @@ impl<'o> Reader<'o> {
         for (former, latter) in twice {
             let offset = |tensor| offsets.get(self.key_of_tensor(tensor)).copied().unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
-            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause);
+            let fault = Diagnostic::new(rules::SAFETENSORS_DUPLICATE_NAME, cause);
             let fault = fault.tensor(self.table.name(latter)).offset(offset(latter));
             self.findings.report(fault)?;
         }
@@ -128,7 +133,7 @@ impl<'o> Reader<'o> {
         let of_metadata = self.metadata_key.and_then(|key| key_offset(text, key)).unwrap_or(LENGTH_BYTES);
         for (_, latter) in duplicates(metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
-            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
+            let fault = Diagnostic::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
             self.findings.report(fault.offset(of_metadata))?;
         }
         Ok(())
@@ -158,15 +163,15 @@ impl<'o> Reader<'o> {
     }
 
     /// Keeps a finding about the key at hand.
-    pub(super) fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Fault) {
+    pub(super) fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Diagnostic) {
         let key = self.key as u64;
         self.findings.note(rule, |rule| finding(rule).offset(key));
     }
 
     /// Reports what is wrong with the key at hand; an error ends the reading, unless all are collected.
-    pub(super) fn report<E: serde::de::Error>(&mut self, fault: Fault) -> Result<(), E> {
+    pub(super) fn report<E: serde::de::Error>(&mut self, fault: Diagnostic) -> Result<(), E> {
         let reported = self.findings.report(fault.offset(self.key as u64));
-        reported.map_err(|fault| self.refuse(Fault { offset: None, ..*fault }))
+        reported.map_err(|fault| self.refuse(Diagnostic { offset: None, ..*fault }))
     }
 
     /// Adds a tensor. One that breaks a rule by itself still has a place in the data, if its offsets say one.
@@ -200,7 +205,7 @@ impl<'o> Reader<'o> {
 
     /// One step of a long loop.
     pub(super) fn step<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        self.pace.step().map_err(|short| self.refuse(*Box::<Fault>::from(short)))
+        self.pace.step().map_err(|short| self.refuse(*Box::<Diagnostic>::from(short)))
     }
 
     pub(super) fn add_metadata<E: serde::de::Error>(
@@ -215,46 +220,46 @@ impl<'o> Reader<'o> {
         let metadata = self.metadata.get_or_insert_default();
         let entry = budget::reserve(metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
         let added = entry.map(|entry| metadata.push(entry));
-        added.map_err(|short| self.refuse(*Box::<Fault>::from(short)))
+        added.map_err(|short| self.refuse(*Box::<Diagnostic>::from(short)))
     }
 
     /// Leaves the fault where [`Reader::explain`] finds it.
-    pub(super) fn refuse<E: serde::de::Error>(&mut self, fault: Fault) -> E {
+    pub(super) fn refuse<E: serde::de::Error>(&mut self, fault: Diagnostic) -> E {
         self.fault = Some(fault);
         E::custom("refused")
     }
 
     /// The fault behind an error of the JSON reader.
-    fn explain(&mut self, text: &str, error: &serde_json::Error) -> Fault {
+    fn explain(&mut self, text: &str, error: &serde_json::Error) -> Diagnostic {
         let mut fault = self.fault.take().unwrap_or_else(|| self.explain_json(text, error));
         fault.tensor = fault.tensor.or_else(|| self.failed.take());
         fault.offset = fault.offset.or_else(|| key_offset(text, self.key));
         fault
     }
 
-    fn explain_json(&self, text: &str, error: &serde_json::Error) -> Fault {
+    fn explain_json(&self, text: &str, error: &serde_json::Error) -> Diagnostic {
         let message = json::message(error);
         let (rule, rightly) = self.expected.rule();
         if error.classify() == Category::Data {
-            return Fault::new(rule, format!("{message}; {rightly}"));
+            return Diagnostic::new(rule, format!("{message}; {rightly}"));
         }
         let (rule, cause) = if self.expected == Expected::End {
             (rules::SAFETENSORS_AFTER_JSON, "the header has characters other than spaces after its JSON".to_owned())
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
-        Fault::new(rule, cause).offset(LENGTH_BYTES + json::offset(text, error))
+        Diagnostic::new(rule, cause).offset(LENGTH_BYTES + json::offset(text, error))
     }
 }
 
 /// Adds a dtype to those of unknown name, unless there are too many: the table looks each of them up in a list.
-fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Result<(), Box<Fault>> {
+fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Result<(), Box<Diagnostic>> {
     if unknown.iter().any(|have| have == dtype) {
         return Ok(());
     }
     if unknown.len() >= most {
         let cause = format!("the file names more than {most} unknown dtypes, here '{}'", shown(dtype));
-        return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
+        return Err(Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
     }
     unknown.push(dtype.to_owned());
     Ok(())

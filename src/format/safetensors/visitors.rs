@@ -7,7 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use super::reader::{Expected, Reader};
 use crate::budget;
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::format::json::{Skipped, Text};
 use crate::format::shown;
 use crate::rules;
@@ -44,7 +44,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
             if name == METADATA {
                 reader.expected = Expected::Metadata;
                 if reader.metadata_key.replace(reader.key).is_some() {
-                    let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
+                    let fault = Diagnostic::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
                     reader.report(fault)?;
                     map.next_value::<Skipped>()?;
                 } else {
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 
     fn visit_unit<E>(self) -> Result<(), E> {
         let cause = "__metadata__ is null instead of being left out";
-        self.0.note(rules::SAFETENSORS_METADATA_NULL, |rule| Fault::new(rule, cause));
+        self.0.note(rules::SAFETENSORS_METADATA_NULL, |rule| Diagnostic::new(rule, cause));
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
             self.0.step()?;
             if self.0.metadata.as_ref().is_some_and(|metadata| metadata.len() >= most) {
                 let cause = format!("__metadata__ has more than {most} entries");
-                let fault = Fault::new(rules::SAFETENSORS_METADATA_ENTRIES, cause);
+                let fault = Diagnostic::new(rules::SAFETENSORS_METADATA_ENTRIES, cause);
                 return Err(self.0.refuse(fault));
             }
             self.0.add_metadata(key, value)?;
@@ -147,14 +147,14 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                     map.next_value::<Skipped>()?;
                     reader.note(rules::SAFETENSORS_UNKNOWN_FIELD, |rule| {
                         let cause = format!("the entry has an unknown field `{}`", shown(&field));
-                        Fault::new(rule, cause).tensor(name)
+                        Diagnostic::new(rule, cause).tensor(name)
                     });
                     false
                 }
             };
             if repeated {
                 let fault =
-                    Fault::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
+                    Diagnostic::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
                 reader.report(fault.tensor(name))?;
             }
             reader.expected = Expected::Entry;
@@ -190,7 +190,8 @@ impl<'de> Visitor<'de> for ShapeVisitor<'_, '_, '_> {
                 continue;
             }
             if self.0.dims.len() >= most {
-                let fault = Fault::new(rules::SAFETENSORS_RANK, format!("the shape has more than {most} dimensions"));
+                let fault =
+                    Diagnostic::new(rules::SAFETENSORS_RANK, format!("the shape has more than {most} dimensions"));
                 self.0.report(fault.tensor(self.1))?;
                 too_many = true;
                 continue;

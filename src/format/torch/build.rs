@@ -6,7 +6,7 @@ use super::parts::{Part, parts};
 use super::{File, Place, Torch};
 use crate::budget::{self, Pace, Short};
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::pickle::{self, Leaf, Pickled, Strided};
 use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View, extent};
@@ -133,5 +133,5 @@ fn is_contiguous(strided: &Strided) -> bool {
 
 fn outside(name: &str, place: Place) -> Error {
     let cause = format!("the tensor reaches beyond its storage of {} bytes", place.bytes());
-    Fault::new(rules::TORCH_OUTSIDE_STORAGE, cause).tensor(name).offset(place.span.start()).format()
+    Diagnostic::new(rules::TORCH_OUTSIDE_STORAGE, cause).tensor(name).offset(place.span.start()).format()
 }

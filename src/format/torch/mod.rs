@@ -10,7 +10,7 @@ mod parts;
 use std::collections::{HashMap, HashSet};
 
 use crate::budget::{self, Short};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageRef};
 use crate::format::torch_zip;
 use crate::rules;
@@ -103,7 +103,7 @@ impl Torch {
     pub fn check_inflated(&self) -> Result<()> {
         torch_zip::check_ratio(self.deflated.compressed, self.deflated.inflated).map_err(|error| match error {
             Error::Format(mut fault) => {
-                fault.cause = format!("of the compressed storages in total, {}", fault.cause);
+                fault.message = format!("of the compressed storages in total, {}", fault.message);
                 Error::Format(fault)
             }
             other => other,
@@ -159,7 +159,7 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
                 storage.elements,
                 storage.dtype.torch_dtype().name()
             );
-            return Err(Fault::new(rules::TORCH_STORAGE_SIZE, cause).offset(place.span.start()).format());
+            return Err(Diagnostic::new(rules::TORCH_STORAGE_SIZE, cause).offset(place.span.start()).format());
         }
         Ok(Some(place))
     };
@@ -170,10 +170,10 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
     Ok(places)
 }
 
-fn missing(storage: &StorageRef) -> Fault {
+fn missing(storage: &StorageRef) -> Diagnostic {
     let cause =
         format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
-    Fault::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
+    Diagnostic::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
 }
 
 /// The limits of a pickle in a file whose headers may have `header_bytes`.

@@ -9,7 +9,7 @@ mod storages;
 use storages::Storages;
 
 use crate::budget::{Budget, Short};
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
 use crate::format::{Options, Parse, Progress};
 use crate::rules;
@@ -35,7 +35,7 @@ pub struct Legacy {
     /// Where the bytes of each of [`Pickled::storages`] lie, in the same order: of a view, those of the view.
     pub spans: Vec<Span>,
     /// What was accepted but should not be there.
-    pub findings: Vec<Fault>,
+    pub findings: Vec<Diagnostic>,
 }
 
 /// The pickles before that of the object: magic, protocol, machine.
@@ -50,7 +50,7 @@ pub struct Parser {
     /// The object, and where its pickle lies.
     object: Option<(Pickled, Span)>,
     storages: Option<Storages>,
-    findings: Findings,
+    findings: Diagnostics,
 }
 
 impl Parser {
@@ -112,7 +112,7 @@ impl Parser {
         if is_big_endian(pickled, at)? {
             self.findings.note(rules::TORCH_LEGACY_BYTEORDER, |rule| {
                 let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements anyway";
-                Fault::new(rule, cause).offset(at as u64)
+                Diagnostic::new(rule, cause).offset(at as u64)
             });
         }
         Ok(())
@@ -168,7 +168,7 @@ impl Stream {
                     self.at += pickled.consumed;
                     return Ok(Some(pickled));
                 }
-                Err(error) if error.fault().is_none_or(|fault| fault.rule != rules::PICKLE_TRUNCATED) => {
+                Err(error) if error.diagnostic().is_none_or(|fault| fault.rule != rules::PICKLE_TRUNCATED) => {
                     return Err(error);
                 }
                 Err(_) if have == self.file_len => return Err(self.truncated()),
@@ -191,12 +191,12 @@ impl Stream {
 
     fn truncated(&self) -> Error {
         let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
-        Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(self.file_len).format()
+        Diagnostic::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(self.file_len).format()
     }
 
     fn too_long(&self) -> Error {
         let cause = format!("the pickles take more than {} bytes; no more are read", self.most);
-        Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).offset(self.at as u64).format()
+        Diagnostic::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).offset(self.at as u64).format()
     }
 }
 
@@ -210,7 +210,7 @@ fn check_magic(pickled: &Pickled) -> Result<()> {
         return Ok(());
     }
     let cause = "the first pickle is not the number that a PyTorch file begins with";
-    Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).offset(0).format())
+    Err(Diagnostic::new(rules::TORCH_LEGACY_MAGIC, cause).offset(0).format())
 }
 
 fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
@@ -220,7 +220,7 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
         _ => "no number".to_owned(),
     };
     let cause = format!("the protocol is {protocol}; PyTorch has only ever written {PROTOCOL}");
-    Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).offset(at as u64).format())
+    Err(Diagnostic::new(rules::TORCH_LEGACY_PROTOCOL, cause).offset(at as u64).format())
 }
 
 /// Whether the third pickle, a dict about the machine, says so.
@@ -228,7 +228,7 @@ fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
     let objects = &pickled.objects;
     if objects.dict(pickled.root).is_none() {
         let cause = "the third pickle is not the dict that says on what machine the file was written";
-        return Err(Fault::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
+        return Err(Diagnostic::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));
     Ok(matches!(little, Some(Object::Bool(false) | Object::Int(0))))

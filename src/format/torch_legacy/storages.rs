@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::Stream;
 
 use crate::budget;
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{Pickled, StorageRef};
 use crate::format::shown;
 use crate::rules::{self, Rule};
@@ -115,7 +115,7 @@ impl Storages {
     }
 
     /// Where the bytes of each storage of `pickled` lie, now that the counts are there.
-    pub(super) fn finish(self, stream: &Stream, pickled: &Pickled, findings: &mut Findings) -> Result<Vec<Span>> {
+    pub(super) fn finish(self, stream: &Stream, pickled: &Pickled, findings: &mut Diagnostics) -> Result<Vec<Span>> {
         for ((number, span), count) in self.listed.iter().zip(self.counts.as_chunks().0) {
             let Some(storage) = pickled.storages.get(*number as usize) else { continue };
             let (elements, count) = (storage.elements, i64::from_le_bytes(*count));
@@ -124,7 +124,7 @@ impl Storages {
                 let cause = format!(
                     "storage '{key}' has {elements} elements according to the pickle, but {count} according to the number before its bytes"
                 );
-                let fault = Fault::new(rules::TORCH_LEGACY_COUNT, cause);
+                let fault = Diagnostic::new(rules::TORCH_LEGACY_COUNT, cause);
                 findings.go_on(fault.offset(span.start() - COUNT_BYTES).format())?;
             }
         }
@@ -135,7 +135,7 @@ impl Storages {
         if self.complete && end < stream.file_len {
             findings.note(rules::TORCH_LEGACY_TRAILING_DATA, |rule| {
                 let cause = format!("{} bytes follow the last storage", stream.file_len - end);
-                Fault::new(rule, cause).offset(end)
+                Diagnostic::new(rule, cause).offset(end)
             });
         }
         let has_views = pickled.storages.iter().any(|storage| storage.view.is_some());
@@ -155,7 +155,7 @@ impl Storages {
 }
 
 fn refuse(rule: &'static Rule, cause: String, keys_at: usize) -> Error {
-    Fault::new(rule, cause).offset(keys_at as u64).format()
+    Diagnostic::new(rule, cause).offset(keys_at as u64).format()
 }
 
 /// The bytes of the storage whose count is at `at`.
@@ -172,7 +172,7 @@ fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
             ),
             None => format!("storage '{key}' has {elements} elements of {width} bytes, which no file has"),
         };
-        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(file_len).format());
+        return Err(Diagnostic::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(file_len).format());
     };
     Span::within(file_len, start, end - start)
 }
@@ -183,7 +183,7 @@ fn missing(storage: &StorageRef, keys_at: usize) -> Error {
         shown(&storage.key),
         storage.position
     );
-    Fault::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).offset(keys_at as u64).format()
+    Diagnostic::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).offset(keys_at as u64).format()
 }
 
 /// The bytes of a storage: those of its view, if it is one.
@@ -196,7 +196,7 @@ fn part<'a>(
     let Some(view) = &storage.view else { return Ok(whole) };
     let refuse = |cause: String| {
         let cause = format!("view '{}' of storage '{}' {cause}", shown(&view.key), shown(&storage.key));
-        Fault::new(rules::TORCH_LEGACY_VIEW, cause).offset(storage.position).format()
+        Diagnostic::new(rules::TORCH_LEGACY_VIEW, cause).offset(storage.position).format()
     };
     let width = storage.dtype.bytes();
     let place = view.offset.checked_mul(width).zip(view.elements.checked_mul(width));

@@ -6,7 +6,7 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 use super::{Entry, Method};
 
 use crate::budget;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::format::shown;
 use crate::rules;
 use crate::workers::Interrupt;
@@ -29,7 +29,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 
 impl Entry<'_> {
     /// What is wrong if the inflated bytes have this checksum; nothing, if PyTorch was told not to compute it.
-    pub fn check_crc32(&self, actual: u32) -> Option<Fault> {
+    pub fn check_crc32(&self, actual: u32) -> Option<Diagnostic> {
         if self.crc32 == actual || self.crc32 == 0 {
             return None;
         }
@@ -41,7 +41,7 @@ impl Entry<'_> {
         if self.size > most || self.data.len() > most {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
-            return Err(self.about(Fault::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause)).format());
+            return Err(self.about(Diagnostic::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause)).format());
         }
         Ok(budget::zeroed(self.data.len() as usize)?)
     }
@@ -63,18 +63,18 @@ impl Entry<'_> {
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
     }
 
-    fn about(&self, fault: Fault) -> Fault {
+    fn about(&self, fault: Diagnostic) -> Diagnostic {
         super::directory::about(fault, self.name, self.data.start())
     }
 }
 
 /// What is wrong with the bytes of an entry at `offset`.
-pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Fault {
+pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
     let cause = format!(
         "entry '{}': its bytes have the checksum {actual:08x}, but the archive says {said:08x}: they were changed or damaged",
         shown(name)
     );
-    Fault::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
+    Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
 }
 
 /// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.
@@ -84,7 +84,7 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
         let cause = format!(
             "{compressed} bytes would inflate to {size}; beyond {ALWAYS_INFLATED_BYTES} bytes, at most {MAX_INFLATED_RATIO} times as many are allowed, and never more than {DEFLATE_RATIO} times"
         );
-        return Err(Fault::new(rules::TORCH_ZIP_BOMB, cause).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_BOMB, cause).format());
     }
     Ok(())
 }
@@ -203,5 +203,5 @@ fn check_end(written: u64, size: u64, rest: u64) -> Result<()> {
 }
 
 fn broken(cause: String) -> Error {
-    Fault::new(rules::TORCH_ZIP_DEFLATE, cause).format()
+    Diagnostic::new(rules::TORCH_ZIP_DEFLATE, cause).format()
 }

@@ -4,7 +4,7 @@ use super::records::{self, Extra, IN_ZIP64_16, SIZES_FOLLOW};
 use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, NameSpan};
 
 use crate::budget;
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::shown;
 use crate::rules::{self, Rule};
 use crate::tensor::Span;
@@ -34,7 +34,7 @@ pub(super) fn read(
     bytes: &[u8],
     place: Span,
     entries: usize,
-    findings: &mut Findings,
+    findings: &mut Diagnostics,
 ) -> Result<(Vec<Central>, String)> {
     let mut records = budget::list(entries)?;
     let name_bytes = bytes.len().saturating_sub(entries * BYTES);
@@ -46,7 +46,7 @@ pub(super) fn read(
         let offset = place.end() - rest.len() as u64;
         if records.len() + broken == entries {
             let cause = format!("the directory continues after the {entries} entries that it is said to have");
-            return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
+            return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
         match record {
@@ -61,7 +61,7 @@ pub(super) fn read(
     let found = records.len() + broken;
     if found < entries {
         let cause = format!("the directory has {found} entries, but is said to have {entries}");
-        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
     }
     Ok((records, names))
 }
@@ -69,7 +69,7 @@ pub(super) fn read(
 /// The record at the start of `bytes`, if it is a good one, and what follows it. Its name is added to `names`.
 fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Result<Central>, &'a [u8])> {
     let broken = |cause: &str| {
-        Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
+        Diagnostic::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
     };
     let (record, rest) = (records::Central::parse(bytes), bytes.get(BYTES..).unwrap_or_default());
     let Some(record) = record else { return Err(broken("something is not the record of an entry")) };
@@ -93,11 +93,11 @@ fn central(
     names: &mut String,
 ) -> Result<Central> {
     let name = check_name(name)
-        .map_err(|cause| Fault::new(rules::TORCH_ZIP_NAME, cause).offset(offset + BYTES as u64).format())?;
-    let refuse = |fault: Fault| about(fault, name, offset);
+        .map_err(|cause| Diagnostic::new(rules::TORCH_ZIP_NAME, cause).offset(offset + BYTES as u64).format())?;
+    let refuse = |fault: Diagnostic| about(fault, name, offset);
     let mut extra = check_extra(extra).map_err(|fault| refuse(fault).format())?;
     if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
-        return Err(refuse(Fault::new(rules::TORCH_ZIP_NAME, "an extra field gives it another name")).format());
+        return Err(refuse(Diagnostic::new(rules::TORCH_ZIP_NAME, "an extra field gives it another name")).format());
     }
     let records::Header { flags, method: method_id, crc32, compressed, size, .. } = record.header;
     let method = check_kind(flags, method_id).map_err(|fault| refuse(fault).unsupported())?;
@@ -105,13 +105,13 @@ fn central(
     let (size, compressed, header_offset) = (number(size)?, number(compressed)?, number(record.header_offset)?);
     // The number of a disk that is marked as standing in the zip64 field is 0 there, or the end record lied.
     if !matches!(record.disk, 0 | IN_ZIP64_16) {
-        let fault = Fault::new(rules::TORCH_ZIP_SPLIT, "it begins in another part of a multi-part archive");
+        let fault = Diagnostic::new(rules::TORCH_ZIP_SPLIT, "it begins in another part of a multi-part archive");
         return Err(refuse(fault).unsupported());
     }
     check_sizes(method, compressed, size).map_err(|fault| refuse(fault).format())?;
     if name.ends_with('/') && size > 0 {
         return Err(
-            refuse(Fault::new(rules::TORCH_ZIP_FOLDER, format!("it is a folder, but has {size} bytes"))).format()
+            refuse(Diagnostic::new(rules::TORCH_ZIP_FOLDER, format!("it is a folder, but has {size} bytes"))).format()
         );
     }
     let least_end = header_offset.checked_add(compressed);
@@ -120,7 +120,7 @@ fn central(
             "its {compressed} bytes, after a header at {header_offset}, reach beyond the start of the directory at {}",
             place.start()
         );
-        return Err(refuse(Fault::new(rules::TORCH_ZIP_OUTSIDE, cause)).format());
+        return Err(refuse(Diagnostic::new(rules::TORCH_ZIP_OUTSIDE, cause)).format());
     }
     let in_names = NameSpan { start: names.len() as u32, len: name.len() as u32 };
     names.push_str(name);
@@ -128,21 +128,21 @@ fn central(
 }
 
 /// Adds which entry it is about, where it was noticed.
-pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
-    fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
+pub(super) fn about(mut fault: Diagnostic, name: &str, offset: u64) -> Diagnostic {
+    fault.message = format!("entry '{}': {}", shown(name), fault.message);
     fault.offset(offset)
 }
 
 /// Extra fields of which each is there once, and whole.
-pub(super) fn check_extra(bytes: &[u8]) -> Result<Extra<'_>, Fault> {
+pub(super) fn check_extra(bytes: &[u8]) -> Result<Extra<'_>, Diagnostic> {
     let extra = Extra::parse(bytes);
-    extra.defect.map_or(Ok(extra), |defect| Err(Fault::new(rules::TORCH_ZIP_EXTRA, defect)))
+    extra.defect.map_or(Ok(extra), |defect| Err(Diagnostic::new(rules::TORCH_ZIP_EXTRA, defect)))
 }
 
 /// The value of a field, which may be in the zip64 field.
-pub(super) fn value(extra: &mut Extra<'_>, field: u32) -> Result<u64, Fault> {
+pub(super) fn value(extra: &mut Extra<'_>, field: u32) -> Result<u64, Diagnostic> {
     let missing = "one of its numbers should be in its zip64 field, but is not";
-    extra.value(field).ok_or_else(|| Fault::new(rules::TORCH_ZIP_EXTRA, missing))
+    extra.value(field).ok_or_else(|| Diagnostic::new(rules::TORCH_ZIP_EXTRA, missing))
 }
 
 fn check_name(name: &[u8]) -> Result<&str, String> {
@@ -166,14 +166,14 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
     odd.map_or(Ok(text), |odd| Err(format!("the name '{}' of an entry {odd}", shown(text))))
 }
 
-fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
+fn check_kind(flags: u16, method_id: u16) -> Result<Method, Diagnostic> {
     const AES: u16 = 99;
     if flags & ENCRYPTED != 0 || method_id == AES {
-        return Err(Fault::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive"));
+        return Err(Diagnostic::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive"));
     }
     if flags & !KNOWN_FLAGS != 0 {
         let cause = format!("the flags {flags:#06x} have the unknown bits {:#06x}", flags & !KNOWN_FLAGS);
-        return Err(Fault::new(rules::TORCH_ZIP_FLAGS, cause));
+        return Err(Diagnostic::new(rules::TORCH_ZIP_FLAGS, cause));
     }
     let name = match method_id {
         0 => return Ok(Method::Stored),
@@ -189,18 +189,19 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
         _ => "an unknown method",
     };
     let cause = format!("it is compressed with {name} (method {method_id}); stored and deflated entries can be read");
-    Err(Fault::new(rules::TORCH_ZIP_METHOD, cause))
+    Err(Diagnostic::new(rules::TORCH_ZIP_METHOD, cause))
 }
 
-fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Fault> {
+fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Diagnostic> {
     match method {
-        Method::Stored if compressed != size => {
-            Err(Fault::new(rules::TORCH_ZIP_SIZE, format!("it is stored as it is, but {size} bytes take {compressed}")))
-        }
+        Method::Stored if compressed != size => Err(Diagnostic::new(
+            rules::TORCH_ZIP_SIZE,
+            format!("it is stored as it is, but {size} bytes take {compressed}"),
+        )),
         Method::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
             let cause =
                 format!("{compressed} bytes cannot be inflated to {size}: the format's limit is {DEFLATE_RATIO} times");
-            Err(Fault::new(rules::TORCH_ZIP_RATIO, cause))
+            Err(Diagnostic::new(rules::TORCH_ZIP_RATIO, cause))
         }
         _ => Ok(()),
     }
@@ -208,5 +209,5 @@ fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Fault> 
 
 /// An error about the entry of this name.
 pub(super) fn refuse(rule: &'static Rule, cause: String, name: &str, offset: u64) -> Error {
-    about(Fault::new(rule, cause), name, offset).format()
+    about(Diagnostic::new(rule, cause), name, offset).format()
 }

@@ -4,7 +4,7 @@
 use super::MAX_ZIP_ENTRIES;
 use super::records::{self, Central, IN_ZIP64_16, IN_ZIP64_32, Locator, MAX_COMMENT};
 
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::format::Limits;
 use crate::rules;
 use crate::tensor::Span;
@@ -43,7 +43,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
     let Some(at) = tail.windows(SIGNATURE.len()).rposition(|window| window == SIGNATURE) else {
         let cause = "the file ends early: a zip archive ends with a record of its directory, which is missing";
         let offset = tail_start + tail.len() as u64;
-        return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
     };
     let bytes = tail.get(at..).unwrap_or_default();
     let offset = tail_start + at as u64;
@@ -52,11 +52,11 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
     let missing = (BYTES + comment).saturating_sub(bytes.len());
     let Some((end, _)) = record.filter(|_| missing == 0) else {
         let cause = format!("the file ends {missing} bytes before the end of the zip archive's last record");
-        return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
     };
     if bytes.len() > BYTES + comment {
         let cause = format!("{} bytes follow the end of the zip archive", bytes.len() - BYTES - comment);
-        return Err(Fault::new(rules::TORCH_ZIP_TRAILING_DATA, cause).offset(offset).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_TRAILING_DATA, cause).offset(offset).format());
     }
     let ends_the_file = |earlier: usize| {
         let candidate = tail.get(earlier..).unwrap_or_default();
@@ -66,7 +66,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
     if let Some(earlier) = earlier.find(|earlier| ends_the_file(*earlier)) {
         let cause = "the archive has two ends, one in the comment of the other, so readers see different entries";
         let offset = tail_start + earlier as u64;
-        return Err(Fault::new(rules::TORCH_ZIP_TWO_ENDS, cause).offset(offset).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_TWO_ENDS, cause).offset(offset).format());
     }
     Ok((at, end, comment))
 }
@@ -75,7 +75,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
 fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::End, u64)> {
     let (rest, locator) = before.split_at(before.len().saturating_sub(Locator::BYTES));
     let Some(locator) = Locator::parse(locator) else { return Ok((plain, offset)) };
-    let lie = |cause: String, offset| Fault::new(rules::TORCH_ZIP_ZIP64, cause).offset(offset).format();
+    let lie = |cause: String, offset| Diagnostic::new(rules::TORCH_ZIP_ZIP64, cause).offset(offset).format();
     let locator_offset = offset - Locator::BYTES as u64;
     let record = rest.len().checked_sub(records::End::BYTES64).and_then(|at| records::End::parse64(rest.get(at..)?));
     let Some((large, length)) = record else {
@@ -108,7 +108,7 @@ fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::
 }
 
 fn split(offset: u64) -> crate::error::Error {
-    Fault::new(rules::TORCH_ZIP_SPLIT, "this is one part of a multi-part zip archive").offset(offset).unsupported()
+    Diagnostic::new(rules::TORCH_ZIP_SPLIT, "this is one part of a multi-part zip archive").offset(offset).unsupported()
 }
 
 fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limits) -> Result<(Span, usize)> {
@@ -120,7 +120,7 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
         let cause = format!(
             "the directory is said to be {size} bytes at {start}, but must end at {directory_end}, where the end record begins"
         );
-        return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).offset(offset).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).offset(offset).format());
     }
     // Names are counted in 32 bits, whatever the limits say.
     let most = limits.header_bytes.min(u32::MAX.into());
@@ -128,12 +128,12 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
         let cause = format!(
             "the directory has {entries} entries in {size} bytes; at most {MAX_ZIP_ENTRIES} entries in {most} bytes are read"
         );
-        return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
     }
     if entries > size / Central::BYTES as u64 {
         let cause =
             format!("the directory of {size} bytes is said to have {entries} entries, of at least 46 bytes each");
-        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
+        return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
     }
     Ok((Span::within(directory_end, start, size)?, entries as usize))
 }

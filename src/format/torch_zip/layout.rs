@@ -4,7 +4,7 @@ use super::stranger::stranger;
 use super::{Archive, Entry};
 
 use crate::budget::{self, Budget, Short};
-use crate::error::{Fault, Result};
+use crate::error::{Diagnostic, Result};
 use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
@@ -89,7 +89,7 @@ impl<'a> LayoutParser<'a> {
             Some((_, "big")) => true,
             Some((at, other)) => {
                 let cause = format!("the entry byteorder is '{}', not little or big", shown(other));
-                return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
+                return Err(Diagnostic::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
             }
         };
         let version = word(version)?.and_then(|(_, text)| text.parse().ok());
@@ -114,7 +114,7 @@ impl Parse for LayoutParser<'_> {
     }
 }
 
-fn no_pickle(archive: &Archive) -> Fault {
+fn no_pickle(archive: &Archive) -> Diagnostic {
     if let Some(entry) = archive.iter().find(|entry| entry.name == "data.pkl" || entry.name.ends_with("/data.pkl")) {
         let first = archive.names.get(..archive.first_name_len).map(shown).unwrap_or_default();
         let cause = format!(
@@ -122,7 +122,7 @@ fn no_pickle(archive: &Archive) -> Fault {
             shown(entry.name)
         );
         let help = "the archive was packed again: pack the folder itself, data.pkl first, or save the file again";
-        return Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(entry.header_offset);
+        return Diagnostic::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(entry.header_offset);
     }
     let names: Vec<String> = archive.iter().take(3).map(|entry| format!("'{}'", shown(entry.name))).collect();
     let cause = if names.is_empty() {
@@ -135,5 +135,5 @@ fn no_pickle(archive: &Archive) -> Fault {
             names.join(", ")
         )
     };
-    Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).offset(0)
+    Diagnostic::new(rules::TORCH_ZIP_NO_PICKLE, cause).offset(0)
 }

@@ -5,7 +5,7 @@ use super::directory::{Central, about, check_extra, refuse, value};
 use super::records::{Header, IN_ZIP64_32, SIZES_FOLLOW};
 
 use crate::budget;
-use crate::error::{Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::{Limits, shown};
 use crate::rules;
 use crate::source::Part;
@@ -90,7 +90,7 @@ impl Headers {
         if total > limits.header_bytes {
             let most = limits.header_bytes;
             let cause = format!("the extra fields of the entries have {total} bytes; at most {most} are read");
-            let fault = Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause);
+            let fault = Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause);
             return Err(fault.offset(self.directory).format());
         }
         self.extras = budget::zeroed(total as usize)?;
@@ -108,7 +108,7 @@ impl Headers {
     }
 
     /// The entries, each checked against its header, and their names.
-    pub(super) fn finish(self, findings: &mut Findings) -> Result<(Vec<EntryRecord>, String)> {
+    pub(super) fn finish(self, findings: &mut Diagnostics) -> Result<(Vec<EntryRecord>, String)> {
         let (names, directory) = (&self.names, self.directory);
         let mut records = budget::list(self.centrals.len())?;
         let (mut end, mut gaps) = (0, Gaps::default());
@@ -220,7 +220,7 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn between(&self, end: u64, next: u64, findings: &mut Findings) {
+    fn between(&self, end: u64, next: u64, findings: &mut Diagnostics) {
         let gap = next.saturating_sub(end);
         let expected = if self.descriptor { DESCRIPTOR.contains(&gap) } else { gap == 0 };
         // What lies between broken entries is not known.
@@ -231,7 +231,7 @@ impl Gaps {
                 } else {
                     format!("{gap} bytes belong to no entry")
                 };
-                Fault::new(rule, cause).offset(end)
+                Diagnostic::new(rule, cause).offset(end)
             });
         }
     }

@@ -23,7 +23,7 @@ use end::{End, tail_bytes};
 use local::Headers;
 
 use crate::budget;
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::name_table::NameTable;
 use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;
@@ -97,7 +97,7 @@ pub struct Archive {
     records: Vec<EntryRecord>,
     index: NameTable,
     /// What was accepted but should not be there.
-    pub findings: Vec<Fault>,
+    pub findings: Vec<Diagnostic>,
 }
 
 impl Archive {
@@ -160,7 +160,7 @@ pub struct Parser<'o> {
     file_len: u64,
     options: &'o Options,
     state: State,
-    findings: Findings,
+    findings: Diagnostics,
     prefix_len: usize,
     first_name_len: usize,
 }
@@ -214,7 +214,7 @@ impl<'o> Parser<'o> {
         if end.comment > 0 {
             self.findings.note(rules::TORCH_ZIP_COMMENT, |rule| {
                 let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
-                Fault::new(rule, cause).offset(self.file_len - end.comment as u64)
+                Diagnostic::new(rule, cause).offset(self.file_len - end.comment as u64)
             });
         }
         // The first entry of the directory, as PyTorch counts.
@@ -223,13 +223,15 @@ impl<'o> Parser<'o> {
         if !centrals.is_sorted_by_key(|central| central.header_offset) {
             self.findings.note(rules::TORCH_ZIP_ORDER, |rule| {
                 let cause = "the directory does not list the entries in the order in which they are in the file";
-                Fault::new(rule, cause).offset(place.start())
+                Diagnostic::new(rule, cause).offset(place.start())
             });
             centrals.sort_by_key(|central| central.header_offset);
         }
         if let Some(first) = centrals.first().filter(|first| first.header_offset > 0 && !self.findings.failed()) {
             let cause = format!("the archive begins {} bytes into the file", first.header_offset);
-            self.findings.report(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).offset(0)).map_err(Error::Format)?;
+            self.findings
+                .report(Diagnostic::new(rules::TORCH_ZIP_PREPENDED, cause).offset(0))
+                .map_err(Error::Format)?;
         }
         let headers = Headers::new(centrals, names, place.start())?;
         if headers.is_empty() {
@@ -287,7 +289,7 @@ impl Parse for Parser<'_> {
 
 impl Archive {
     /// Entries outside the prefix, which PyTorch does not see, and other readers do.
-    fn note_strangers(&self, findings: &mut Findings) {
+    fn note_strangers(&self, findings: &mut Diagnostics) {
         let prefix = self.prefix();
         let inside = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
         let mut outside = self.iter().filter(|entry| !inside(entry.name));
@@ -298,6 +300,6 @@ impl Archive {
             shown(first.name),
             shown(prefix)
         );
-        findings.note(rules::TORCH_ZIP_OUTSIDE_PREFIX, |rule| Fault::new(rule, cause).offset(first.header_offset));
+        findings.note(rules::TORCH_ZIP_OUTSIDE_PREFIX, |rule| Diagnostic::new(rule, cause).offset(first.header_offset));
     }
 }

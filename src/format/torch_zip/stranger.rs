@@ -2,16 +2,16 @@
 
 use super::Archive;
 
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::rules;
 
 /// An archive that PyTorch wrote, or that somebody gave by mistake, and that has no tensors for us. TorchScript has a data.pkl too.
-pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
+pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
     let is_member = |name: &str| archive.member(name).is_some();
     let below = |folder: &str| archive.iter().any(|entry| below_prefix(archive, entry.name).starts_with(folder));
     if is_member("constants.pkl") || (is_member("data.pkl") && below("code/")) {
         let cause = "this is a TorchScript archive: a program with its weights, not a checkpoint";
-        return Some(Fault::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).offset(0));
+        return Some(Diagnostic::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).offset(0));
     }
     if is_member("data.pkl") {
         return None;
@@ -24,7 +24,7 @@ pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
     } else {
         known(archive)?
     };
-    Some(Fault::new(rules::TORCH_ZIP_STRANGER, format!("this is {what}, not a checkpoint")).help(help).offset(0))
+    Some(Diagnostic::new(rules::TORCH_ZIP_STRANGER, format!("this is {what}, not a checkpoint")).help(help).offset(0))
 }
 
 /// The name without the prefix, or all of it if it does not are there.

@@ -4,13 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use max_weights::dtype::DType;
-use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
+use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use super::json::{number, text};
 use super::sets::{Findings, Set};
-use crate::finding::Finding;
 
 /// The last two parts of the names of embeddings of tokens.
 const EMBEDDINGS: [&str; 6] = [
@@ -139,9 +138,9 @@ fn layers(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     let behind = number(of_text, "num_nextn_predict_layers").unwrap_or_default();
     let of = format!("{key} is {expected}, but the layers of {prefix}N are numbered up to {last}");
     if found < expected {
-        findings.add(&config.path, Finding::new(rules::SET_LAYERS, of));
+        findings.add(&config.path, Diagnostic::new(rules::SET_LAYERS, of));
     } else if found > expected.saturating_add(behind) {
-        findings.add(&config.path, Finding::new(rules::SET_LAYERS_MORE, of));
+        findings.add(&config.path, Diagnostic::new(rules::SET_LAYERS_MORE, of));
     }
 }
 
@@ -173,6 +172,6 @@ fn dtype(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     let known = ["float16", "bfloat16", "float32", "float64"];
     if most > others && known.contains(&expected) && main.name() != expected {
         let cause = format!("the configuration says {expected}, but most of the weights are {main}");
-        findings.add(&config.path, Finding::new(rules::SET_DTYPE, cause));
+        findings.add(&config.path, Diagnostic::new(rules::SET_DTYPE, cause));
     }
 }

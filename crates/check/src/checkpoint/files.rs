@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use max_weights::checkpoint::{OpenOptions, inspect};
-use max_weights::error::Fault;
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::rules::{self, Rule};
 use max_weights::source::LocalFile;
 use max_weights::tensor::{Element, checked_elements};
-use max_weights::{Catalog, Error, Result};
+use max_weights::{Catalog, Diagnostic, Error, Result};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::{Depth, Verdict};
@@ -59,7 +57,7 @@ fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Res
     }
     let first = piece.bytes.first(SNIFF_BYTES)?;
     if let Err(Error::Format(fault)) = sniff(&first, piece.bytes.len()) {
-        context.report(piece, Finding::from(*fault));
+        context.report(piece, *fault);
     }
     Ok(())
 }
@@ -75,7 +73,7 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
         // So has the scan if the bytes are none of the name's format and can run code.
         let is_said = is_scanned && (of_values || fault.rule == rules::FILE_SUFFIX);
         if !(is_other || is_said) {
-            context.report(piece, Finding::from(fault));
+            context.report(piece, fault);
         }
     }
     if let Some(catalog) = catalog {
@@ -99,7 +97,7 @@ fn known_dtypes(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>)
             && !dtype.is_empty()
         {
             let message = format!("its dtype is '{}', which the format does not have", max_weights::text::shown(dtype));
-            context.report(piece, Finding::new(rules::SAFETENSORS_UNKNOWN_DTYPE, message).tensor(info.name));
+            context.report(piece, Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPE, message).tensor(info.name));
         }
     }
 }
@@ -118,7 +116,7 @@ fn describe(catalog: &Catalog, kind: Kind, context: &mut Context<'_>) {
 }
 
 /// Whether a zip archive is not a checkpoint of PyTorch, and is not called one either: then what the core says of its frame is not asked for.
-fn is_other_archive(kind: Kind, name: &str, faults: &[Fault]) -> bool {
+fn is_other_archive(kind: Kind, name: &str, faults: &[Diagnostic]) -> bool {
     let says_so = faults.iter().any(|fault| OTHER_ARCHIVES.contains(&fault.rule));
     kind == Kind::Zip && (says_so || !has_suffix(name, &MAYBE_WEIGHTS) && !has_suffix(name, &WEIGHTS))
 }

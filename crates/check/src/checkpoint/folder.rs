@@ -1,14 +1,13 @@
 //! What lies beside the weights of a model: configurations and tokenizers.
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::config::{Config, compare};
 use super::sets::{Findings, Names, Set};
 use super::{adapter, json, quantised, tokenizer};
-use crate::finding::Finding;
 
 const CONFIG: &str = "config.json";
 /// The stem of adapters, which have a configuration of their own.
@@ -73,11 +72,11 @@ fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, findings: 
     let file = set.path.file_name().unwrap_or_default().to_string_lossy();
     if names.file(CONFIG).is_none() {
         let cause = format!("there is no {CONFIG} beside {}", shown(&file));
-        findings.add(&set.path, Finding::new(rules::SET_CONFIG_MISSING, cause));
+        findings.add(&set.path, Diagnostic::new(rules::SET_CONFIG_MISSING, cause));
     }
     let is_of_text = config.is_some_and(|config| config.value.get("vocab_size").is_some_and(Value::is_u64));
     if is_of_text && !TOKENIZERS.iter().any(|name| names.file(name).is_some()) {
         let cause = format!("there is no tokenizer beside {}, which has a vocabulary", shown(&file));
-        findings.add(&set.path, Finding::new(rules::SET_TOKENIZER_MISSING, cause));
+        findings.add(&set.path, Diagnostic::new(rules::SET_TOKENIZER_MISSING, cause));
     }
 }

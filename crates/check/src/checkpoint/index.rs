@@ -2,18 +2,16 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use max_weights::checkpoint::{IndexedShard, ShardName, compare_with_index};
-use max_weights::error::{Fault, Policy};
+use max_weights::error::Policy;
 use max_weights::format::index::{Parser, ShardIndex};
 use max_weights::format::{Options, drive};
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 use max_weights::{Error, Result};
 
 use super::sets::{Findings, Names, Set, Sharded, Tensors};
-use crate::finding::Finding;
 use crate::folder::Entry;
 use crate::kind::Kind;
 
@@ -49,7 +47,7 @@ pub(super) fn check<'f>(
         let index = match read(entry) {
             Ok(index) => index,
             Err(faults) => {
-                faults?.into_iter().for_each(|fault| findings.add(&entry.path, Finding::from(fault)));
+                faults?.into_iter().for_each(|fault| findings.add(&entry.path, fault));
                 // Nothing is known of what it names: its shards are no set without an index either.
                 for shards in sharded.iter().filter(|((of, _, end), _)| *of == stem && *end == suffix) {
                     taken.extend(shards.1.values().map(|shard| shard.name()));
@@ -64,7 +62,7 @@ pub(super) fn check<'f>(
                 shown(&whole),
                 shown(entry.name())
             );
-            findings.add(&file.path, Finding::new(rules::SET_FILE_AND_INDEX, cause));
+            findings.add(&file.path, Diagnostic::new(rules::SET_FILE_AND_INDEX, cause));
         }
         sets.push(compare(entry, stem, &index, names, taken, findings)?);
         let named: HashSet<String> =
@@ -78,16 +76,16 @@ pub(super) fn check<'f>(
 }
 
 /// What an index says, or why it cannot be read: an error in the error is none of the file.
-fn read(entry: &Entry) -> Result<ShardIndex, Result<Vec<Fault>>> {
+fn read(entry: &Entry) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
     let options = Options { policy: Policy::CollectAll, ..Options::default() };
     // That it cannot be opened is said by the check of the file itself.
     let file = entry.open().map_err(|_| Ok(Vec::new()))?;
     let read = drive(Parser::new(entry.bytes, &options), &file, &options.interrupt);
     read.map_err(|error| match error {
-        Error::Findings(faults) => Ok(faults),
+        Error::Diagnostics(faults) => Ok(faults),
         Error::Format(fault) | Error::Unsupported(fault) => Ok(vec![*fault]),
         Error::Interrupted => Err(Error::Interrupted),
-        error => Ok(vec![Fault::new(rules::FILE_UNREADABLE, error.to_string())]),
+        error => Ok(vec![Diagnostic::new(rules::FILE_UNREADABLE, error.to_string())]),
     })
 }
 
@@ -112,10 +110,10 @@ fn compare<'f>(
     let shards: Vec<IndexedShard<'_>> = files.iter().copied().zip(&index.shards).map(state).collect();
     let (table, sorted, faults) = compare_with_index(&entry.path, index, &shards)?;
     for fault in faults {
-        let path: Arc<Path> = fault.path.as_deref().map_or_else(|| entry.path.clone(), Arc::from);
+        let path = fault.path.clone().unwrap_or_else(|| entry.path.clone());
         // A shard that is not there has no report of its own.
         let is_there = fault.rule != rules::INDEX_MISSING_SHARD;
-        let mut finding = Finding::from(fault);
+        let mut finding = fault;
         if !is_there {
             finding.message =
                 format!("{}: {}", shown(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
@@ -145,7 +143,7 @@ fn orphans<'f>(
                 number.unwrap_or_default(),
                 shown(index.name())
             );
-            findings.add(&entry.path, Finding::new(rules::SET_ORPHAN_SHARD, cause));
+            findings.add(&entry.path, Diagnostic::new(rules::SET_ORPHAN_SHARD, cause));
         }
     }
 }
@@ -157,7 +155,7 @@ fn several(indices: &[(&Entry, &str, &str)], findings: &mut Findings<'_, '_>) {
         if let [first, _, ..] = of_this.as_slice() {
             let listed: Vec<String> = of_this.iter().take(8).map(|entry| shown(entry.name())).collect();
             let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed.join(", "));
-            findings.add(&first.path, Finding::new(rules::SET_INDEXES, cause));
+            findings.add(&first.path, Diagnostic::new(rules::SET_INDEXES, cause));
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Configurations: JSON as Python reads it, with the keys that appear twice.
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use super::sets::Findings;
 use crate::bytes::Bytes;
-use crate::finding::Finding;
 use crate::folder::Entry;
 use crate::json::{Dialect, Document, MAX_VALUES};
 use crate::kind::Kind;
@@ -24,13 +23,13 @@ pub(super) fn read(entry: Option<&Entry>, findings: &mut Findings<'_, '_>) -> Op
         Ok(Document { value, duplicates }) => {
             for key in duplicates {
                 let cause = format!("the key '{}' appears twice in one object", shown(&key));
-                findings.add(&entry.path, Finding::new(rules::SET_JSON_KEY, cause));
+                findings.add(&entry.path, Diagnostic::new(rules::SET_JSON_KEY, cause));
             }
             Some(value)
         }
         Err(error) => {
             let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error));
-            findings.add(&entry.path, Finding::new(rules::SET_JSON, cause));
+            findings.add(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
             None
         }
     }

@@ -8,9 +8,8 @@ use max_weights::checkpoint::ShardName;
 use max_weights::names::NameIndex;
 use max_weights::rules::Rule;
 use max_weights::tensor::{TensorInfo, TensorTable};
-use max_weights::{Catalog, Result};
+use max_weights::{Catalog, Diagnostic, Result};
 
-use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 
@@ -81,7 +80,7 @@ impl<'c, 'a> Findings<'c, 'a> {
         Self { context, counts: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, path: &Arc<Path>, finding: Finding) {
+    pub(crate) fn add(&mut self, path: &Arc<Path>, finding: Diagnostic) {
         let rule = finding.rule;
         let at = self.counts.iter().position(|(counted, ..)| *counted == rule).unwrap_or_else(|| {
             self.counts.push((rule, 0, path.clone()));
@@ -95,7 +94,7 @@ impl<'c, 'a> Findings<'c, 'a> {
 
     /// About a tensor of a set.
     pub(crate) fn tensor(&mut self, set: &Set<'_>, info: &TensorInfo<'_>, rule: &'static Rule, cause: String) {
-        self.add(&set.path_of(info), Finding::new(rule, cause).tensor(info.name).offset(info.span.start()));
+        self.add(&set.path_of(info), Diagnostic::new(rule, cause).tensor(info.name).offset(info.span.start()));
     }
 
     /// An error if the work is to end.
@@ -111,7 +110,7 @@ impl<'c, 'a> Findings<'c, 'a> {
     pub(crate) fn finish(self) {
         for (rule, count, path) in self.counts {
             if let Some(more @ 1..) = count.checked_sub(LISTED) {
-                self.context.report(&path, Finding::new(rule, format!("{more} more of this kind in the folder")));
+                self.context.report(&path, Diagnostic::new(rule, format!("{more} more of this kind in the folder")));
             }
         }
     }

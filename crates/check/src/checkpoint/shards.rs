@@ -1,7 +1,6 @@
 //! Sets of shards that no index names, files by themselves, and whether the shards of a set are alike.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 use max_weights::checkpoint::ShardName;
 use max_weights::dtype::DType;
@@ -10,10 +9,9 @@ use max_weights::names::NameIndex;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorTable};
 use max_weights::text::{plural, shown};
-use max_weights::{Catalog, Result};
+use max_weights::{Catalog, Diagnostic, Result};
 
 use super::sets::{Findings, Names, Set, Sharded, Tensors, is_weights, stem, suffix};
-use crate::finding::Finding;
 use crate::folder::Entry;
 
 /// What hubs and browsers call a download that is not complete.
@@ -27,7 +25,7 @@ pub(super) fn partial(names: &Names<'_>, findings: &mut Findings<'_, '_>) {
     for entry in &names.folder.files {
         if let Some(end) = PARTIAL.iter().find(|end| entry.name().ends_with(*end)) {
             let cause = format!("the name ends in {end}: this is an incomplete download");
-            findings.add(&entry.path, Finding::new(rules::FILE_PARTIAL, cause));
+            findings.add(&entry.path, Diagnostic::new(rules::FILE_PARTIAL, cause));
         }
     }
 }
@@ -50,7 +48,7 @@ pub(super) fn by_name<'f>(
         let are_read = shards.values().all(|entry| entry.catalog.is_some());
         if !is_there && names.folder.is_whole && !(is_gguf && are_read) {
             let cause = missing(stem, *count, suffix, &shards);
-            findings.add(&first.path, Finding::new(rules::DIRECTORY_MISSING_SHARDS, cause));
+            findings.add(&first.path, Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause));
         }
         let files: Vec<Option<&Entry>> = shards.values().map(|entry| Some(*entry)).collect();
         let mut table = TensorTable::default();
@@ -65,7 +63,7 @@ pub(super) fn by_name<'f>(
         if !is_gguf && is_there && are_read && *count > 1 && names.folder.is_whole {
             let cause =
                 format!("{} of {stem} are there, but no index says what is in them", plural(*count as u64, "shard"));
-            findings.add(&first.path, Finding::new(rules::SET_NO_INDEX, cause));
+            findings.add(&first.path, Diagnostic::new(rules::SET_NO_INDEX, cause));
         }
         let sorted = match NameIndex::new(&table) {
             Ok(sorted) => sorted,
@@ -122,10 +120,9 @@ fn split_set(files: &[Option<&Entry>], table: &TensorTable, findings: &mut Findi
         })
         .collect();
     for fault in check_set(&shards, table) {
-        let path = fault.path.as_deref().map(Arc::from);
-        let path = path.or_else(|| files.iter().flatten().next().map(|entry| entry.path.clone()));
+        let path = fault.path.clone().or_else(|| files.iter().flatten().next().map(|entry| entry.path.clone()));
         if let Some(path) = path {
-            findings.add(&path, Finding::from(fault));
+            findings.add(&path, fault);
         }
     }
 }
@@ -141,7 +138,7 @@ fn duplicates(
         let entry = |file: u32| files.get(file as usize).copied().flatten();
         if let (Some(one), Some(other)) = (entry(former.file), entry(latter.file)) {
             let cause = format!("the same name is in {} and in {}", shown(one.name()), shown(other.name()));
-            let finding = Finding::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
+            let finding = Diagnostic::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
             findings.add(&other.path, finding.offset(latter.span.start()));
         }
     }
@@ -166,7 +163,7 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
             let (found, expected) = (said(&found), said(&expected));
             let cause =
                 format!("its metadata gives the format as {found}, and that of {} as {expected}", shown(first.name()));
-            findings.add(&entry.path, Finding::new(rules::SET_SHARD_METADATA, cause));
+            findings.add(&entry.path, Diagnostic::new(rules::SET_SHARD_METADATA, cause));
         }
     }
     let bytes: Vec<BTreeMap<DType, u64>> = read.iter().map(|(_, catalog)| float_bytes(catalog)).collect();
@@ -179,7 +176,7 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     for ((entry, _), bytes) in read.iter().zip(&bytes) {
         if let Some(own) = most(bytes).filter(|_| !bytes.contains_key(&main)) {
             let cause = format!("its tensors are {own}, those of the other shards {main}");
-            findings.add(&entry.path, Finding::new(rules::SET_SHARD_DTYPE, cause));
+            findings.add(&entry.path, Diagnostic::new(rules::SET_SHARD_DTYPE, cause));
         }
     }
 }

@@ -4,13 +4,12 @@ use std::fmt;
 use std::io::BufReader;
 use std::marker::PhantomData;
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::config::embedding;
 use super::sets::{Findings, Set};
-use crate::finding::Finding;
 use crate::folder::Entry;
 use crate::kind::Kind;
 use crate::security::archive::Reader;
@@ -34,7 +33,7 @@ pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64
         Err(error) if error.is_data() => None,
         Err(error) => {
             let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error.to_string()));
-            findings.add(&entry.path, Finding::new(rules::SET_JSON, cause));
+            findings.add(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
             None
         }
     }
@@ -49,7 +48,7 @@ pub(super) fn compare(entry: &Entry, needed: u64, set: &Set<'_>, findings: &mut 
             needed - 1,
             shown(info.name)
         );
-        findings.add(&entry.path, Finding::new(rules::SET_TOKENIZER_SIZE, cause));
+        findings.add(&entry.path, Diagnostic::new(rules::SET_TOKENIZER_SIZE, cause));
     }
 }
 

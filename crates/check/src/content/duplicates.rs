@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use max_weights::check::Contents;
 use max_weights::tensor::TensorInfo;
-use max_weights::{rules, text};
+use max_weights::{Diagnostic, rules, text};
 
-use crate::finding::Finding;
 use crate::folder::Entry;
 use crate::kind::Kind;
 
@@ -65,7 +64,7 @@ impl Duplicates {
     }
 
     /// A finding for each group of tensors that are the same, in the order of their names.
-    pub(super) fn findings(self) -> Vec<(Arc<Path>, Finding)> {
+    pub(super) fn findings(self) -> Vec<(Arc<Path>, Diagnostic)> {
         let mut groups: Vec<(Key, Group)> =
             self.tensors.into_iter().filter(|(_, group)| group.names.len() > 1).collect();
         groups.sort_by(|(_, a), (_, b)| (&a.path, a.offset, &a.first).cmp(&(&b.path, b.offset, &b.first)));
@@ -73,13 +72,13 @@ impl Duplicates {
     }
 }
 
-fn finding(group: &Group) -> Finding {
+fn finding(group: &Group) -> Diagnostic {
     let quoted: Vec<String> = group.first.iter().skip(1).map(|name| format!("'{}'", text::shown(name))).collect();
     let others = group.names.len() - 1;
     let more = if others > NAMES { format!(" and {} more", others - NAMES) } else { String::new() };
     let lost = text::size(group.bytes.saturating_mul(others as u64));
     let have = if others == 1 { "has" } else { "have" };
     let message = format!("{}{more} {have} the same dtype, shape and bytes: {lost} more than once", quoted.join(", "));
-    let finding = Finding::new(rules::VALUES_DUPLICATE, message).offset(group.offset);
+    let finding = Diagnostic::new(rules::VALUES_DUPLICATE, message).offset(group.offset);
     group.first.first().map_or(finding.clone(), |name| finding.tensor(name))
 }

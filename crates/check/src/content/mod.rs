@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::check::Wanted;
 use max_weights::tensor::Element;
-use max_weights::{Checkpoint, Error, OpenOptions, Result, rules};
+use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, rules};
 
 use crate::context::in_time;
-use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::report::{Depth, TensorSummary};
@@ -37,14 +36,14 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         let holds_weights = holds_weights(entry);
         if let Err(error) = in_time(context.deadline(), &entry.path) {
             if holds_weights {
-                context.report(&entry.path, Finding::from(&error));
+                context.report(&entry.path, Diagnostic::from(&error));
             }
             continue;
         }
         let Some(checkpoint) = open(entry) else { continue };
         match check_file(entry, is_alone, &checkpoint, &mut duplicates, context) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => context.report(&entry.path, Finding::from(&error)),
+            Err(error) => context.report(&entry.path, Diagnostic::from(&error)),
             Ok(()) => {}
         }
     }
@@ -90,7 +89,7 @@ fn check_file(
     let found = read(checkpoint, &wanted, BINS, threads, done, &go_on)?;
     let mut findings = Findings::default();
     match checkpoint.verify_checksums_while(&go_on) {
-        Err(error @ Error::Format(_)) => findings.add(Finding::from(&error)),
+        Err(error @ Error::Format(_)) => findings.add(Diagnostic::from(&error)),
         verified => drop(verified?),
     }
     let mut is_whole = true;
@@ -102,11 +101,11 @@ fn check_file(
                 duplicates.add(entry, &info, &contents);
             }
             Err(error) => {
-                let is_no_array = error.fault().is_some_and(|fault| fault.rule == rules::TORCH_NO_ARRAY);
+                let is_no_array = error.diagnostic().is_some_and(|fault| fault.rule == rules::TORCH_NO_ARRAY);
                 // The arrays that it is made of are tensors of their own.
                 if !is_no_array {
                     is_whole = false;
-                    findings.add(Finding::from(&error).tensor(info.name));
+                    findings.add(Diagnostic::from(&error).tensor(info.name));
                 }
             }
         }
@@ -121,12 +120,12 @@ fn check_file(
 /// The findings about one file, not too many of each rule.
 #[derive(Default)]
 struct Findings {
-    kept: Vec<Finding>,
+    kept: Vec<Diagnostic>,
     counts: Vec<(&'static str, usize)>,
 }
 
 impl Findings {
-    fn add(&mut self, finding: Finding) {
+    fn add(&mut self, finding: Diagnostic) {
         let id = finding.rule.id;
         let at = self.counts.iter().position(|(counted, _)| *counted == id).unwrap_or_else(|| {
             self.counts.push((id, 0));
@@ -138,10 +137,10 @@ impl Findings {
         }
     }
 
-    fn finish(self, mut report: impl FnMut(Finding)) {
+    fn finish(self, mut report: impl FnMut(Diagnostic)) {
         let mut last: Vec<&'static str> = Vec::new();
         let Self { kept, counts } = self;
-        let mut finished: Vec<Finding> = Vec::with_capacity(kept.len());
+        let mut finished: Vec<Diagnostic> = Vec::with_capacity(kept.len());
         for mut finding in kept.into_iter().rev() {
             let id = finding.rule.id;
             if !last.contains(&id) {

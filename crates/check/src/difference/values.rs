@@ -148,7 +148,7 @@ fn opened<'a>(
     let (side_a, side_b) = (pieces(a, pair.a, &options.a, interrupt), pieces(b, pair.b, &options.b, interrupt));
     let (side_a, side_b) = match (side_a, side_b) {
         (Ok(side_a), Ok(side_b)) => (side_a, side_b),
-        (Err(Error::Unsupported(fault)), _) | (_, Err(Error::Unsupported(fault))) => return Ok(Err(fault.cause)),
+        (Err(Error::Unsupported(fault)), _) | (_, Err(Error::Unsupported(fault))) => return Ok(Err(fault.message)),
         // Numbers of heads that do not fit the rows.
         (Err(Error::Argument(cause)), _) | (_, Err(Error::Argument(cause))) => return Ok(Err(cause)),
         (Err(error), _) => return Err(about(error, a, pair.a)),

@@ -1,18 +1,16 @@
 //! Whether a checkpoint is what is expected: each thing that is not as a finding, with what is expected against what is there.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 use max_weights::names::nearest;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::TensorInfo;
 use max_weights::text::{self, grouped, plural, shown};
 use max_weights::workers::Interrupt;
-use max_weights::{Catalog, Checkpoint, Result};
+use max_weights::{Catalog, Checkpoint, Diagnostic, Result};
 
 use super::{Count, Dim, Expectation, Extra, Wanted};
 use crate::difference::{same_bytes, text_of};
-use crate::finding::Finding;
 
 /// Of each rule so many findings are given; one more says how many there are besides.
 const MAX_FINDINGS: usize = 100;
@@ -24,7 +22,7 @@ const NEAR_NAMES: usize = 3;
 const LISTED: usize = 5;
 
 /// What is not as it is expected, by what the headers say: names, shapes and dtypes in the order of the names in the specification, then the rest.
-pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Finding> {
+pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
     let mut checking = Checking {
         catalog,
         expected,
@@ -49,7 +47,11 @@ pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Finding> {
 ///
 /// # Errors
 /// A file that cannot be read; Ctrl-C.
-pub fn check_ties(checkpoint: &Checkpoint, expected: &Expectation, interrupt: Interrupt<'_>) -> Result<Vec<Finding>> {
+pub fn check_ties(
+    checkpoint: &Checkpoint,
+    expected: &Expectation,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Diagnostic>> {
     let catalog = checkpoint.catalog();
     let (mut pairs, mut found) = (Vec::new(), Vec::new());
     for group in &expected.ties {
@@ -61,7 +63,7 @@ pub fn check_ties(checkpoint: &Checkpoint, expected: &Expectation, interrupt: In
         if same == Some(false) {
             let [a, b] = [first, other].map(|number| shown(catalog.table().name(*number)));
             let message = format!("'{b}' is expected to be '{a}', but has other values");
-            found.push(about(catalog, *other, Finding::new(rules::EXPECTATION_TIES, message)));
+            found.push(about(catalog, *other, Diagnostic::new(rules::EXPECTATION_TIES, message)));
         }
     }
     Ok(found)
@@ -94,7 +96,7 @@ enum Place {
 struct Checking<'a> {
     catalog: &'a Catalog,
     expected: &'a Expectation,
-    found: Vec<Finding>,
+    found: Vec<Diagnostic>,
     /// Findings by rule.
     counts: BTreeMap<&'static str, (&'static Rule, usize)>,
     /// How many names had near ones looked for.
@@ -111,7 +113,7 @@ impl<'a> Checking<'a> {
         if *count > MAX_FINDINGS {
             return;
         }
-        let finding = Finding::new(rule, message(self));
+        let finding = Diagnostic::new(rule, message(self));
         let finding = match number {
             Some(number) => about(self.catalog, number, finding),
             None => at_first_file(self.catalog, finding),
@@ -335,11 +337,11 @@ impl<'a> Checking<'a> {
         }
     }
 
-    fn finish(mut self) -> Vec<Finding> {
+    fn finish(mut self) -> Vec<Diagnostic> {
         for (rule, count) in std::mem::take(&mut self.counts).into_values() {
             if let Some(more) = count.checked_sub(MAX_FINDINGS).filter(|more| *more > 0) {
                 let message = format!("and {} more like it", grouped(more as u64));
-                self.found.push(at_first_file(self.catalog, Finding::new(rule, message)));
+                self.found.push(at_first_file(self.catalog, Diagnostic::new(rule, message)));
             }
         }
         self.found
@@ -376,13 +378,13 @@ fn most(places: &[(Place, u64)]) -> Option<u64> {
 }
 
 /// The finding with the tensor and the file that it is about.
-fn about(catalog: &Catalog, number: usize, finding: Finding) -> Finding {
+fn about(catalog: &Catalog, number: usize, finding: Diagnostic) -> Diagnostic {
     let info = catalog.table().get(number);
-    let path = catalog.files().get(info.file as usize).map(|file| file.path.clone()).unwrap_or_default();
-    Finding { path: path.into(), ..finding.tensor(info.name) }
+    let path = catalog.files().get(info.file as usize).map(|file| file.path.as_path().into());
+    Diagnostic { path, ..finding.tensor(info.name) }
 }
 
-fn at_first_file(catalog: &Catalog, finding: Finding) -> Finding {
-    let path = catalog.files().first().map(|file| Arc::from(file.path.as_path()));
-    Finding { path: path.unwrap_or_else(|| std::path::Path::new("").into()), ..finding }
+fn at_first_file(catalog: &Catalog, finding: Diagnostic) -> Diagnostic {
+    let path = catalog.files().first().map(|file| file.path.as_path().into());
+    Diagnostic { path, ..finding }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::workers::Interrupt;
-use max_weights::{Error, Result, rules, text};
+use max_weights::{Diagnostic, Error, Result, rules, text};
 use serde::Serialize;
 
 use super::create::{open, records};
@@ -16,7 +16,6 @@ use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash
 use super::tensors::compare;
 use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
-use crate::finding::Finding;
 use crate::progress::Progress;
 use crate::walk::GIT;
 
@@ -55,7 +54,7 @@ pub struct TensorCounts {
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The findings.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Diagnostic>,
     /// How files compare.
     pub files: Counts,
     /// How tensors compare.
@@ -68,8 +67,8 @@ impl Checked {
         self.findings.iter().any(|finding| finding.rule.severity > rules::Severity::Note)
     }
 
-    pub(super) fn report(&mut self, path: &Path, mut finding: Finding) {
-        finding.path = path.into();
+    pub(super) fn report(&mut self, path: &Path, mut finding: Diagnostic) {
+        finding.path = Some(path.into());
         self.findings.push(finding);
     }
 }
@@ -151,7 +150,7 @@ fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path
             checked.files.changed += 1;
             checked.report(
                 &place(root, &file.path),
-                Finding::new(rules::MANIFEST_CHANGED, format!("it is another file: {said}")),
+                Diagnostic::new(rules::MANIFEST_CHANGED, format!("it is another file: {said}")),
             );
         } else if tree.files.contains_key(&file.path) {
             checked.files.same += 1;
@@ -159,7 +158,7 @@ fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path
             checked.files.missing += 1;
             checked.report(
                 &place(root, &file.path),
-                Finding::new(rules::MANIFEST_MISSING, format!("it is missing: {said}")),
+                Diagnostic::new(rules::MANIFEST_MISSING, format!("it is missing: {said}")),
             );
         }
     }
@@ -176,21 +175,21 @@ pub(super) fn place(root: &Path, below: &str) -> PathBuf {
     folder.strip_prefix(".").unwrap_or(folder).join(below)
 }
 
-fn linked() -> Finding {
-    Finding::new(rules::MANIFEST_LINK, "it is a link that leads out of the folder, or nowhere: it was not read")
+fn linked() -> Diagnostic {
+    Diagnostic::new(rules::MANIFEST_LINK, "it is a link that leads out of the folder, or nowhere: it was not read")
 }
 
 /// A path that no manifest may have.
-fn unsafe_path(path: &str) -> Finding {
+fn unsafe_path(path: &str) -> Diagnostic {
     let path = text::shown(path);
-    Finding::new(rules::MANIFEST_PATH, format!("'{path}' is not a path below the folder, and was not read"))
+    Diagnostic::new(rules::MANIFEST_PATH, format!("'{path}' is not a path below the folder, and was not read"))
 }
 
 /// What is said of the folder of version control.
 fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
-        checked.report(&place(root, GIT), Finding::new(rules::MANIFEST_LEFT_OUT, note));
+        checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_LEFT_OUT, note));
     }
 }
 
@@ -198,7 +197,7 @@ fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
 fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
     for below in tree.files.keys().filter(|below| !known(below)) {
         checked.files.new += 1;
-        checked.report(&place(root, below), Finding::new(rules::MANIFEST_NEW, "it is not in the manifest"));
+        checked.report(&place(root, below), Diagnostic::new(rules::MANIFEST_NEW, "it is not in the manifest"));
     }
     for below in tree.links.keys().filter(|below| !known(below)) {
         checked.files.new += 1;
@@ -261,5 +260,5 @@ fn content_of(tensor: &TensorRecord) -> Option<[u8; 32]> {
 }
 
 fn broken(path: &Path, cause: &str) -> Error {
-    max_weights::error::Fault::new(rules::MANIFEST_BROKEN, cause.to_owned()).path(path).format()
+    max_weights::error::Diagnostic::new(rules::MANIFEST_BROKEN, cause.to_owned()).path(path).format()
 }

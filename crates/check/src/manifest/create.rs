@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use max_weights::error::Fault;
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::source::LocalFile;
 use max_weights::tensor::Element;
 use max_weights::workers::Interrupt;
-use max_weights::{Checkpoint, Error, OpenOptions, Result, rules, text};
+use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, rules, text};
 
 use super::hash::{Hashed, Tensors, hash};
 use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
@@ -25,11 +24,11 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
     let tree = Tree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
         let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::shown(below));
-        return Err(Fault::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
+        return Err(Diagnostic::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
     }
     if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {
         let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
-        return Err(Fault::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
+        return Err(Diagnostic::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
     }
     let (mut names, mut checkpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for (below, path) in &tree.files {

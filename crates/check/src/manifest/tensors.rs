@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use max_weights::{rules, text};
+use max_weights::{Diagnostic, rules, text};
 
 use super::check::{Checked, TensorCounts, place};
 use super::{Manifest, TensorRecord};
-use crate::finding::Finding;
 
 /// So many findings of each rule; the last says how many there are more.
 const MAX_FINDINGS: usize = 100;
@@ -15,12 +14,12 @@ const MAX_FINDINGS: usize = 100;
 /// The findings of a rule.
 #[derive(Default)]
 struct List {
-    kept: Vec<(std::path::PathBuf, Finding)>,
+    kept: Vec<(std::path::PathBuf, Diagnostic)>,
     count: usize,
 }
 
 impl List {
-    fn add(&mut self, root: &Path, file: &str, finding: Finding) {
+    fn add(&mut self, root: &Path, file: &str, finding: Diagnostic) {
         self.count += 1;
         if self.count <= MAX_FINDINGS {
             self.kept.push((place(root, file), finding));
@@ -73,7 +72,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             (Some(found), _) | (None, Some(found)) => {
                 counts.changed += 1;
                 told.insert((&found.file, &found.name));
-                let finding = Finding::new(rules::MANIFEST_CHANGED_TENSOR, difference(tensor, found));
+                let finding = Diagnostic::new(rules::MANIFEST_CHANGED_TENSOR, difference(tensor, found));
                 changed.add(root, &found.file, finding.tensor(&tensor.name));
             }
             (None, None) => {
@@ -85,7 +84,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
                 missing.add(
                     root,
                     &tensor.file,
-                    Finding::new(rules::MANIFEST_MISSING_TENSOR, message).tensor(&tensor.name),
+                    Diagnostic::new(rules::MANIFEST_MISSING_TENSOR, message).tensor(&tensor.name),
                 );
             }
         }
@@ -100,7 +99,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
         there.iter().filter(is_other).map(|tensor| (tensor, "the manifest has a different tensor with this name"));
     for (tensor, message) in new.into_iter().map(|tensor| (tensor, "it is not in the manifest")).chain(others) {
         counts.new += 1;
-        added.add(root, &tensor.file, Finding::new(rules::MANIFEST_NEW_TENSOR, message).tensor(&tensor.name));
+        added.add(root, &tensor.file, Diagnostic::new(rules::MANIFEST_NEW_TENSOR, message).tensor(&tensor.name));
     }
     for list in [changed, missing, added] {
         list.finish(checked);
@@ -109,7 +108,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
         let (from, tensors) = (text::shown(from), text::plural(count, "tensor"));
         let message =
             format!("{tensors} that the manifest lists in '{from}' {} here", if count == 1 { "is" } else { "are" });
-        checked.report(&place(root, to), Finding::new(rules::MANIFEST_MOVED, message));
+        checked.report(&place(root, to), Diagnostic::new(rules::MANIFEST_MOVED, message));
     }
     checked.tensors = counts;
 }

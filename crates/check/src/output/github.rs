@@ -32,7 +32,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             continue;
         }
         let title = format!("{} {} ({})", finding.rule.code, finding.rule.id, word(finding.rule));
-        let name = places.name(&finding.path);
+        let name = places.name(finding.file());
         // A file that is not in the repository cannot be annotated; its path is in the message then.
         let file = if place::is_inside(name) {
             format!("file={},line=1,", property(&text::printable(name)))

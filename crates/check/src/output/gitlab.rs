@@ -3,12 +3,11 @@
 use std::io::{self, Write};
 
 use max_weights::rules::{Answer, Rule, Severity};
-use max_weights::text;
+use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
 use super::{Places, Settings, fingerprints, is_security, sentence, shorten, worst_first};
-use crate::finding::Finding;
 use crate::report::Report;
 
 /// Findings that are written, the worst first: a merge request with more is not read by anyone.
@@ -18,7 +17,7 @@ const MAX_TEXT: usize = 1000;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let worst = worst_first(&report.findings);
-    let kept: Vec<&Finding> = worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).collect();
+    let kept: Vec<&Diagnostic> = worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).collect();
     let all = worst.len() as u64 + report.left_out;
     let mut places = Places::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
@@ -29,7 +28,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
                 "check_name": finding.rule.code,
                 "fingerprint": fingerprint,
                 "severity": severity(finding.rule),
-                "location": { "path": relative(places.name(&finding.path)), "lines": { "begin": 1 } },
+                "location": { "path": relative(places.name(finding.file())), "lines": { "begin": 1 } },
                 "categories": [if is_security(finding.rule) { "Security" } else { "Bug Risk" }],
             })
         })
@@ -41,7 +40,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             "check_name": "left-out",
             "fingerprint": "left-out",
             "severity": "info",
-            "location": { "path": kept.first().map_or_else(|| ".".into(), |first| relative(places.name(&first.path))), "lines": { "begin": 1 } },
+            "location": { "path": kept.first().map_or_else(|| ".".into(), |first| relative(places.name(first.file()))), "lines": { "begin": 1 } },
             "categories": ["Bug Risk"],
         }));
     }
@@ -55,7 +54,7 @@ fn left_out(all: u64, listed: usize) -> Option<String> {
     Some(format!("{left_out} left out: only the worst {listed} are listed"))
 }
 
-fn described(finding: &Finding) -> String {
+fn described(finding: &Diagnostic) -> String {
     let sentence = sentence(finding);
     let sentence = if sentence.trim().is_empty() { finding.rule.meaning } else { &sentence };
     text::cut(&format!("{}: {sentence}", finding.rule.id), MAX_TEXT).into_owned()

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, Write};
 
+use max_weights::Diagnostic;
 use max_weights::rules::Answer;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
@@ -10,7 +11,6 @@ use serde::{Serialize, Serializer};
 use super::json_text::write_pretty;
 use super::summary::{Answers, DEPTHS, Summary};
 use super::{Places, Settings, fails, fingerprints};
-use crate::finding::Finding;
 use crate::options::Level;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
 
@@ -152,7 +152,7 @@ impl Serialize for Findings<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.0.findings.len()))?;
         for (finding, fingerprint) in self.0.findings.iter().zip(self.2) {
-            list.serialize_element(&finding_record(finding, self.1.borrow_mut().name(&finding.path), fingerprint))?;
+            list.serialize_element(&finding_record(finding, self.1.borrow_mut().name(finding.file()), fingerprint))?;
         }
         list.end()
     }
@@ -230,7 +230,7 @@ fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
     }
 }
 
-fn finding_record<'a>(finding: &'a Finding, path: &'a str, fingerprint: &'a str) -> FindingRecord<'a> {
+fn finding_record<'a>(finding: &'a Diagnostic, path: &'a str, fingerprint: &'a str) -> FindingRecord<'a> {
     FindingRecord {
         code: finding.rule.code,
         rule: finding.rule.id,

@@ -5,12 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use max_weights::rules::{self, Rule, Severity};
-use max_weights::text;
+use max_weights::{Diagnostic, text};
 
 use super::summary::{Summary, about};
 use super::xml::{escaped, lines};
 use super::{PROGRAM, Places, Settings, is_security, sentence, time, word};
-use crate::finding::Finding;
 use crate::options::Level;
 use crate::report::{Depth, FileReport, Report};
 
@@ -87,7 +86,7 @@ struct Case<'a> {
     file: Option<&'a FileReport>,
     group: Group,
     outcome: Outcome,
-    findings: Vec<&'a Finding>,
+    findings: Vec<&'a Diagnostic>,
 }
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
@@ -145,13 +144,13 @@ fn rank(outcome: Outcome) -> u8 {
 fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<'a>>) {
     let mut places = Places::new(&settings.root);
     let (mut classes, mut seen, mut cases) = (Vec::new(), HashSet::new(), Vec::new());
-    let mut by_path: HashMap<&Path, &[Finding]> = HashMap::new();
+    let mut by_path: HashMap<&Path, &[Diagnostic]> = HashMap::new();
     for findings in report.findings.chunk_by(|a, b| a.path == b.path) {
         if let Some(first) = findings.first() {
-            by_path.insert(&first.path, findings);
+            by_path.insert(first.file(), findings);
         }
     }
-    let mut add = |path: &'a Path, file: Option<&'a FileReport>, findings: &'a [Finding]| {
+    let mut add = |path: &'a Path, file: Option<&'a FileReport>, findings: &'a [Diagnostic]| {
         let mut class = text::cut(places.name(path), MAX_NAME).into_owned();
         if !seen.insert(class.clone()) {
             class = format!("{class} ({})", classes.len() + 1);
@@ -163,9 +162,10 @@ fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<
             if findings.is_empty() && !(always && file.is_some()) {
                 continue;
             }
-            let fails = |finding: &&Finding| settings.fail_on.is_some_and(|fail_on| finding.rule.severity >= fail_on);
+            let fails =
+                |finding: &&Diagnostic| settings.fail_on.is_some_and(|fail_on| finding.rule.severity >= fail_on);
             findings.sort_by_key(|finding| !fails(finding));
-            let unreadable = |finding: &&Finding| finding.rule == rules::FILE_UNREADABLE && fails(finding);
+            let unreadable = |finding: &&Diagnostic| finding.rule == rules::FILE_UNREADABLE && fails(finding);
             let outcome = if findings.iter().any(unreadable) {
                 Outcome::Error
             } else if findings.iter().any(fails) {

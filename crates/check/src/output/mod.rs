@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::SystemTime;
 
+use max_weights::Diagnostic;
 use max_weights::rules::{Answer, Rule, Severity};
 use serde_json::Value;
 
@@ -31,7 +32,6 @@ pub(crate) use json_text::write_pretty;
 pub(crate) use place::Places;
 pub use text::wrap;
 
-use crate::finding::Finding;
 use crate::report::Report;
 
 /// The name of the program in reports.
@@ -169,7 +169,7 @@ fn fails(report: &Report, settings: &Settings) -> bool {
 }
 
 /// The numbers of the findings, the worst first, those of the same kind in the order of the report.
-fn worst_first(findings: &[Finding]) -> Vec<usize> {
+fn worst_first(findings: &[Diagnostic]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..findings.len()).collect();
     order.sort_by_key(|&number| {
         findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.answer, finding.rule.severity)))
@@ -189,7 +189,7 @@ fn shorten(values: &mut Vec<Value>) {
 }
 
 /// The sentence of a finding, with where in the file it is and what is there, for readers that have no place of their own for these.
-fn sentence(finding: &Finding) -> String {
+fn sentence(finding: &Diagnostic) -> String {
     let mut sentence = finding.message.clone();
     let place = place::inside(finding);
     if !place.is_empty() {

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path};
 
-use max_weights::text;
-
-use crate::finding::Finding;
+use max_weights::{Diagnostic, text};
 
 /// Paths as reports have them: relative to a root, with `/`, without `./`.
 pub(crate) struct Places<'a> {
@@ -83,7 +81,7 @@ pub(super) fn is_inside(name: &str) -> bool {
 }
 
 /// The place in the file, for people: `archive/data.pkl, tensor 'a', byte 12`; empty if there is none.
-pub(super) fn inside(finding: &Finding) -> String {
+pub(super) fn inside(finding: &Diagnostic) -> String {
     let member = finding.member.as_deref().map(text::shown);
     let tensor = finding.tensor.as_deref().map(|tensor| format!("tensor '{}'", text::shown(tensor)));
     let offset = finding.offset.map(|offset| format!("byte {offset}"));

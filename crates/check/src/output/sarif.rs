@@ -4,12 +4,11 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use max_weights::rules::{Answer, Rule, Severity};
-use max_weights::text;
+use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
 use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, place, sentence, shorten, worst_first};
-use crate::finding::Finding;
 use crate::report::{Depth, Report};
 
 /// Results of one run that are kept by GitHub, by severity; the others are left out here, and counted.
@@ -24,7 +23,7 @@ const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let order = worst_first(&report.findings);
-    let kept: Vec<&Finding> = order.iter().take(MAX_RESULTS).filter_map(|at| report.findings.get(*at)).collect();
+    let kept: Vec<&Diagnostic> = order.iter().take(MAX_RESULTS).filter_map(|at| report.findings.get(*at)).collect();
     let mut rules: Vec<&'static Rule> = Vec::new();
     let mut places = Places::new(&settings.root);
     let fingerprints = fingerprints(kept.iter().copied(), &settings.root);
@@ -34,7 +33,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             rules.push(finding.rule);
             rules.len() - 1
         });
-        results.push(result(finding, rule, places.name(&finding.path), &fingerprint));
+        results.push(result(finding, rule, places.name(finding.file()), &fingerprint));
     }
     shorten(&mut results);
     let left_out = report.left_out + (report.findings.len() - results.len()) as u64;
@@ -59,7 +58,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     write_pretty(&log, out)
 }
 
-fn result(finding: &Finding, rule: usize, path: &str, fingerprint: &str) -> Value {
+fn result(finding: &Diagnostic, rule: usize, path: &str, fingerprint: &str) -> Value {
     let mut region = json!({ "startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1 });
     // The byte of a member is none of the file.
     if let Some(offset) = finding.offset.filter(|offset| finding.member.is_none() && i64::try_from(*offset).is_ok()) {

@@ -1,10 +1,9 @@
 //! The summary of a step on GitHub, in Markdown: what it comes to, and the worst findings in a table.
 
-use max_weights::text;
+use max_weights::{Diagnostic, text};
 
 use super::summary::{Summary, seconds};
 use super::{Places, Settings, place, word, worst_first};
-use crate::finding::Finding;
 use crate::report::Report;
 
 /// GitHub takes so many bytes of all that a step writes.
@@ -32,7 +31,7 @@ pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String 
     }
     let mut written = 0;
     for finding in worst_first(&report.findings).into_iter().filter_map(|at| report.findings.get(at)) {
-        let row = row(finding, places.name(&finding.path));
+        let row = row(finding, places.name(finding.file()));
         if page.len() + row.len() + END > most {
             break;
         }
@@ -45,7 +44,7 @@ pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String 
     page
 }
 
-fn row(finding: &Finding, path: &str) -> String {
+fn row(finding: &Diagnostic, path: &str) -> String {
     let rule = finding.rule;
     let cut = |text: &str| prose(&text::cut(text, MAX_TEXT));
     let code = |text: &str| format!("<code>{}</code>", cut(text));

@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use anstyle::Style;
-use max_weights::text;
+use max_weights::{Diagnostic, text};
 
 use super::colors::Colors;
 use super::summary::{DEPTHS, Summary, about, seconds};
 use super::{Places, Settings, place, word};
-use crate::finding::Finding;
 use crate::report::{Depth, FileReport, Report};
 
 /// Files without findings of which each is named in the list of what was not looked into.
@@ -24,18 +23,18 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     files.sort_by(|a, b| a.path.cmp(&b.path));
     for findings in report.findings.chunk_by(|a, b| a.path == b.path) {
         let Some(first) = findings.first() else { continue };
-        let found = files.binary_search_by(|file| file.path.cmp(&first.path));
+        let found = files.binary_search_by(|file| (*file.path).cmp(first.file()));
         let file = found.ok().and_then(|at| files.get(at)).copied();
-        page.file(places.name(&first.path), file)?;
+        page.file(places.name(first.file()), file)?;
         for finding in findings {
             page.finding(finding)?;
         }
         page.line(0, "")?;
     }
     if settings.all_files {
-        let mut with: Vec<_> = report.findings.iter().map(|finding| &finding.path).collect();
+        let mut with: Vec<_> = report.findings.iter().map(|finding| finding.file()).collect();
         with.dedup();
-        for file in files.iter().filter(|file| with.binary_search(&&file.path).is_err()) {
+        for file in files.iter().filter(|file| with.binary_search(&&*file.path).is_err()) {
             page.file(places.name(&file.path), Some(file))?;
         }
         page.line(0, "")?;
@@ -61,7 +60,7 @@ impl Page<'_> {
         self.wrapped(2, dim, &about)
     }
 
-    fn finding(&mut self, finding: &Finding) -> io::Result<()> {
+    fn finding(&mut self, finding: &Diagnostic) -> io::Result<()> {
         let (rule, style, bold) = (finding.rule, self.colors.of(finding.rule), self.colors.bold);
         writeln!(self.out, "  {style}{}{style:#} {bold}{}{bold:#} {}", word(rule), rule.code, rule.id)?;
         self.wrapped(4, Style::new(), &finding.message)?;

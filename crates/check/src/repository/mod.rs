@@ -17,13 +17,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use crate::bytes::Bytes;
-use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::json;
 use crate::kind::{Kind, has_suffix};
@@ -90,12 +89,12 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     let is_script = |entry: &&Entry| entry.kind == Kind::Script && !has_suffix(entry.name(), &["sample"]);
     for entry in folder.files.iter().filter(is_script) {
         let sentence = "a script, which only runs by hand; what it runs was not looked at";
-        context.report(&entry.path, Finding::new(rules::REPOSITORY_PROGRAM, sentence));
+        context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_PROGRAM, sentence));
     }
     for entry in folder.files.iter().filter(|entry| is_compiled(entry.name(), entry.kind)) {
         let sentence =
             "there is compiled code beside the model; programs imported from here run it instead of the source";
-        context.report(&entry.path, Finding::new(rules::REPOSITORY_COMPILED_CODE, sentence));
+        context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_COMPILED_CODE, sentence));
     }
     preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
     paths::of_links(folder, &mut |entry, finding| context.report(&entry.path, finding));
@@ -108,7 +107,7 @@ pub(crate) fn program_bytes(folder: &Folder) -> u64 {
 }
 
 /// Looks at one configuration in JSON, such as a member of an archive by this name.
-pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) {
+pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Diagnostic)) {
     let name = name.rsplit('/').next().unwrap_or(name);
     config(name, bytes, &(), report);
 }
@@ -126,7 +125,7 @@ pub(crate) fn looks_at(name: &str) -> Option<u64> {
 }
 
 /// Looks at a member of an archive by its name, as at a file of a repository; what lies beside it is not known.
-pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) {
+pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Diagnostic)) {
     let name = last(path);
     let named = |suffixes: &[&str]| has_suffix(name, suffixes);
     if named(&["py", "pyw"]) {
@@ -155,12 +154,12 @@ fn last(path: &str) -> &str {
 }
 
 /// Looks at one program in Python, such as a member of an archive, that its loader runs (`run_by` says which).
-pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Finding)) {
+pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Diagnostic)) {
     programs::findings(&Program::read(bytes, false), run_by, report);
 }
 
 /// Looks at one chat template; `source` says where it is.
-pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Finding)) {
+pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
     template::check(template, source, None, report);
 }
 
@@ -228,7 +227,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
 fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Option<Vec<u8>>> {
     if entry.bytes > most {
         let sentence = format!("{} bytes are too many to look for code in them; {most} are looked at", entry.bytes);
-        context.report(&entry.path, Finding::new(rules::REPOSITORY_TOO_LONG, sentence));
+        context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_TOO_LONG, sentence));
         return Ok(None);
     }
     let read = entry.open().and_then(|file| (&file as &dyn Bytes).first(most as usize));
@@ -243,7 +242,7 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
     }
 }
 
-fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMut(Finding)) -> Vec<Reference> {
+fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMut(Diagnostic)) -> Vec<Reference> {
     let value: Value = match json::read(&bytes) {
         Ok(value) => value,
         // A file of another name may hold lines of JSON, or what only its own program reads.
@@ -253,7 +252,7 @@ fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMu
                 "the configuration is not valid JSON, so what it makes loaders run is unknown: {}",
                 shown(&why)
             );
-            report(Finding::new(rules::REPOSITORY_CONFIG_UNREADABLE, sentence));
+            report(Diagnostic::new(rules::REPOSITORY_CONFIG_UNREADABLE, sentence));
             return Vec::new();
         }
     };

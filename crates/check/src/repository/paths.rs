@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use max_weights::rules;
 use max_weights::text::{path as shown_path, shown};
+use max_weights::{Diagnostic, rules};
 
-use crate::finding::Finding;
 use crate::folder::{Entry, Folder};
 
 /// Findings about one index.
@@ -16,7 +15,7 @@ const MAX_FINDINGS: usize = 20;
 const NAMED: usize = 5;
 
 /// Looks at the files that an index names.
-pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Finding)) {
+pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnostic)) {
     let mut left = MAX_FINDINGS;
     for file in files {
         let found = leads_out(file).map(|why| (rules::REPOSITORY_INDEX_PATH, why)).or_else(|| {
@@ -28,7 +27,7 @@ pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Finding)
         if let (Some((rule, why)), true) = (found, left > 0) {
             left -= 1;
             report(
-                Finding::new(rule, format!("weight_map names '{}', which {why}", shown(file))).evidence(shown(file)),
+                Diagnostic::new(rule, format!("weight_map names '{}', which {why}", shown(file))).evidence(shown(file)),
             );
         }
     }
@@ -51,14 +50,14 @@ fn leads_out(file: &str) -> Option<&'static str> {
 }
 
 /// Looks at links of files to elsewhere.
-pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding)) {
+pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) {
     let mut twins = Vec::new();
     for entry in &folder.files {
         let Ok(meta) = fs::symlink_metadata(&entry.path) else { continue };
         if meta.is_symlink() {
             if let Some(target) = outside(entry) {
                 let sentence = format!("the file is a link to {}, outside the folder", shown_path(&target));
-                report(entry, Finding::new(rules::REPOSITORY_LINK_OUTSIDE, sentence).evidence(shown_path(&target)));
+                report(entry, Diagnostic::new(rules::REPOSITORY_LINK_OUTSIDE, sentence).evidence(shown_path(&target)));
             }
         } else if has_twin(&meta) {
             twins.push(entry);
@@ -71,7 +70,7 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding))
             "the same bytes have another name elsewhere, through which they can be changed: {}{more}",
             names.join(", ")
         );
-        report(first, Finding::new(rules::REPOSITORY_HARD_LINK, sentence));
+        report(first, Diagnostic::new(rules::REPOSITORY_HARD_LINK, sentence));
     }
 }
 

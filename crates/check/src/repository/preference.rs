@@ -1,9 +1,8 @@
 //! Which of several files with the same weights a loader takes: pickles that lie beside safetensors are loaded by whoever asks for them.
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 
-use crate::finding::Finding;
 use crate::folder::{Entry, Folder};
 use crate::kind::{Kind, has_suffix};
 
@@ -16,7 +15,7 @@ const PAIRS: [(&str, &str, &str); 4] = [
 ];
 
 /// Says which files the loaders take, where there is a choice.
-pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding)) {
+pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) {
     if !folder.is_whole {
         return;
     }
@@ -34,13 +33,13 @@ pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding)) {
             shown(first.name()),
             shown(safe.name())
         );
-        report(first, Finding::new(rules::REPOSITORY_PICKLE_BESIDE, sentence));
+        report(first, Diagnostic::new(rules::REPOSITORY_PICKLE_BESIDE, sentence));
     }
     // A file by the name of safetensors that is none: loaders refuse it or take another one.
     let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), &["safetensors"]));
     for entry in named.filter(|entry| matches!(entry.kind, Kind::Pickle | Kind::Zip | Kind::TorchLegacy)) {
         let sentence = format!("{} is named .safetensors, but is {}", shown(entry.name()), entry.kind);
-        report(entry, Finding::new(rules::REPOSITORY_PICKLE_NAMED_SAFE, sentence));
+        report(entry, Diagnostic::new(rules::REPOSITORY_PICKLE_NAMED_SAFE, sentence));
     }
 }
 

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
-use max_weights::rules;
 use max_weights::text::{cut, shown};
+use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use super::program::Program;
-use crate::finding::Finding;
 
 /// Characters of a statement that a finding shows.
 const EVIDENCE: usize = 120;
@@ -51,14 +50,15 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
 }
 
 /// What is said of a program. `run_by` says who runs it as a model is loaded; none: nobody does by itself.
-pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn FnMut(Finding)) {
+pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn FnMut(Diagnostic)) {
     if let Some(encoding) = &program.hidden_by {
         let sentence = format!(
             "the program is written in the encoding '{}', which makes it look like something else",
             shown(encoding)
         );
         report(
-            Finding::new(rules::REPOSITORY_PROGRAM_ENCODING, sentence).evidence(format!("coding: {}", shown(encoding))),
+            Diagnostic::new(rules::REPOSITORY_PROGRAM_ENCODING, sentence)
+                .evidence(format!("coding: {}", shown(encoding))),
         );
     }
     let (rule, sentence) = match (run_by, &program.word) {
@@ -76,7 +76,7 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
             (rules::REPOSITORY_PROGRAM, "a program that no configuration here makes loaders run".to_owned())
         }
     };
-    let finding = Finding::new(rule, sentence);
+    let finding = Diagnostic::new(rule, sentence);
     report(match &program.word {
         Some(word) => finding.evidence(cut(&word.statement, EVIDENCE)),
         None => finding,
@@ -84,7 +84,7 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
 }
 
 /// A notebook: its cells of code, as one program that somebody runs by hand.
-pub(super) fn notebook(value: &Value, report: &mut dyn FnMut(Finding)) {
+pub(super) fn notebook(value: &Value, report: &mut dyn FnMut(Diagnostic)) {
     let old = value.pointer("/worksheets/0/cells");
     let cells = value.get("cells").or(old).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let (mut code, mut shell) = (String::new(), Vec::new());
@@ -110,7 +110,7 @@ pub(super) fn notebook(value: &Value, report: &mut dyn FnMut(Finding)) {
     }
     if let Some(command) = shell.iter().find(|command| !is_usual(command)) {
         let sentence = "the notebook has a shell command, which runs with its cell";
-        report(Finding::new(rules::REPOSITORY_CALL, sentence).evidence(shown(command)));
+        report(Diagnostic::new(rules::REPOSITORY_CALL, sentence).evidence(shown(command)));
     }
     let shell = match shell.first() {
         Some(first) => format!("; {} shell commands, the first is {}", shell.len(), shown(first)),
@@ -139,7 +139,7 @@ fn is_usual(command: &str) -> bool {
 }
 
 /// A file named `.pth` that is text: Python runs each of its lines that begins with `import`, if it lies where packages lie.
-pub(super) fn path_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
+pub(super) fn path_file(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     let text = String::from_utf8_lossy(bytes);
     let lines = text
         .split(['\n', '\r'])
@@ -148,12 +148,12 @@ pub(super) fn path_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
     for (number, line) in lines.take(MAX_LINES) {
         let sentence =
             format!("line {}: Python runs this line at startup if the file is in a folder of packages", number + 1);
-        report(Finding::new(rules::REPOSITORY_PATH_FILE, sentence).evidence(shown(line)));
+        report(Diagnostic::new(rules::REPOSITORY_PATH_FILE, sentence).evidence(shown(line)));
     }
 }
 
 /// Requirements that come from elsewhere than the index of packages.
-pub(super) fn requirements(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
+pub(super) fn requirements(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     let text = String::from_utf8_lossy(bytes);
     let elsewhere = |line: &str| {
         let line = line.split(" #").next().unwrap_or_default().trim();
@@ -168,6 +168,6 @@ pub(super) fn requirements(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
         let more =
             if lines.len() > 1 { format!(", and {} more lines like it", lines.len() - 1) } else { String::new() };
         let sentence = format!("line {}: installing this fetches and runs code from a URL{more}", number + 1);
-        report(Finding::new(rules::REPOSITORY_REQUIREMENT, sentence).evidence(shown(first.trim())));
+        report(Diagnostic::new(rules::REPOSITORY_REQUIREMENT, sentence).evidence(shown(first.trim())));
     }
 }

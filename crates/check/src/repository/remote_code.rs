@@ -1,11 +1,10 @@
 //! Configurations that make loaders run code: `auto_map` and its relatives, of Transformers, Diffusers, PEFT and sentence-transformers.
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 use serde_json::{Map, Value};
 
 use super::targets;
-use crate::finding::Finding;
 use crate::json;
 
 /// The key by which a configuration asks its loader to run code without asking its user.
@@ -65,7 +64,7 @@ pub(super) fn look(
     value: &Value,
     name: &str,
     beside: &dyn Beside,
-    report: &mut dyn FnMut(Finding),
+    report: &mut dyn FnMut(Diagnostic),
 ) -> Vec<Reference> {
     let mut references = Vec::new();
     let (mut left, mut trusted) = (MAX_TARGETS, false);
@@ -98,11 +97,11 @@ pub(super) fn look(
 }
 
 /// The finding about a configuration that trusts code by itself.
-pub(super) fn trusts(line: Option<usize>) -> Finding {
+pub(super) fn trusts(line: Option<usize>) -> Diagnostic {
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
     let sentence =
         format!("{place}the configuration sets {TRUST_KEY}, with which loaders run a repository's code without asking");
-    Finding::new(rules::REPOSITORY_TRUST_KEY, sentence).evidence(format!("{TRUST_KEY}: true"))
+    Diagnostic::new(rules::REPOSITORY_TRUST_KEY, sentence).evidence(format!("{TRUST_KEY}: true"))
 }
 
 fn quoted(text: &str) -> String {
@@ -216,7 +215,7 @@ fn of_model_index(
     value: &Value,
     beside: &dyn Beside,
     references: &mut Vec<Reference>,
-    report: &mut dyn FnMut(Finding),
+    report: &mut dyn FnMut(Diagnostic),
 ) {
     let Value::Object(object) = value else { return };
     // The class of the pipeline itself has a module where it is none of Diffusers' own.
@@ -250,7 +249,7 @@ fn of_modules(
     value: &Value,
     beside: &dyn Beside,
     references: &mut Vec<Reference>,
-    report: &mut dyn FnMut(Finding),
+    report: &mut dyn FnMut(Diagnostic),
 ) {
     let modules = value.as_array().map(Vec::as_slice).unwrap_or_default();
     let types = modules.iter().filter_map(|module| module.get("type"));
@@ -270,7 +269,7 @@ fn of_modules(
 }
 
 /// The findings about the code that a configuration names: one for what is here, and one for each other repository.
-fn findings(text: &[u8], references: &[Reference], beside: &dyn Beside) -> Vec<Finding> {
+fn findings(text: &[u8], references: &[Reference], beside: &dyn Beside) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
     repositories.sort();
@@ -300,7 +299,7 @@ fn findings(text: &[u8], references: &[Reference], beside: &dyn Beside) -> Vec<F
                 ),
             ),
         };
-        let mut finding = Finding::new(rule, sentence);
+        let mut finding = Diagnostic::new(rule, sentence);
         finding.offset = offset;
         findings.push(finding.evidence(evidence(first)));
     }
@@ -324,7 +323,7 @@ fn described(reference: &Reference, beside: &dyn Beside) -> String {
 }
 
 /// PEFT: a base model that is a path, or an address. A path that leads out of the folder opens files of whatever machine loads the adapter.
-pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Finding> {
+pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Diagnostic> {
     let base = value.get("base_model_name_or_path")?.as_str()?;
     let is_address = base.contains("://");
     let is_drive = matches!(base.as_bytes(), [letter, b':', b'/' | b'\\', ..] if letter.is_ascii_alphabetic());
@@ -341,5 +340,5 @@ pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Finding> {
     };
     let line = json::line_of(text, "base_model_name_or_path").map_or(1, |(line, _)| line);
     let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", shown(base));
-    Some(Finding::new(rule, sentence).evidence(shown(base)))
+    Some(Diagnostic::new(rule, sentence).evidence(shown(base)))
 }

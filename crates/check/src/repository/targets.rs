@@ -1,11 +1,10 @@
 //! Names of classes and functions in configurations, which Hydra, OmegaConf, Lightning and others import and call: `_target_: os.system`.
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use crate::dangerous;
-use crate::finding::Finding;
 
 /// Modules of which nothing belongs into the configuration of a model, though others of their classes may belong into a model itself.
 const OTHER_MODULES: [&str; 3] = ["__builtin__", "builtins", "functools"];
@@ -144,19 +143,19 @@ pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String,
 }
 
 /// The finding about a name that is imported and called.
-pub(super) fn finding(key: &str, name: &str, line: Option<usize>) -> Finding {
+pub(super) fn finding(key: &str, name: &str, line: Option<usize>) -> Diagnostic {
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
     let (key, shown_name) = (shown(key), shown(name));
     let finding = if is_dangerous(name) {
         let sentence = format!("{place}'{key}' makes whoever instantiates this configuration call {shown_name}");
-        Finding::new(rules::REPOSITORY_TARGET_DANGEROUS, sentence)
+        Diagnostic::new(rules::REPOSITORY_TARGET_DANGEROUS, sentence)
     } else if name.contains("${") {
         let sentence = format!("{place}'{key}' is put together when the configuration is read: {shown_name}");
-        Finding::new(rules::REPOSITORY_TARGET, sentence)
+        Diagnostic::new(rules::REPOSITORY_TARGET, sentence)
     } else {
         let sentence =
             format!("{place}'{key}' makes whoever instantiates this configuration import and call {shown_name}");
-        Finding::new(rules::REPOSITORY_TARGET, sentence)
+        Diagnostic::new(rules::REPOSITORY_TARGET, sentence)
     };
     finding.evidence(format!("{key}: {shown_name}"))
 }

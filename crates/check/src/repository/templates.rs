@@ -1,18 +1,17 @@
 //! Where chat templates stand: in configurations, in separate files, and in the metadata of weights.
 
-use max_weights::Catalog;
 use max_weights::format::gguf;
+use max_weights::{Catalog, Diagnostic};
 use serde_json::Value;
 
 use super::{remote_code, template};
-use crate::finding::Finding;
 use crate::json;
 
 /// The key of templates in metadata: `tokenizer.chat_template`, `tokenizer.chat_template.tool_use`, `chat_template`.
 const KEY: &str = "chat_template";
 
 /// The templates in a configuration: a string, a list of names and texts, or an object of them.
-pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Finding)) {
+pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Diagnostic)) {
     remote_code::objects(value, &mut |object| {
         for (key, value) in object.iter().filter(|(key, _)| key.ends_with(KEY) || *key == "chat_templates") {
             of_value(key, value, report);
@@ -20,7 +19,7 @@ pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Finding)) {
     });
 }
 
-fn of_value(key: &str, value: &Value, report: &mut dyn FnMut(Finding)) {
+fn of_value(key: &str, value: &Value, report: &mut dyn FnMut(Diagnostic)) {
     match value {
         Value::String(text) => template::check(text, key, None, report),
         Value::Array(list) => {
@@ -48,7 +47,7 @@ fn of_value(key: &str, value: &Value, report: &mut dyn FnMut(Finding)) {
 }
 
 /// A file that is one template.
-pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
+pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     match std::str::from_utf8(bytes) {
         Ok(text) => template::check(text, "the template", Some(0), report),
         Err(_) => template::check(&String::from_utf8_lossy(bytes), "the template", None, report),
@@ -56,7 +55,7 @@ pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
 }
 
 /// The templates, and the configurations, in the metadata of a file of weights.
-pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Finding)) {
+pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) {
     if let Some(gguf) = catalog.gguf() {
         for (key, value) in gguf.metadata.iter().filter(|(key, _)| key.contains(KEY)) {
             let source = max_weights::text::shown(key);
@@ -76,7 +75,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Finding)) {
             template::check(text, &shown, None, report);
         } else if text.contains("auto_map") || text.contains("_target_") || text.contains(KEY) {
             let Ok(value) = json::read(text.as_bytes()) else { continue };
-            let mut of_key = |mut finding: Finding| {
+            let mut of_key = |mut finding: Diagnostic| {
                 finding.message = format!("metadata '{shown}': {}", finding.message);
                 finding.offset = None;
                 report(finding);

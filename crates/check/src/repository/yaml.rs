@@ -4,12 +4,11 @@
 
 use std::collections::HashMap;
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 use saphyr_parser::{Event, Parser, Tag};
 
 use super::{remote_code, targets, template};
-use crate::finding::Finding;
 
 /// Mappings and lists in one another. PyYAML gives up before a thousand.
 const MAX_NESTING: usize = 1000;
@@ -52,7 +51,7 @@ struct Open {
 }
 
 /// Looks through the documents of a YAML file, and hands on what is found.
-pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
+pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     // PyYAML tells UTF-16 by its mark.
     let has_mark = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
     let decoded = if has_mark { crate::json::decoded(bytes) } else { Vec::new() };
@@ -60,7 +59,7 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut open, mut anchors): (Vec<Open>, HashMap<usize, String>) = (Vec::new(), HashMap::new());
     let mut left = MAX_FINDINGS;
-    let mut report = |finding: Finding| {
+    let mut report = |finding: Diagnostic| {
         if left > 0 {
             left -= 1;
             report(finding);
@@ -133,7 +132,7 @@ fn names_template(key: &str) -> bool {
 }
 
 /// Puts a value into what is open: a key, or the value of one.
-fn place(open: &mut [Open], value: Option<String>, line: usize, report: &mut dyn FnMut(Finding)) {
+fn place(open: &mut [Open], value: Option<String>, line: usize, report: &mut dyn FnMut(Diagnostic)) {
     let Some(open) = open.last_mut() else { return };
     let key = if open.is_mapping { open.key.take() } else { Some(String::new()) };
     match key {
@@ -141,7 +140,7 @@ fn place(open: &mut [Open], value: Option<String>, line: usize, report: &mut dyn
         Some(key) => {
             if open.is_template || names_template(&key) {
                 let source = if key.is_empty() { "a template".to_owned() } else { shown(&key) };
-                let mut of_template = |mut finding: Finding| {
+                let mut of_template = |mut finding: Diagnostic| {
                     finding.message = format!("the value at line {line}: {}", finding.message);
                     report(finding);
                 };
@@ -161,7 +160,7 @@ fn place(open: &mut [Open], value: Option<String>, line: usize, report: &mut dyn
     }
 }
 
-fn of_mapping(open: &Open, report: &mut dyn FnMut(Finding)) {
+fn of_mapping(open: &Open, report: &mut dyn FnMut(Diagnostic)) {
     for (key, value, line) in &open.texts {
         let others = open.keys.iter().map(String::as_str);
         if key == remote_code::TRUST_KEY && matches!(value.as_str(), "true" | "True" | "TRUE" | "yes" | "on") {
@@ -179,7 +178,7 @@ fn of_mapping(open: &Open, report: &mut dyn FnMut(Finding)) {
 }
 
 /// PyYAML's tags: `!!python/object/apply:os.system`.
-fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Finding)) {
+fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Diagnostic)) {
     let whole = format!("{}{}", tag.handle, tag.suffix);
     let Some((_, python)) = whole.split_once("python/") else { return };
     let python = percent_decoded(python);
@@ -197,7 +196,7 @@ fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Fi
     } else {
         (rules::REPOSITORY_YAML_OBJECT, "makes PyYAML's unsafe loader import")
     };
-    report(Finding::new(rule, format!("line {line}: the tag {does} {}", shown(name))).evidence(evidence));
+    report(Diagnostic::new(rule, format!("line {line}: the tag {does} {}", shown(name))).evidence(evidence));
 }
 
 /// A tag may be written with `%6f` for a letter.
@@ -213,7 +212,7 @@ fn percent_decoded(text: &str) -> String {
 }
 
 /// The parser gives up, where PyYAML may not: the words themselves are looked for.
-fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Finding)) {
+fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Diagnostic)) {
     for (number, line) in text.lines().enumerate() {
         if let Some((_, tag)) = line.split_once("!!python/") {
             let suffix = tag.split_whitespace().next().unwrap_or_default();
@@ -228,5 +227,5 @@ fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Finding)) {
         }
     }
     template::check_words(text, "a text of it", report);
-    report(Finding::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", shown(why))));
+    report(Diagnostic::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", shown(why))));
 }

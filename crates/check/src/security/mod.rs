@@ -6,11 +6,10 @@ pub(crate) mod formats;
 pub mod pickle;
 pub mod torch;
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
@@ -27,7 +26,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
     // Archives ask before they open their members; this also ends what leads to itself in another way.
     if piece.depth > context.options.nesting {
         let message = format!("this is nested in {} archives, and was not looked at", piece.depth);
-        context.report(piece, Finding::new(rules::ARCHIVE_DEEP, message));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_DEEP, message));
         return Ok(());
     }
     suffix::check(piece, kind, context)?;
@@ -37,7 +36,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
     otherwise::check(piece, kind, context)?;
     if piece.member.is_some() && repository::is_compiled(piece.name, kind) {
         let message = format!("it is {}, which whoever unpacks or loads the archive may run", compiled(kind));
-        context.report(piece, Finding::new(rules::REPOSITORY_COMPILED_CODE, message));
+        context.report(piece, Diagnostic::new(rules::REPOSITORY_COMPILED_CODE, message));
     }
     if polyglot::is_zip_too(piece, kind, context)? {
         return archive::zip::scan(piece, context);
@@ -48,7 +47,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         kind if kind.is_compressed() => archive::compressed::scan(piece, kind, context)?,
         Kind::Lzip | Kind::SevenZip | Kind::Rar => {
             let message = format!("this is {}, whose members were not looked at", kind.with_article());
-            context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(0));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(0));
         }
         Kind::Pickle => {
             pickle::scan(piece, Expected::Any, context)?;

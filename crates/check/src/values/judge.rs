@@ -2,10 +2,9 @@
 
 use max_weights::check::{Contents, Number, Statistics};
 use max_weights::tensor::{Element, TensorInfo};
-use max_weights::{Checkpoint, DType, rules, text};
+use max_weights::{Checkpoint, DType, Diagnostic, rules, text};
 
 use super::scales::{is_scale, may_be_negative};
-use crate::finding::Finding;
 
 /// Up to this share of a tensor, the largest code of a float of eight bits is what scales for each block of 16 or 32 values make of its largest value.
 const SATURATED_SHARE: f64 = 0.125;
@@ -38,33 +37,33 @@ pub(crate) fn judge(
     checkpoint: &Checkpoint,
     info: &TensorInfo<'_>,
     contents: &Contents,
-    report: &mut dyn FnMut(Finding),
+    report: &mut dyn FnMut(Diagnostic),
 ) {
     let Some(found) = &contents.statistics else { return };
     if is_scale(checkpoint, info) {
-        let mut say = |finding: Finding| report(finding.tensor(info.name).offset(info.span.start()));
+        let mut say = |finding: Diagnostic| report(finding.tensor(info.name).offset(info.span.start()));
         return scale(info, found, &mut say);
     }
     judge_values(info, contents, report);
 }
 
 /// Reports what the contents of a tensor say that is not a scale.
-pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &mut dyn FnMut(Finding)) {
+pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &mut dyn FnMut(Diagnostic)) {
     let Some(found) = &contents.statistics else { return };
-    let mut say = |finding: Finding| report(finding.tensor(info.name).offset(info.span.start()));
+    let mut say = |finding: Diagnostic| report(finding.tensor(info.name).offset(info.span.start()));
     let lower = info.name.to_lowercase();
     let of_all = |count: u64| format!("{} of its {} values are", grouped(count), grouped(found.count));
     if found.nans > 0 {
-        say(Finding::new(rules::VALUES_NAN, format!("{} NaN", of_all(found.nans))));
+        say(Diagnostic::new(rules::VALUES_NAN, format!("{} NaN", of_all(found.nans))));
     }
     if found.infinities > 0 {
         let is_mask = MASKS.iter().any(|part| lower.contains(part));
         let rule = if is_mask { rules::VALUES_MASK } else { rules::VALUES_INFINITY };
-        say(Finding::new(rule, format!("{} infinite", of_all(found.infinities))));
+        say(Diagnostic::new(rule, format!("{} infinite", of_all(found.infinities))));
     }
     if contents.odd_bools > 0 {
         let count = grouped(contents.odd_bools);
-        say(Finding::new(
+        say(Diagnostic::new(
             rules::VALUES_BOOL,
             format!("{count} of its {} bytes are neither 0 nor 1", grouped(found.count)),
         ));
@@ -72,12 +71,12 @@ pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &
     if is_saturated(info, contents, found) {
         let share = contents.saturated as f64 * 100.0 / found.count as f64;
         let message = format!("{share:.1}% of its values are the largest or the smallest that {} has", info.element);
-        say(Finding::new(rules::VALUES_SATURATED, message));
+        say(Diagnostic::new(rules::VALUES_SATURATED, message));
     }
     let may_be_constant = BEGIN_CONSTANT.iter().any(|part| lower.contains(part));
     if found.count > 1 && found.zeros == found.count {
         if !may_be_constant {
-            say(Finding::new(rules::VALUES_ZERO, format!("all its {} values are zero", grouped(found.count))));
+            say(Diagnostic::new(rules::VALUES_ZERO, format!("all its {} values are zero", grouped(found.count))));
         }
     } else if found.count > 1 && found.finite() == found.count && found.minimum == found.maximum {
         if let Some(value) = found.minimum.filter(|_| !may_be_constant) {
@@ -87,7 +86,7 @@ pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &
                 Number::Float(value) => format!("{value:?}"),
             };
             let message = format!("all its {} values are {value}", grouped(found.count));
-            say(Finding::new(rules::VALUES_CONSTANT, message));
+            say(Diagnostic::new(rules::VALUES_CONSTANT, message));
         }
     } else {
         dead_rows(contents, &mut say);
@@ -103,7 +102,7 @@ fn is_saturated(info: &TensorInfo<'_>, contents: &Contents, found: &Statistics) 
     is_float8 && found.count >= SATURATED_OF && contents.saturated as f64 > found.count as f64 * SATURATED_SHARE
 }
 
-fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Finding)) {
+fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Diagnostic)) {
     let rows = &contents.rows;
     if rows.zero + rows.constant == 0 {
         return;
@@ -116,10 +115,10 @@ fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Finding)) {
     let constant = (rows.constant > 0)
         .then(|| format!("{} of its {count} rows hold a single number each", grouped(rows.constant)));
     let all: Vec<String> = zero.into_iter().chain(constant).collect();
-    say(Finding::new(rules::VALUES_DEAD_ROWS, all.join(", and ")));
+    say(Diagnostic::new(rules::VALUES_DEAD_ROWS, all.join(", and ")));
 }
 
-fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Finding)) {
+fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Diagnostic)) {
     let count = grouped(found.count);
     let low = found.minimum.map_or(0.0, Number::to_f64);
     let high = found.maximum.map_or(0.0, Number::to_f64);
@@ -137,8 +136,11 @@ fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Finding)
         None
     };
     if let Some(message) = wrong {
-        say(Finding::new(rules::VALUES_SCALE, message));
+        say(Diagnostic::new(rules::VALUES_SCALE, message));
     } else if found.zeros > 0 && !is_exponent {
-        say(Finding::new(rules::VALUES_SCALE_ZERO, format!("{} of its {count} scales are zero", grouped(found.zeros))));
+        say(Diagnostic::new(
+            rules::VALUES_SCALE_ZERO,
+            format!("{} of its {count} scales are zero", grouped(found.zeros)),
+        ));
     }
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use max_weights::rules::{Answer, Severity};
-use max_weights::uninterrupted;
-use max_weights_check::{Finding, Options, Progress, validate};
+use max_weights::{Diagnostic, uninterrupted};
+use max_weights_check::{Options, Progress, validate};
 use tempfile::TempDir;
 
 /// A finding: its rule, the file, the sentence, and what stands there.
@@ -35,12 +35,12 @@ pub(crate) fn folder(files: &[(&str, &[u8])]) -> TempDir {
 pub(crate) fn look(folder: &Path) -> Vec<Found> {
     let report =
         validate(&[folder.to_path_buf()], &Options::default(), &Progress::default(), &uninterrupted).expect("a report");
-    let of_repository = |finding: &&Finding| finding.rule.id.starts_with("repository.");
+    let of_repository = |finding: &&Diagnostic| finding.rule.id.starts_with("repository.");
     let found = report.findings.iter().filter(of_repository).map(|finding| Found {
         rule: finding.rule.id,
         severity: finding.rule.severity,
         answer: finding.rule.answer,
-        file: finding.path.strip_prefix(folder).unwrap_or(&finding.path).to_string_lossy().replace('\\', "/"),
+        file: finding.file().strip_prefix(folder).unwrap_or(finding.file()).to_string_lossy().replace('\\', "/"),
         message: finding.message.clone(),
         evidence: finding.evidence.clone().unwrap_or_default(),
     });

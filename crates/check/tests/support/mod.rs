@@ -4,16 +4,16 @@
 use std::path::Path;
 
 use max_weights::rules::Answer;
-use max_weights::uninterrupted;
+use max_weights::{Diagnostic, uninterrupted};
 use max_weights_check::security::archive::{Archive, Member};
 use max_weights_check::security::pickle::{self, Expected, Seen};
 use max_weights_check::security::torch;
-use max_weights_check::{Bytes, Context, FileReport, Finding, Kind, Options, Piece};
+use max_weights_check::{Bytes, Context, FileReport, Kind, Options, Piece};
 
 /// What was found in a file.
 pub struct Scanned {
     pub file: FileReport,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Diagnostic>,
     pub seen: Seen,
 }
 
@@ -46,7 +46,7 @@ impl Scanned {
     }
 }
 
-fn check<T>(bytes: &[u8], what: impl FnOnce(&Piece<'_>, &mut Context<'_>) -> T) -> (T, FileReport, Vec<Finding>) {
+fn check<T>(bytes: &[u8], what: impl FnOnce(&Piece<'_>, &mut Context<'_>) -> T) -> (T, FileReport, Vec<Diagnostic>) {
     let options = Options::default();
     let bytes = bytes.to_vec();
     let mut context =

@@ -160,7 +160,7 @@ fn values(
             let note = note(&info, &found);
             Ok((Some(found), note))
         }
-        Err(Error::Unsupported(fault)) => Ok((None, Some(format!("not read: {}", fault.cause)))),
+        Err(Error::Unsupported(fault)) => Ok((None, Some(format!("not read: {}", fault.message)))),
         Err(error) => Err(error.into()),
     }
 }

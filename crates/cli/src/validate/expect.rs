@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use max_weights::checkpoint::ModelCache;
-use max_weights::{Checkpoint, OpenOptions, rules, text, uninterrupted};
+use max_weights::{Checkpoint, Diagnostic, OpenOptions, rules, text, uninterrupted};
+use max_weights_check::Options;
 use max_weights_check::expectation::{self, Expectation};
-use max_weights_check::{Finding, Options};
 
 use crate::failure::Failure;
 use crate::host::Host;
@@ -47,13 +47,13 @@ fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, F
 }
 
 /// What is not as it is expected.
-pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options) -> Result<Vec<Finding>, Failure> {
+pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options) -> Result<Vec<Diagnostic>, Failure> {
     let checkpoint = match open(paths) {
         Ok(checkpoint) => checkpoint,
         Err(Failure::Checkpoint(error)) => {
             let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
             let message = format!("it cannot be compared with what is expected: {error}");
-            return Ok(vec![Finding { path: path.into(), ..Finding::new(rules::FILE_UNREADABLE, message) }]);
+            return Ok(vec![Diagnostic::new(rules::FILE_UNREADABLE, message).path(path)]);
         }
         Err(failure) => return Err(failure),
     };

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::checkpoint::ModelCache;
-use max_weights::error::Fault;
 use max_weights::rules::{self, Answer, Severity};
-use max_weights::{Error, text, uninterrupted, workers};
+use max_weights::{Diagnostic, Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::settings_file::SettingsFile;
 use max_weights_check::{Level, Options, Progress, Report, Selection, baseline, expectation};
@@ -226,7 +225,10 @@ impl Inputs {
                 let mut file = File::create(&path).map_err(failed)?;
                 if io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)? == 0 {
                     // What was to write it failed, most likely.
-                    return Err(Fault::new(rules::FORMAT_EMPTY, "nothing came").path(Path::new(STDIN)).format().into());
+                    return Err(Diagnostic::new(rules::FORMAT_EMPTY, "nothing came")
+                        .path(Path::new(STDIN))
+                        .format()
+                        .into());
                 }
                 paths.push(path);
                 stdin = Some(folder);
@@ -241,8 +243,8 @@ impl Inputs {
         let name: Arc<Path> = Path::new(STDIN).into();
         let file = folder.path().join(STDIN);
         report.files.iter_mut().filter(|entry| *entry.path == *file).for_each(|entry| entry.path = name.clone());
-        let about = report.findings.iter_mut().filter(|finding| finding.path.starts_with(folder.path()));
-        about.for_each(|finding| finding.path = name.clone());
+        let about = report.findings.iter_mut().filter(|finding| finding.file().starts_with(folder.path()));
+        about.for_each(|finding| finding.path = Some(name.clone()));
         report
     }
 }

@@ -5,17 +5,16 @@
 
 use std::collections::HashMap;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::tensor::{TensorInfo, checked_elements};
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::names::Patterns;
 use super::{Config, wrong_shape};
 use crate::checkpoint::json::texts;
 use crate::checkpoint::sets::{Findings, Set};
-use crate::finding::Finding;
 
 /// What peft writes before the names of the model.
 const PREFIX: &str = "base_model.model.";
@@ -239,7 +238,7 @@ pub(super) fn targets(
     let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
     if !unused.is_empty() && !excludes && are_named {
         let cause = format!("target_modules names {}, which matches no layer of the adapter", listed(&unused));
-        findings.add(&config.path, Finding::new(rules::ADAPTER_TARGET_UNUSED, cause));
+        findings.add(&config.path, Diagnostic::new(rules::ADAPTER_TARGET_UNUSED, cause));
     }
     Ok(())
 }
@@ -261,7 +260,7 @@ fn patterns(layers: &[Layer<'_>], config: &Config, findings: &mut Findings<'_, '
         let unused: Vec<String> = map.keys().zip(used).filter(|(_, used)| !used).map(|(key, _)| shown(key)).collect();
         if !unused.is_empty() {
             let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
-            findings.add(&config.path, Finding::new(rules::ADAPTER_PATTERN_UNUSED, cause));
+            findings.add(&config.path, Diagnostic::new(rules::ADAPTER_PATTERN_UNUSED, cause));
         }
     }
 }

@@ -7,15 +7,14 @@ mod others;
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::tensor::TensorInfo;
 use max_weights::text::{shape, shown};
+use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::json::{self, number, text, texts};
 use super::sets::{Findings, Names, Set};
-use crate::finding::Finding;
 use crate::kind::Kind;
 
 const CONFIG: &str = "adapter_config.json";
@@ -54,7 +53,7 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings
     let has_weights = names.folder.files.iter().any(|entry| entry.name().starts_with(STEM));
     if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole && !has_weights) {
         let cause = format!("there is no {STEM}.safetensors beside it");
-        findings.add(&config.path, Finding::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
+        findings.add(&config.path, Diagnostic::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
     }
     for set in sets {
         findings.go_on()?;
@@ -65,7 +64,7 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings
         }
         if set.stem == STEM && names.folder.is_whole && names.file(CONFIG).is_none() {
             let cause = format!("there is no {CONFIG} beside {}", shown(&file));
-            findings.add(&set.path, Finding::new(rules::ADAPTER_CONFIG_MISSING, cause));
+            findings.add(&set.path, Diagnostic::new(rules::ADAPTER_CONFIG_MISSING, cause));
         }
         // The layers of adapters of other programs have two matrices, too.
         if set.stem == STEM || file.to_ascii_lowercase().contains("lora") {
@@ -103,7 +102,7 @@ fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, findings: &mut Finding
         Some(found) => format!("peft_type is {said}, but the tensors are those of {found}"),
         None => format!("peft_type is {said}, but no tensor has {} in its name", mark.trim_start_matches('.')),
     };
-    findings.add(&config.path, Finding::new(rules::ADAPTER_TYPE, cause));
+    findings.add(&config.path, Diagnostic::new(rules::ADAPTER_TYPE, cause));
     false
 }
 
@@ -121,7 +120,7 @@ fn modules_to_save(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '
     if !modules.iter().take(64).any(is_there) {
         let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
         let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));
-        findings.add(&config.path, Finding::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
+        findings.add(&config.path, Diagnostic::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
     }
 }
 

@@ -11,15 +11,14 @@ mod packed;
 mod parts;
 mod scaled;
 
-use max_weights::Result;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{shape, shown};
+use max_weights::{Diagnostic, Result};
 
 use super::config::Config;
 use super::json;
 use super::sets::{Findings, Names, Set};
-use crate::finding::Finding;
 use declared::{Declared, Method};
 use parts::{Layer, Layers, Part, is_eight_bit};
 
@@ -260,7 +259,7 @@ fn method(
         let needs = families.iter().any(|family| *family != Family::Scaled);
         if needs {
             let cause = "the weights are quantised, but the configuration has no quantization_config";
-            findings.add(&config.path, Finding::new(rules::QUANTISED_CONFIG_MISSING, cause));
+            findings.add(&config.path, Diagnostic::new(rules::QUANTISED_CONFIG_MISSING, cause));
         }
         return;
     };
@@ -283,13 +282,13 @@ fn method(
     let finding = match families.first() {
         Some(found) => {
             let cause = format!("the configuration says {word}, but the weights are quantised by {}", name(*found));
-            Finding::new(rules::QUANTISED_METHOD, cause)
+            Diagnostic::new(rules::QUANTISED_METHOD, cause)
         }
         // Weights of eight bits are told by their dtype, too.
         None if !layers.alone.is_empty() || declared.is_beside => return,
         None => {
             let cause = format!("the configuration says {word}, but no weight is quantised");
-            Finding::new(rules::QUANTISED_UNUSED, cause)
+            Diagnostic::new(rules::QUANTISED_UNUSED, cause)
         }
     };
     findings.add(&declared.path, finding);

@@ -4,12 +4,11 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use max_weights::rules::{Answer, Severity};
-use max_weights::text;
+use max_weights::{Diagnostic, text};
 
 use super::summary::{DEPTHS, Summary, seconds};
 use super::xml::lines;
 use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
-use crate::finding::Finding;
 use crate::report::{FileReport, Report, Verdict};
 
 /// Findings that are listed, the worst first.
@@ -52,7 +51,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     )?;
     let worst = worst_first(&report.findings);
     for (number, finding) in worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).enumerate() {
-        write_finding(finding, places.name(&finding.path), number < MAX_OPEN, out)?;
+        write_finding(finding, places.name(finding.file()), number < MAX_OPEN, out)?;
     }
     let left_out = worst.len().saturating_sub(MAX_FINDINGS) as u64 + report.left_out;
     if left_out > 0 {
@@ -98,7 +97,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     )
 }
 
-fn write_finding(finding: &Finding, path: &str, may_open: bool, out: &mut dyn Write) -> io::Result<()> {
+fn write_finding(finding: &Diagnostic, path: &str, may_open: bool, out: &mut dyn Write) -> io::Result<()> {
     let rule = finding.rule;
     let class = match (rule.answer, rule.severity) {
         (Answer::Malicious, _) => "malicious",

@@ -9,12 +9,10 @@ mod origin;
 mod texts;
 mod words;
 
-use max_weights::rules;
 use max_weights::text::{cut, shown};
+use max_weights::{Diagnostic, rules};
 use minijinja::machinery::{Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
-
-use crate::finding::Finding;
 
 /// Longer templates are looked through word by word only. The longest of well-known models have some 20 KB.
 const MAX_PARSED_BYTES: usize = 1 << 20;
@@ -35,7 +33,7 @@ pub(super) struct Seen {
 }
 
 /// Looks through a template; `source` says where it is (`chat_template`), `offset` where it begins in its file if it is the file's own text.
-pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Finding)) {
+pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Diagnostic)) {
     let mut seen = Vec::new();
     let text = tolerated(template);
     let unreadable = match readable(&text) {
@@ -59,25 +57,25 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
     if let Some(why) = unreadable {
         words::look(template, &mut seen);
         let sentence = format!("{source} cannot be parsed: {}; only its words were looked at", shown(&why));
-        report(Finding::new(rules::REPOSITORY_TEMPLATE_UNREADABLE, sentence));
+        report(Diagnostic::new(rules::REPOSITORY_TEMPLATE_UNREADABLE, sentence));
     }
     said(template, source, offset, seen, report);
 }
 
 /// Looks through the words of what may be a template among other things.
-pub(super) fn check_words(text: &str, source: &str, report: &mut dyn FnMut(Finding)) {
+pub(super) fn check_words(text: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
     let mut seen = Vec::new();
     words::look(text, &mut seen);
     said(text, source, None, seen, report);
 }
 
-fn said(template: &str, source: &str, offset: Option<u64>, mut seen: Vec<Seen>, report: &mut dyn FnMut(Finding)) {
+fn said(template: &str, source: &str, offset: Option<u64>, mut seen: Vec<Seen>, report: &mut dyn FnMut(Diagnostic)) {
     seen.sort_by_key(|seen| (seen.start, seen.end));
     seen.dedup_by(|a, b| a.rule == b.rule && a.sentence == b.sentence && a.line == b.line);
     for found in seen.into_iter().take(MAX_FINDINGS) {
         let sentence = format!("{source}, line {}: {}", found.line, found.sentence);
         let stands = template.get(found.start..found.end.max(found.start)).unwrap_or_default();
-        let mut finding = Finding::new(found.rule, sentence);
+        let mut finding = Diagnostic::new(found.rule, sentence);
         if !stands.is_empty() {
             finding = finding.evidence(cut(stands, EVIDENCE));
         }

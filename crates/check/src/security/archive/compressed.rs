@@ -1,15 +1,14 @@
 //! Compressed files: one stream or several, one behind the other, and what follows them.
 
-use max_weights::Result;
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 use super::unpack::{End, Packing, Reader, unpack};
 use super::{WINDOW, is_zero, may_go_deeper, scan_inside};
 use crate::bytes::{Bytes, Slice, Spooled};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::{Kind, is_certain_lzma, is_skippable};
 use crate::report::Depth;
 
@@ -72,13 +71,13 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
                         spooled.len(),
                         shown(&why)
                     );
-                    context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(start));
+                    context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(start));
                     break;
                 }
                 End::TooMuch => {
                     let message =
                         format!("{} bytes of {kind} would unpack to more than {}", bytes.len(), spooled.len());
-                    context.report(piece, Finding::new(rules::ARCHIVE_BOMB, message).offset(start));
+                    context.report(piece, Diagnostic::new(rules::ARCHIVE_BOMB, message).offset(start));
                     break;
                 }
                 End::Whole => {}
@@ -153,11 +152,11 @@ fn behind(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<()> {
     let what = "the bytes after the compressed data";
     if let Some(kind) = super::loadable(&rest, what)? {
         let message = format!("{what} are {}", kind.with_article());
-        context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(at));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(at));
         return scan_inside(piece, &rest, what, context);
     }
     let message = format!("{} bytes follow the end of the compressed data", rest.len());
-    context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(at));
+    context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(at));
     Ok(())
 }
 

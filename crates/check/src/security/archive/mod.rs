@@ -10,11 +10,10 @@ pub(crate) use unpack::Reader;
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use max_weights::text::shown;
-use max_weights::{Error, Result};
+use max_weights::{Diagnostic, Error, Result};
 
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::repository;
 use crate::security::{PICKLE_BYTES, pickle, scan};
@@ -67,7 +66,7 @@ pub(crate) fn scan_members(
         looked = looked.saturating_add(member.packed);
         if looked > most && !context.unpack(member.packed) {
             let message = "the members overlap, and come to more in total than may be unpacked";
-            context.report(piece, Finding::new(rules::ARCHIVE_BOMB, message).offset(member.start));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_BOMB, message).offset(member.start));
             break;
         }
         if member.size == 0 && member.packed == 0 {
@@ -85,7 +84,7 @@ pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut 
     let may = piece.depth < context.options.nesting;
     if !may && has_members {
         let message = format!("this archive is nested in {} others: its members were not looked at", piece.depth);
-        context.report(piece, Finding::new(rules::ARCHIVE_DEEP, message));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_DEEP, message));
     }
     may
 }
@@ -96,12 +95,12 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
     let inner = piece.inside(bytes, name, &way);
     if !context.look(bytes.len().max(LEAST)) {
         let message = "its contents overlap, or lead back to themselves: they were not looked at again";
-        context.report(&inner, Finding::new(rules::ARCHIVE_BOMB, message));
+        context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
         return Ok(());
     }
     let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
     match scan(&inner, kind, context) {
-        Err(Error::Format(fault) | Error::Unsupported(fault)) => context.report(&inner, Finding::from(*fault)),
+        Err(Error::Format(fault) | Error::Unsupported(fault)) => context.report(&inner, *fault),
         scanned => scanned?,
     }
     look_at_text(&inner, context)
@@ -112,7 +111,7 @@ fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let Some(most) = repository::looks_at(inner.name) else { return Ok(()) };
     if inner.bytes.len() > most {
         let message = format!("{} bytes are too many to look for code in them", inner.bytes.len());
-        context.report(inner, Finding::new(rules::REPOSITORY_TOO_LONG, message));
+        context.report(inner, Diagnostic::new(rules::REPOSITORY_TOO_LONG, message));
         return Ok(());
     }
     let bytes = inner.bytes.first(most as usize)?;
@@ -167,6 +166,6 @@ pub(crate) fn check_link(piece: &Piece<'_>, name: &str, target: &str, context: &
     }
     if out {
         let message = format!("the member '{}' is a link to '{}', outside the archive", shown(name), shown(target));
-        context.report(piece, Finding::new(rules::ARCHIVE_LINK, message));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_LINK, message));
     }
 }

@@ -1,13 +1,12 @@
 //! Tar archives: PyTorch's from before 0.1.10, NeMo's, and any other.
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 use super::{Archive, Member, check_link, is_zero, leads_out, loadable, scan_inside, scan_members};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::report::Depth;
 use crate::security::formats;
@@ -72,13 +71,13 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
         }
         let Some(header) = Header::of(&block) else {
             let message = format!("the tar archive has no header of a member at byte {at}");
-            context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(at));
             is_whole = false;
             break;
         };
         if tar.members.len() >= MAX_MEMBERS {
             let message = format!("at most {MAX_MEMBERS} members are looked at");
-            context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_MANY, message).offset(at));
             return Ok(tar);
         }
         let size = before.size.filter(|_| !matches!(header.kind, b'x' | b'g' | b'L' | b'K')).unwrap_or(header.size);
@@ -87,7 +86,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
         if size > there {
             let message =
                 format!("a member of {size} bytes begins at byte {start}, but the archive has only {there} more");
-            context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(start));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(start));
         }
         let long = |most: u64| bytes.part(start, size.min(most) as usize);
         match header.kind {
@@ -99,7 +98,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                 if of_all.size.take().is_some() {
                     let message =
                         "the archive gives one size for all of its members: readers differ in which they believe";
-                    context.report(piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(at));
+                    context.report(piece, Diagnostic::new(rules::ARCHIVE_LOCAL, message).offset(at));
                 }
             }
             kind => {
@@ -110,7 +109,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                 if let Some(name) = Some(&name).filter(|name| leads_out(name)).or(with_prefix.as_ref()) {
                     let message =
                         format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
-                    context.report(piece, Finding::new(rules::ARCHIVE_PATH, message).offset(at));
+                    context.report(piece, Diagnostic::new(rules::ARCHIVE_PATH, message).offset(at));
                 }
                 if matches!(kind, b'1' | b'2') {
                     // A hard link counts from the top of the archive.
@@ -124,7 +123,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                         "member '{}' is sparse: unpacked, it has zeros that are not in the archive",
                         shown(&name)
                     );
-                    context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
+                    context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
                     // The list of its parts stands before them, in blocks of its own.
                     let parts = packed.saturating_sub(BLOCK);
                     let start = start.saturating_add(BLOCK);
@@ -157,12 +156,12 @@ fn behind(piece: &Piece<'_>, at: u64, is_whole: bool, context: &mut Context<'_>)
     // A tar archive would be the rest of this one, which broke off.
     if let Some(kind) = loadable(&rest, what)?.filter(|kind| *kind != Kind::Tar) {
         let message = format!("{what} are {}", kind.with_article());
-        context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(start));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(start));
         return scan_inside(piece, &rest, what, context);
     }
     if is_whole {
         let message = format!("{} bytes follow the end of the archive", rest.len());
-        context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(start));
     }
     Ok(())
 }

@@ -3,15 +3,14 @@
 
 use std::io::Read as _;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::keras;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::json::{self, Document};
 use crate::options::Level;
 use crate::report::Depth;
@@ -45,7 +44,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         for place in memchr::memchr_iter(0x40, &window) {
             if let Some(file) = external_link(&window, place).filter(|_| place < WINDOW) {
                 let message = format!("a link leads to an object of another file, '{}'", shown(&file));
-                context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+                context.report(piece, Diagnostic::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
             }
         }
         for place in memchr::memmem::find_iter(&window, b"\x01\0\0\0") {
@@ -53,20 +52,20 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
                 && let Some(file) = external_storage(bytes, window.get(place..).unwrap_or_default())?
             {
                 let message = format!("the values of a dataset are in another file, '{}'", shown(&file));
-                context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+                context.report(piece, Diagnostic::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
             }
         }
         for place in memchr::memmem::find_iter(&window, b"\x04\x03").filter(|place| *place < WINDOW) {
             if let Some(file) = virtual_source(bytes, window.get(place + 2..).unwrap_or_default())? {
                 let message = format!("the values of a virtual dataset are in another file, '{}'", shown(&file));
-                context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+                context.report(piece, Diagnostic::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
             }
         }
         for place in memchr::memmem::find_iter(&window, HEAP).filter(|place| *place < WINDOW) {
             // The length of what says how the heap is compressed.
             if window.get(place + HEAP.len() + 2..).is_some_and(|rest| !rest.starts_with(&[0, 0])) {
                 let message = "the names in a group are compressed: whether its links lead to other files is unknown";
-                context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at + place as u64));
+                context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at + place as u64));
             }
         }
         at += WINDOW as u64;
@@ -131,7 +130,7 @@ impl Configs {
                 (self.left == 0, "too much looks like a Keras configuration: from here on, no more were looked for"),
             ] {
                 if is_said {
-                    context.report(piece, Finding::new(rules::KERAS_CONFIG, message).offset(at));
+                    context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message).offset(at));
                 }
             }
             return Ok(());

@@ -1,14 +1,13 @@
 //! Keras' configurations, in archives and in HDF5: layers that hold code, and names that the loader imports and calls.
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::rules::Rule;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
 use super::names::{dangerous_in, is_dangerous};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::security::archive::{leads_out, scan_inside};
 use crate::security::base64;
 
@@ -123,7 +122,7 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut
 
 fn unsafe_deserialization(piece: &Piece<'_>, context: &mut Context<'_>) {
     let message = "the configuration switches off Keras's protection (enable_unsafe_deserialization)";
-    context.report(piece, Finding::new(rules::KERAS_MALICIOUS, message));
+    context.report(piece, Diagnostic::new(rules::KERAS_MALICIOUS, message));
 }
 
 /// An object that names what the loader makes of it.
@@ -133,7 +132,7 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
     let module = text("module").unwrap_or_default();
     let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
         let evidence = format!("{}.{}", shown(module), shown(class));
-        context.report(piece, Finding::new(rule, message).evidence(evidence));
+        context.report(piece, Diagnostic::new(rule, message).evidence(evidence));
     };
     match class {
         // An object in place of the code says itself what it is.
@@ -225,10 +224,10 @@ fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) 
     let bytes = code.map(|code| base64::decoded(code.as_bytes())).unwrap_or_default();
     if let Some(name) = dangerous_in(&bytes) {
         let message = format!("a Lambda layer holds compiled Python code that uses '{name}'");
-        context.report(piece, Finding::new(rules::KERAS_MALICIOUS, message));
+        context.report(piece, Diagnostic::new(rules::KERAS_MALICIOUS, message));
     } else {
         let message = "a Lambda layer holds compiled Python code, which loading the model may run";
-        context.report(piece, Finding::new(rules::KERAS_CODE, message));
+        context.report(piece, Diagnostic::new(rules::KERAS_CODE, message));
     }
 }
 

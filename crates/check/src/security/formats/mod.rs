@@ -14,13 +14,12 @@ pub(crate) mod suffix;
 pub(crate) mod tensorflow;
 pub(crate) mod tflite;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::json;
 use crate::kind::has_suffix;
 use crate::repository;
@@ -80,7 +79,7 @@ pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &
     }
     for member in members.iter().filter(|member| has_suffix(&member.name, &["py", "so", "sh"])) {
         let message = format!("the server runs '{}' when it loads the model", shown(&member.name));
-        context.report(piece, Finding::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
     }
 }
 
@@ -93,7 +92,7 @@ pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     // What is long is data, unless a loader looks for it by its name.
     let is_named = repository::is_config(piece.name) || ends_in(piece.name, "schema.json");
     let report = |message: String, context: &mut Context<'_>| {
-        context.report(piece, Finding::new(rules::KERAS_CONFIG, message));
+        context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message));
     };
     let len = piece.bytes.len();
     if len > keras::MAX_CONFIG as u64 {

@@ -3,12 +3,11 @@
 use max_weights::rules;
 use max_weights::tensor::checked_elements;
 use max_weights::text::shown;
-use max_weights::{DType, Result};
+use max_weights::{DType, Diagnostic, Result};
 
 use super::literal::Literal;
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::security::archive::{is_zero, loadable, scan_inside};
@@ -39,11 +38,11 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         let what = "the bytes after the array";
         if let Some(kind) = loadable(&rest, what)? {
             let message = format!("{what} are {}", kind.with_article());
-            context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(at));
             scan_inside(piece, &rest, what, context)?;
         } else if is_known {
             let message = format!("{} bytes follow the end of the array", rest.len());
-            context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(at));
         }
     }
     context.looked(Depth::Structure);
@@ -58,7 +57,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
     let bytes = piece.bytes;
     let refuse = |why: &str, context: &mut Context<'_>| {
         array::unknown("a header that cannot be read", context);
-        let finding = Finding::new(rules::NUMPY_HEADER, format!("the header of the array {why}")).offset(at);
+        let finding = Diagnostic::new(rules::NUMPY_HEADER, format!("the header of the array {why}")).offset(at);
         context.report(piece, finding);
     };
     let first = bytes.part(at, 12)?;
@@ -81,7 +80,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
     let Some(header) = Literal::parse(&text).and_then(|header| Header::of(&header)) else {
         let message =
             "the header of the array is not the plain dict of descr, fortran_order and shape that NumPy writes";
-        context.report(piece, Finding::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(shown(&text)));
+        context.report(piece, Diagnostic::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(shown(&text)));
         array::unknown("a header that cannot be read", context);
         return Ok(Some((data, false)));
     };
@@ -89,7 +88,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         _ if header.has_objects => {
             context.report(
                 piece,
-                Finding::new(rules::NUMPY_OBJECT, "the array holds Python objects, which are pickled").offset(data),
+                Diagnostic::new(rules::NUMPY_OBJECT, "the array holds Python objects, which are pickled").offset(data),
             );
             let rest = Slice::new(bytes, data, u64::MAX);
             let name = format!("{}: objects", piece.name);
@@ -101,7 +100,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
             let there = bytes.len() - data;
             if there < needed {
                 let message = format!("the shape of the array needs {needed} bytes, but {there} are there");
-                context.report(piece, Finding::new(rules::NUMPY_SIZE, message).offset(data));
+                context.report(piece, Diagnostic::new(rules::NUMPY_SIZE, message).offset(data));
                 array::unknown("values that are not all there", context);
                 return Ok(None);
             }

@@ -1,12 +1,11 @@
 //! What a file of one format is for a program that reads it as another, whatever its own magic says: pickles have none, and HDF5 may begin behind
 //! bytes of any other program.
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::{Diagnostic, Result};
 
 use super::hdf5;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::security::pickle::{self, Expected};
 
@@ -21,7 +20,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         kind.is_compressed() || matches!(kind, Kind::Safetensors | Kind::Gguf | Kind::Onnx | Kind::Tar | Kind::Media);
     if may_begin_as_pickle && pickle::names_something(piece, context)? {
         let message = format!("this is {} by its magic number, but a pickle to whoever loads it", kind.with_article());
-        context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(0));
+        context.report(piece, Diagnostic::new(rules::CONTAINER_PICKLE, message).offset(0));
         pickle::scan(piece, Expected::Any, context)?;
     }
     let is_other = kind.is_archive() || kind.is_compressed();

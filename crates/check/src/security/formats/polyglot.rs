@@ -3,14 +3,13 @@
 use std::fmt;
 
 use max_weights::rules;
-use max_weights::{Catalog, Result};
+use max_weights::{Catalog, Diagnostic, Result};
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::tflite;
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::report::Depth;
 use crate::security::archive::{loadable, scan_inside, zip};
@@ -74,7 +73,7 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
             "this is {} when read from the front, and a zip archive when read from the end",
             kind.with_article()
         );
-        context.report(piece, Finding::new(rules::CONTAINER_POLYGLOT, message).offset(0));
+        context.report(piece, Diagnostic::new(rules::CONTAINER_POLYGLOT, message).offset(0));
     }
     if matches!(kind, Kind::Safetensors | Kind::Gguf) {
         check(piece, kind, context)?;
@@ -257,7 +256,7 @@ fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mu
     let kind = if is_pickle { Some(Kind::Pickle) } else { loadable(&part, "")?.filter(|kind| is_certain(*kind)) };
     let Some(kind) = kind else { return Ok(()) };
     let message = format!("{} is where only numbers should be", kind.with_article());
-    context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(start));
+    context.report(piece, Diagnostic::new(rules::CONTAINER_PICKLE, message).offset(start));
     scan_inside(piece, &part, &format!("bytes {start} to {end}"), context)
 }
 
@@ -293,7 +292,9 @@ fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context
             let message = format!("the value of '{key}' in the metadata holds code: {code}…");
             context.report(
                 piece,
-                Finding::new(rules::CONTAINER_METADATA, message).offset(8).evidence(max_weights::text::shown(&around)),
+                Diagnostic::new(rules::CONTAINER_METADATA, message)
+                    .offset(8)
+                    .evidence(max_weights::text::shown(&around)),
             );
         }
     }
@@ -311,6 +312,6 @@ fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Contex
         return Ok(());
     }
     let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::shown(key));
-    context.report(piece, Finding::new(rules::CONTAINER_METADATA, message).offset(8));
+    context.report(piece, Diagnostic::new(rules::CONTAINER_METADATA, message).offset(8));
     scan_inside(piece, &bytes, "metadata", context)
 }

@@ -1,14 +1,13 @@
 //! skops' files: a zip archive whose schema names the classes and functions that loading it makes and calls.
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::rules::Rule;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
 use super::names::is_dangerous;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 
 /// Packages whose classes and functions estimators are made of.
 const PACKAGES: [&str; 8] = ["sklearn", "numpy", "scipy", "collections", "datetime", "lightgbm", "xgboost", "catboost"];
@@ -68,7 +67,7 @@ fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_
     let (module, class, loader) = (text("__module__"), text("__class__"), text("__loader__"));
     let name = format!("{module}.{class}");
     let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
-        context.report(piece, Finding::new(rule, message).evidence(shown(&name)));
+        context.report(piece, Diagnostic::new(rule, message).evidence(shown(&name)));
     };
     let first = module.split('.').next().unwrap_or_default();
     let is_value = matches!(first, "builtins" | "") && (TYPES.contains(&class) || class.is_empty());

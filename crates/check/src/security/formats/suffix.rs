@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::{shown, size};
+use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::report::Verdict;
 
@@ -81,8 +80,9 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     let is_file = piece.member.is_none();
     let is_given = is_file && piece.name == STDIN;
     let names_weights = has_suffix(piece.name, &WEIGHTS) || is_given;
-    let report =
-        |rule, message: String, context: &mut Context<'_>| context.report(piece, Finding::new(rule, message).offset(0));
+    let report = |rule, message: String, context: &mut Context<'_>| {
+        context.report(piece, Diagnostic::new(rule, message).offset(0))
+    };
     match kind {
         Kind::Empty if is_file && (names_weights || has_suffix(piece.name, &NEVER_EMPTY)) => {
             report(rules::FORMAT_EMPTY, "the file is empty".into(), context);
@@ -132,7 +132,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
 fn no_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
     let what = if kind == Kind::Text { "a text" } else { "nothing known" };
     let message = format!("this is {what}, but is named like weights");
-    context.report(piece, Finding::new(rules::FORMAT_UNKNOWN, message).offset(0));
+    context.report(piece, Diagnostic::new(rules::FORMAT_UNKNOWN, message).offset(0));
 }
 
 /// Looks at the name of what turned out to be no pickle either.
@@ -151,7 +151,7 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
                 no_weights(piece, kind, context);
             } else if !is_raw {
                 let message = "nothing is known about the contents of this file, which is named like weights";
-                context.report(piece, Finding::new(rules::FILE_NOT_EXAMINED, message).offset(0));
+                context.report(piece, Diagnostic::new(rules::FILE_NOT_EXAMINED, message).offset(0));
             }
         }
         Kind::Unknown if has_suffix(piece.name, &["bin"]) => {}
@@ -178,7 +178,7 @@ pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>)
         let expected = kinds.first().map_or("data without code", |kind| kind.name());
         let message =
             format!("the name ends in .{}, as for {expected}, but this is {}", shown(suffix), kind.with_article());
-        context.report(piece, Finding::new(rules::CONTAINER_SUFFIX, message).offset(0));
+        context.report(piece, Diagnostic::new(rules::CONTAINER_SUFFIX, message).offset(0));
     }
 }
 
@@ -189,11 +189,11 @@ fn path_file(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let line = text.lines().find(|line| line.starts_with("import ") || line.starts_with("import\t"));
     if let Some(line) = line {
         let message = "Python runs a line of this file whenever it starts, if the file is in a folder of packages";
-        context.report(piece, Finding::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line)));
+        context.report(piece, Diagnostic::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line)));
     } else if !text.lines().all(|line| line.is_empty() || line.starts_with(['/', '.', '#'])) {
         context.report(
             piece,
-            Finding::new(rules::FORMAT_UNKNOWN, "this is a text file, but is named like weights").offset(0),
+            Diagnostic::new(rules::FORMAT_UNKNOWN, "this is a text file, but is named like weights").offset(0),
         );
     }
     Ok(())

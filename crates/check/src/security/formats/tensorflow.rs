@@ -1,10 +1,9 @@
 //! TensorFlow's graphs: operations that reach files or call Python, found by their names where a node has them.
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::report::Depth;
 
 /// Operations that reach files, load libraries or call Python.
@@ -55,7 +54,7 @@ pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>)
             if let Some(place) = places.find(|place| is_named(window.get(..*place).unwrap_or_default(), name)) {
                 found.push(name);
                 let message = format!("the graph has the operation {name}");
-                context.report(piece, Finding::new(rules::TENSORFLOW_OPERATION, message).offset(at + place as u64));
+                context.report(piece, Diagnostic::new(rules::TENSORFLOW_OPERATION, message).offset(at + place as u64));
             }
         }
         at += WINDOW as u64;

@@ -1,13 +1,12 @@
 //! TensorFlow Lite models: the operators that they need beyond those of TensorFlow Lite. Of the flatbuffer only the way to their names is followed.
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 use super::tensorflow::OPERATIONS;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::report::Depth;
 
 /// So many operators are looked at.
@@ -34,7 +33,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let buffer = Buffer(piece.bytes);
     let Some(names) = operators(&buffer, context)? else {
         let message = "the list of operators is not where the file says";
-        context.report(piece, Finding::new(rules::TFLITE_DAMAGED, message));
+        context.report(piece, Diagnostic::new(rules::TFLITE_DAMAGED, message));
         return Ok(());
     };
     let (mut custom, mut flex) = (Vec::new(), Vec::new());
@@ -42,7 +41,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         let list = match name.strip_prefix(FLEX) {
             Some(operation) if OPERATIONS.contains(&operation) => {
                 let message = format!("the model has the TensorFlow operation {operation}");
-                context.report(piece, Finding::new(rules::TENSORFLOW_OPERATION, message).offset(at));
+                context.report(piece, Diagnostic::new(rules::TENSORFLOW_OPERATION, message).offset(at));
                 continue;
             }
             Some(_) => &mut flex,
@@ -63,7 +62,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         let listed: Vec<String> = names.iter().take(LISTED).map(|name| shown(name)).collect();
         let more = names.len() - listed.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        context.report(piece, Finding::new(rule, format!("the model needs {whose}: {}{more}", listed.join(", "))));
+        context.report(piece, Diagnostic::new(rule, format!("the model needs {whose}: {}{more}", listed.join(", "))));
     }
     if piece.member.is_none() {
         context.file.note.get_or_insert_with(|| "only the operators of such files are examined".into());

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use max_weights::Diagnostic;
 use max_weights::rules::Rule;
 
 use super::StorageSeen;
-use crate::finding::Finding;
 
 /// So many findings of one rule are kept for one pickle.
 const KEPT: usize = 100;
@@ -50,7 +50,7 @@ impl Data {
 
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<Diagnostic>,
     counts: HashMap<&'static str, usize>,
     pub(super) nested: Vec<Nested>,
     pub(super) alternatives: Vec<u64>,
@@ -99,7 +99,7 @@ impl Found {
         if *count > KEPT {
             return;
         }
-        let finding = Finding::new(rule, message).offset(at);
+        let finding = Diagnostic::new(rule, message).offset(at);
         self.findings.push(match evidence {
             Some(evidence) => finding.evidence(evidence),
             None => finding,

@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use max_weights::Result;
 use max_weights::rules::{self, Answer};
+use max_weights::{Diagnostic, Result};
 
 use super::found::{Data, Found, Nested};
 use super::machine::{End, Machine};
@@ -12,7 +12,6 @@ use super::names::{Named, Verdict};
 use super::{Expected, One, Root, Seen, joblib, value};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::report::Global;
 use crate::security;
@@ -198,7 +197,7 @@ pub(super) fn rest(
             is_next = false;
             if left == 0 {
                 let message = format!("from byte {at} on, no more pickles were looked for: too much looks like one");
-                context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
+                context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
                 break;
             }
             continue;
@@ -208,7 +207,7 @@ pub(super) fn rest(
             junk.get_or_insert(at);
         } else if expected != Expected::Any {
             let message = "another pickle follows, which torch does not read but another program may";
-            context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
+            context.report(piece, Diagnostic::new(rules::CODE_TRAILING_DATA, message).offset(start));
         }
         end = tried.next.min(len);
         at = if is_whole { tried.next } else { tried.at.max(start) + 1 };
@@ -217,10 +216,10 @@ pub(super) fn rest(
     }
     if let Some(start) = junk.filter(|_| from > 0) {
         let message = format!("{} bytes follow the end of the pickle, and are not a pickle", len - start);
-        context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
+        context.report(piece, Diagnostic::new(rules::CODE_TRAILING_DATA, message).offset(start));
     } else if more > 0 && expected == Expected::Any {
         let message = format!("there are {} pickles, one after the other", more + 1);
-        context.report(piece, Finding::new(rules::CODE_STREAM, message).offset(from));
+        context.report(piece, Diagnostic::new(rules::CODE_STREAM, message).offset(from));
     }
     Ok(end)
 }
@@ -252,16 +251,16 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
         End::Stop => {}
         End::Broken(why) => {
             let message = format!("the pickle breaks off: {why}");
-            context.report(piece, Finding::new(rules::CODE_BROKEN, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::CODE_BROKEN, message).offset(at));
         }
         End::Limit(what) => {
             let message = format!("it has more {what} than are examined");
-            context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
         }
     }
     if found.is_incomplete || !has_all_names {
         let message = "it has more classes, functions, storages or pickles in it than are tracked";
-        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
+        context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message));
     }
     let place = |nested: &Nested| (nested.at, nested.is_loaded);
     let mut known: HashSet<(u64, bool)> = found.nested.iter().map(place).collect();
@@ -294,7 +293,7 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
 /// Reports that no more of what can be read in several ways is looked at.
 fn too_often(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) {
     let message = "its bytes can be read in too many ways to examine all of them";
-    context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
+    context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
 }
 
 fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Context<'_>) {
@@ -322,7 +321,7 @@ fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Con
         Some((at, call)) => (format!("loading it calls {full}, {what}"), at, call),
         None => (format!("loading it imports {full}, {what}"), named.at, full.clone()),
     };
-    context.report(piece, Finding::new(rule, message).offset(at).evidence(evidence));
+    context.report(piece, Diagnostic::new(rule, message).offset(at).evidence(evidence));
 }
 
 /// Looks into bytes in a pickle that are one, or are loaded as one.
@@ -340,7 +339,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
         if matches!(tried.end, End::Stop) && tried.next == bytes.len() {
             let names: Vec<String> = tried.named.iter().take(5).map(Named::full).collect();
             let message = "bytes in the pickle are a pickle, but nothing in it loads them";
-            let mut finding = Finding::new(rules::CODE_NESTED_PICKLE, message).offset(nested.at);
+            let mut finding = Diagnostic::new(rules::CODE_NESTED_PICKLE, message).offset(nested.at);
             if !names.is_empty() {
                 finding = finding.evidence(max_weights::text::shown(&names.join(", ")));
             }
@@ -354,7 +353,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
     };
     if piece.depth >= context.options.nesting || !is_small {
         let message = "pickles are nested deeper than they are examined, or come to more in total than may be examined";
-        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(nested.at));
+        context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(nested.at));
         return Ok(());
     }
     let name = format!("bytes at {}", nested.at);
@@ -365,7 +364,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
         Kind::Pickle | Kind::Unknown | Kind::Text => {
             if scan(&inner, Expected::Any, context)?.consumed == 0 {
                 let message = "bytes that are loaded as a pickle are not a pickle";
-                context.report(piece, Finding::new(rules::CODE_BROKEN, message).offset(nested.at));
+                context.report(piece, Diagnostic::new(rules::CODE_BROKEN, message).offset(nested.at));
             }
             Ok(())
         }

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use max_weights::rules;
-use max_weights::{Result, text};
+use max_weights::{Diagnostic, Result, text};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::security::pickle::{self, Expected, Root, StorageSeen};
 
 /// What the first pickle is.
@@ -38,7 +37,7 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
                 ["the magic number", "the protocol", "the description of the machine", "", "the list of the storages"];
             let what = what.get(number).copied().unwrap_or_default();
             let message = format!("{what} is not the plain value that PyTorch writes");
-            context.report(piece, Finding::new(rules::CODE_LEGACY_HEAD, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::CODE_LEGACY_HEAD, message).offset(at));
         }
         if !one.is_whole {
             return pickle::rest(piece, one.end, false, Expected::TorchLegacy, context);
@@ -60,7 +59,7 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         let Some(end) = end.filter(|_| count == storage.and_then(|storage| storage.elements)) else {
             let message =
                 format!("storage '{}' is not in the file with the size that the pickle says", text::shown(key));
-            context.report(piece, Finding::new(rules::CODE_STORAGE, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::CODE_STORAGE, message).offset(at));
             return pickle::rest(piece, at, true, Expected::TorchLegacy, context);
         };
         at = end;

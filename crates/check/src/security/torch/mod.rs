@@ -9,14 +9,13 @@ mod script;
 use std::collections::HashMap;
 
 use max_weights::rules;
-use max_weights::{Result, text};
+use max_weights::{Diagnostic, Result, text};
 
 pub use legacy::scan_legacy;
 
 use super::archive::{Archive, Member};
 use super::pickle::{self, Expected, StorageSeen};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 
 /// Members that PyTorch writes beside the pickle, all of them a short text.
 const NOTES: [&str; 6] =
@@ -54,7 +53,7 @@ pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Con
             "it has {} pickles named data.pkl: only the storages of {MAX_ROOTS} are compared with members",
             roots.len()
         );
-        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
+        context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message));
         roots.truncate(MAX_ROOTS);
     }
     for root in &roots {
@@ -86,11 +85,11 @@ impl Check<'_> {
         let is_package = PACKAGE.iter().any(|name| has(name));
         if is_script {
             let message = "it has a program of TorchScript, which runs when it is loaded and called";
-            context.report(piece, Finding::new(rules::CODE_TORCHSCRIPT, message));
+            context.report(piece, Diagnostic::new(rules::CODE_TORCHSCRIPT, message));
         }
         if is_package {
             let message = "it is a torch.package, whose modules run when it is loaded";
-            context.report(piece, Finding::new(rules::CODE_TORCH_PACKAGE, message));
+            context.report(piece, Diagnostic::new(rules::CODE_TORCH_PACKAGE, message));
         }
         for (name, folder) in PICKLES {
             if name == "data.pkl" || is_script {
@@ -159,7 +158,7 @@ impl Check<'_> {
             // What is there several times is reported as that, and each of them is looked at.
             _ => return,
         };
-        context.report(pickle, Finding::new(rules::CODE_STORAGE, message));
+        context.report(pickle, Diagnostic::new(rules::CODE_STORAGE, message));
     }
 
     /// A short text that PyTorch writes; anything else by this name is looked at as a file.
@@ -227,7 +226,7 @@ impl Check<'_> {
             } else {
                 format!("'{name}' belongs to no tensor, and is not something that PyTorch writes")
             };
-            context.report(piece, Finding::new(rules::CODE_UNREFERENCED_MEMBER, message).offset(member.start));
+            context.report(piece, Diagnostic::new(rules::CODE_UNREFERENCED_MEMBER, message).offset(member.start));
         }
     }
 }

@@ -1,10 +1,9 @@
 //! The program of a TorchScript archive: source text, in which the operators that touch files are looked for.
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 
 /// The longest source text that is looked at.
 const MAX_BYTES: u64 = 64 << 20;
@@ -30,7 +29,7 @@ const OWN: [&str; 12] = [
 pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     if piece.bytes.len() > MAX_BYTES {
         let message = "the source is longer than the limit";
-        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
+        context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message));
         return Ok(());
     }
     let source = piece.bytes.part(0, MAX_BYTES as usize)?;
@@ -47,7 +46,7 @@ pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             let message = format!("the program calls {}, which reads or writes files", max_weights::text::shown(path));
             context.report(
                 piece,
-                Finding::new(rules::CODE_SCRIPT_FILES, message).offset(at as u64).evidence(line(&source, at)),
+                Diagnostic::new(rules::CODE_SCRIPT_FILES, message).offset(at as u64).evidence(line(&source, at)),
             );
         }
     }

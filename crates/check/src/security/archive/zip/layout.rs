@@ -1,12 +1,11 @@
 //! What lies before, between and behind the members of a zip archive.
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::{Diagnostic, Result};
 
 use super::{Zip, loadable, part};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::security::archive::is_zero;
 
@@ -37,7 +36,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
             } else if parts == MAX_PARTS {
                 parts += 1;
                 let message = format!("only the first {MAX_PARTS} pieces that belong to no member were looked at");
-                context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(at));
+                context.report(piece, Diagnostic::new(rules::ARCHIVE_MANY, message).offset(at));
             }
         } else if start < at
             && before != Some(region)
@@ -47,7 +46,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
             if overlaps == 1 {
                 let message =
                     format!("a member begins at byte {start}, {} bytes before the end of the previous one", at - start);
-                context.report(piece, Finding::new(rules::ARCHIVE_OVERLAP, message).offset(start));
+                context.report(piece, Diagnostic::new(rules::ARCHIVE_OVERLAP, message).offset(start));
             }
         }
         (at, before) = (at.max(end), Some(region));
@@ -62,7 +61,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
             continue;
         }
         let message = format!("the archive has a comment of {} bytes", comment.len());
-        context.report(piece, Finding::new(rules::ARCHIVE_COMMENT, message).offset(start + 22));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_COMMENT, message).offset(start + 22));
         hidden(piece, &comment, start + 22, "the comment of the archive", context)?;
     }
     Ok(())
@@ -113,10 +112,10 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
             return Ok(false);
         }
         let message = format!("there are {count} bytes before the first member of the archive");
-        context.report(piece, Finding::new(rules::ARCHIVE_PREFIX, message).offset(start));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_PREFIX, message).offset(start));
     } else {
         let message = format!("{count} bytes from byte {start} on belong to no member of the archive");
-        context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(start));
     }
     Ok(true)
 }
@@ -136,7 +135,7 @@ fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context:
     let unpacks_itself = kind == Kind::Executable && start == 0;
     if !unpacks_itself {
         let message = format!("{what} are {}, which no directory lists", kind.with_article());
-        context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(start));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(start));
     }
     let way = piece.way_to(what);
     let inner = piece.inside(stray, what, &way);
@@ -144,7 +143,7 @@ fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context:
         crate::security::scan(&inner, kind, context)?;
     } else {
         let message = "its contents overlap, or lead back to themselves: they were not looked at again";
-        context.report(&inner, Finding::new(rules::ARCHIVE_BOMB, message));
+        context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
     }
     Ok(!unpacks_itself)
 }

@@ -7,17 +7,16 @@ mod open;
 
 use std::collections::{HashMap, HashSet};
 
-use max_weights::Result;
 use max_weights::format::torch_zip::records::{Header, SIZES_FOLLOW};
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 pub(crate) use open::Zip;
 
 use super::{Archive, Member, leads_out};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
@@ -136,11 +135,11 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
                 more.len(),
                 main.directory
             );
-            context.report(piece, Finding::new(rules::ARCHIVE_TWO_ENDS, message).offset(end.at));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_TWO_ENDS, message).offset(end.at));
         } else {
             main = Some(end);
             if let Some(why) = &end.contradiction {
-                context.report(piece, Finding::new(rules::ARCHIVE_ZIP64, why.clone()).offset(end.at));
+                context.report(piece, Diagnostic::new(rules::ARCHIVE_ZIP64, why.clone()).offset(end.at));
             }
             check_end(piece, end, more.len() as u64, found.too_many, context);
         }
@@ -157,7 +156,7 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
     }
     if main.is_none() {
         let message = "no directory leads to the members of the archive: its end is missing or broken";
-        context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(bytes.len()));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(bytes.len()));
         return without_directory(zip, most, context);
     }
     Ok(zip)
@@ -166,13 +165,13 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
 fn check_end(piece: &Piece<'_>, end: &End, count: u64, too_many: bool, context: &mut Context<'_>) {
     if too_many {
         let message = format!("there are {} members: only the first {count} are looked at", end.entries);
-        context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(end.directory));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_MANY, message).offset(end.directory));
     } else if count != end.entries {
         let message = format!(
             "its end record says that the archive has {} members, but the directory lists {count}",
             end.entries
         );
-        context.report(piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(end.at));
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_LOCAL, message).offset(end.at));
     }
 }
 
@@ -185,12 +184,12 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
             shown(&record.name),
             record.header
         );
-        context.report(&piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(record.header));
+        context.report(&piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(record.header));
         return Ok(());
     };
     for difference in local.differs(&record) {
         let message = format!("the header of a member says {difference}: readers differ in which they believe");
-        context.report(&piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
+        context.report(&piece, Diagnostic::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
     }
     if record.is_link {
         let target =
@@ -205,12 +204,12 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
             local.data,
             piece.bytes.len()
         );
-        context.report(&piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(local.data));
+        context.report(&piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(local.data));
     }
     if record.method == 0 && record.flags & local::LOCKED == 0 && record.packed != record.size {
         let (name, packed, size) = (shown(&record.name), record.packed, record.size);
         let message = format!("member '{name}' is stored in {packed} bytes, but has {size} according to the directory");
-        context.report(&piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
+        context.report(&piece, Diagnostic::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
     }
     zip.regions.push((record.header, local.data.saturating_add(record.packed)));
     let other = local.is_another_view(&record).then(|| {
@@ -261,16 +260,16 @@ fn name_members(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) {
         let Member { name, .. } = member;
         if leads_out(name) {
             let message = format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
-            context.report(piece, Finding::new(rules::ARCHIVE_PATH, message).offset(member.start));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_PATH, message).offset(member.start));
         }
         if let Some(first) = seen.insert(name, number) {
             if !zip.same(first, number) {
                 let message = format!("the member '{}' appears twice, with different contents", shown(name));
-                context.report(piece, Finding::new(rules::ARCHIVE_DUPLICATE, message).offset(member.start));
+                context.report(piece, Diagnostic::new(rules::ARCHIVE_DUPLICATE, message).offset(member.start));
             }
         } else if let Some(other) = folded.insert(name.to_lowercase(), name) {
             let message = format!("the names '{}' and '{}' differ only in case", shown(other), shown(name));
-            context.report(piece, Finding::new(rules::ARCHIVE_CASE, message).offset(member.start));
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_CASE, message).offset(member.start));
         }
     }
 }

@@ -1,14 +1,13 @@
 //! The bytes of a zip archive's members.
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 use super::directory::Record;
 use super::local::LOCKED;
 use crate::bytes::{Bytes, Slice, Spooled};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::security::archive::unpack::{End, Packing, Reader, unpack};
 use crate::security::archive::{Archive, Member, loadable, scan_inside};
 
@@ -92,7 +91,7 @@ impl<'p> Zip<'p> {
             let (name, said) = (shown(&member.name), detail.crc);
             let message =
                 format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {said:08x}");
-            context.report(&self.piece, Finding::new(rules::ARCHIVE_CRC, message).offset(member.start));
+            context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_CRC, message).offset(member.start));
         }
     }
 
@@ -104,7 +103,7 @@ impl<'p> Zip<'p> {
                 shown(&member.name),
                 detail.method
             );
-            context.report(&self.piece, Finding::new(rules::ARCHIVE_METHOD, message).offset(member.start));
+            context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_METHOD, message).offset(member.start));
             return Ok(None);
         };
         let packed = self.packed(member);
@@ -119,15 +118,15 @@ impl<'p> Zip<'p> {
         let finding = match end {
             End::TooMuch => {
                 let message = format!("member '{name}' of {} bytes would unpack to more than {made}", member.packed);
-                Some(Finding::new(rules::ARCHIVE_BOMB, message))
+                Some(Diagnostic::new(rules::ARCHIVE_BOMB, message))
             }
             End::Damaged(why) => {
                 let message = format!("member '{name}' cannot be unpacked beyond {made} bytes: {}", shown(&why));
-                Some(Finding::new(rules::ARCHIVE_DAMAGED, message))
+                Some(Diagnostic::new(rules::ARCHIVE_DAMAGED, message))
             }
             End::Whole if made != member.size && member.size > 1 => {
                 let message = format!("member '{name}' unpacks to {made} bytes, but the archive says {}", member.size);
-                Some(Finding::new(rules::ARCHIVE_LOCAL, message))
+                Some(Diagnostic::new(rules::ARCHIVE_LOCAL, message))
             }
             End::Whole => None,
         };
@@ -140,7 +139,7 @@ impl<'p> Zip<'p> {
             let rule = if kind.is_some() { rules::ARCHIVE_HIDDEN } else { rules::ARCHIVE_LOCAL };
             let message = format!("{} bytes follow the compressed data of member '{name}'", rest.len());
             let at = member.start.saturating_add(reader.position());
-            context.report(&self.piece, Finding::new(rule, message).offset(at));
+            context.report(&self.piece, Diagnostic::new(rule, message).offset(at));
             if kind.is_some() {
                 scan_inside(&self.piece, &rest, what, context)?;
             }
@@ -164,13 +163,13 @@ impl Archive for Zip<'_> {
         let is_locked = detail.flags & LOCKED != 0;
         if is_locked && !self.is_open(member, detail, context)? {
             let message = format!("member '{}' is encrypted: it was not looked at", shown(&member.name));
-            context.report(&self.piece, Finding::new(rules::ARCHIVE_ENCRYPTED, message).offset(member.start));
+            context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_ENCRYPTED, message).offset(member.start));
             return Ok(None);
         }
         if is_locked {
             let (name, flags) = (shown(&member.name), detail.flags);
             let message = format!("member '{name}' is marked as encrypted or patched (flags {flags:#06x}), but is not");
-            context.report(&self.piece, Finding::new(rules::ARCHIVE_FLAGS, message).offset(member.start));
+            context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_FLAGS, message).offset(member.start));
         }
         if detail.method == 0 {
             let packed = self.packed(member);

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, rules};
 
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::security::archive::leads_out;
 
 /// Looks at where a file beside the model lies, without opening it. True if it may be opened: it is below the model's folder.
@@ -15,14 +14,14 @@ pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Co
     // The runtime keeps tensors in memory under a name of its own, which is none of a file.
     if leads_out(location) || is_url || location.starts_with('~') {
         let message = format!("a tensor is in '{}', outside the model's folder", shown(location));
-        context.report(piece, Finding::new(rules::ONNX_PATH, message).offset(at));
+        context.report(piece, Diagnostic::new(rules::ONNX_PATH, message).offset(at));
         return false;
     }
     if piece.member.is_none() {
         let folder = context.file.path.parent().unwrap_or(Path::new("")).to_path_buf();
         if let Some(what) = link(&folder, location, &context.file.path) {
             let message = format!("'{}', which has tensors in it, {what}", shown(location));
-            context.report(piece, Finding::new(rules::ONNX_LINK, message).offset(at));
+            context.report(piece, Diagnostic::new(rules::ONNX_LINK, message).offset(at));
             return false;
         }
     }

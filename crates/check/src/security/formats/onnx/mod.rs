@@ -5,14 +5,13 @@ mod tensor;
 
 use std::collections::HashSet;
 
-use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
+use max_weights::{Diagnostic, Result};
 
 use super::protobuf::{Fields, Value};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::options::Level;
 use crate::report::Depth;
 use tensor::Tensors;
@@ -107,14 +106,14 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     walk(piece, Message::Model, (0, piece.bytes.len()), 0, &mut found, context)?;
     if let Some(at) = found.broken {
         let message = format!("the ONNX model breaks off at byte {at}: what follows was not looked at");
-        context.report(piece, Finding::new(rules::ONNX_DAMAGED, message).offset(at));
+        context.report(piece, Diagnostic::new(rules::ONNX_DAMAGED, message).offset(at));
     }
     let custom: Vec<String> =
         found.domains.iter().filter(|domain| is_custom(domain)).map(|domain| shown(domain)).collect();
     if !custom.is_empty() {
         let first: Vec<&str> = custom.iter().take(10).map(String::as_str).collect();
         let message = format!("the model needs operators of {} other domains: {}", custom.len(), first.join(", "));
-        context.report(piece, Finding::new(rules::ONNX_DOMAIN, message));
+        context.report(piece, Diagnostic::new(rules::ONNX_DOMAIN, message));
     }
     context.looked(Depth::Structure);
     if piece.member.is_none() && context.options.level >= Level::Content && found.broken.is_none() {

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use max_weights::source::LocalFile;
 use max_weights::tensor::checked_elements;
 use max_weights::text::{shape, shown};
-use max_weights::{DType, Result, rules};
+use max_weights::{DType, Diagnostic, Result, rules};
 
 use super::super::protobuf::{Fields, Value};
 use super::{location, text};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::finding::Finding;
 use crate::options::Level;
 use crate::values::array::{self, Array};
 
@@ -132,7 +131,7 @@ impl Tensors {
     /// Whether the values that should be in a file beside the model are there.
     fn external(&mut self, piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
         let missing = |why: String, context: &mut Context<'_>| {
-            let finding = Finding::new(rules::ONNX_EXTERNAL_DATA, why).offset(at).tensor(&tensor.name);
+            let finding = Diagnostic::new(rules::ONNX_EXTERNAL_DATA, why).offset(at).tensor(&tensor.name);
             context.report(piece, finding);
             array::unknown("values that are not all there", context);
         };
@@ -214,7 +213,7 @@ fn inline(piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>
         _ => None,
     };
     if let Some(message) = wrong {
-        let finding = Finding::new(rules::ONNX_DAMAGED, message).offset(at).tensor(&tensor.name);
+        let finding = Diagnostic::new(rules::ONNX_DAMAGED, message).offset(at).tensor(&tensor.name);
         context.report(piece, finding);
         array::unknown("values that are not all there", context);
         return Ok(());

@@ -1,6 +1,6 @@
 //! Where a parser reports what is wrong with a file: one bounded list, under a policy that says what ends the opening.
 
-use super::{Error, Fault, Result};
+use super::{Diagnostic, Error, Result};
 use crate::rules::{Rule, Severity};
 
 /// What ends an opening.
@@ -11,7 +11,7 @@ pub enum Policy {
     Strict,
     /// The first error.
     Lenient,
-    /// No error after which it is safe to go on: the opening fails at its end, with all that was found ([`Error::Findings`]).
+    /// No error after which it is safe to go on: the opening fails at its end, with all that was found ([`Error::Diagnostics`]).
     CollectAll,
 }
 
@@ -24,17 +24,17 @@ impl Policy {
 
 /// What was found so far. Of each rule the first findings are kept, and the others counted.
 #[derive(Debug)]
-pub struct Findings {
+pub struct Diagnostics {
     policy: Policy,
     most: usize,
     more: Option<&'static Rule>,
-    list: Vec<Fault>,
+    list: Vec<Diagnostic>,
     counts: Vec<(&'static Rule, usize)>,
     /// An error was passed over.
     failed: bool,
 }
 
-impl Findings {
+impl Diagnostics {
     /// An empty list that keeps `most` findings of each rule. `more` is the rule of the one that counts the others; without it, each rule
     /// counts its own.
     pub fn new(policy: Policy, most: usize, more: Option<&'static Rule>) -> Self {
@@ -57,19 +57,19 @@ impl Findings {
     }
 
     /// The findings that are kept.
-    pub fn list_mut(&mut self) -> &mut [Fault] {
+    pub fn list_mut(&mut self) -> &mut [Diagnostic] {
         &mut self.list
     }
 
     /// Keeps what no policy refuses. A finding that is only counted is not made.
-    pub fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Fault) {
+    pub fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Diagnostic) {
         if self.count(rule) {
             self.list.push(finding(rule));
         }
     }
 
     /// Gives back what ends the opening: an error, unless all are collected; a warning, if the policy is strict.
-    pub fn report(&mut self, fault: impl Into<Box<Fault>>) -> Result<(), Box<Fault>> {
+    pub fn report(&mut self, fault: impl Into<Box<Diagnostic>>) -> Result<(), Box<Diagnostic>> {
         let fault = fault.into();
         let is_error = fault.rule.severity == Severity::Error;
         match self.policy {
@@ -86,7 +86,7 @@ impl Findings {
     pub fn go_on(&mut self, error: Error) -> Result<()> {
         match error {
             error if !self.collects() => return Err(error),
-            Error::Findings(list) => self.extend(list),
+            Error::Diagnostics(list) => self.extend(list),
             Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) => {
                 self.note(fault.rule, |_| *fault);
             }
@@ -97,29 +97,31 @@ impl Findings {
     }
 
     /// Adds what was found elsewhere.
-    pub fn extend(&mut self, list: impl IntoIterator<Item = Fault>) {
+    pub fn extend(&mut self, list: impl IntoIterator<Item = Diagnostic>) {
         list.into_iter().for_each(|fault| self.note(fault.rule, |_| fault));
     }
 
     /// Ends the list with the outcome of what it was for: the findings, if nothing failed; where errors are collected, all of them.
-    pub fn finish<T>(&mut self, outcome: Result<T>) -> Result<(T, Vec<Fault>)> {
+    pub fn finish<T>(&mut self, outcome: Result<T>) -> Result<(T, Vec<Diagnostic>)> {
         match outcome {
             Ok(read) if !self.failed => Ok((read, self.close())),
-            Ok(_) => Err(Error::Findings(self.close())),
-            Err(error) => self.go_on(error).and_then(|()| Err(Error::Findings(self.close()))),
+            Ok(_) => Err(Error::Diagnostics(self.close())),
+            Err(error) => self.go_on(error).and_then(|()| Err(Error::Diagnostics(self.close()))),
         }
     }
 
     /// All findings, and how many there are besides.
-    pub fn close(&mut self) -> Vec<Fault> {
+    pub fn close(&mut self) -> Vec<Diagnostic> {
         let counts = std::mem::take(&mut self.counts);
         let beyond = counts.into_iter().filter_map(|(rule, count)| Some((rule, count.checked_sub(self.most)?)));
         let beyond = beyond.filter(|(_, count)| *count > 0);
         match self.more {
-            None => self.list.extend(beyond.map(|(rule, more)| Fault::new(rule, format!("{more} more of this kind")))),
+            None => {
+                self.list.extend(beyond.map(|(rule, more)| Diagnostic::new(rule, format!("{more} more of this kind"))))
+            }
             Some(rule) => {
                 let more: usize = beyond.map(|(_, count)| count).sum();
-                self.list.extend((more > 0).then(|| Fault::new(rule, format!("{more} more findings"))));
+                self.list.extend((more > 0).then(|| Diagnostic::new(rule, format!("{more} more findings"))));
             }
         }
         std::mem::take(&mut self.list)
@@ -143,8 +145,8 @@ mod tests {
     use super::*;
     use crate::rules;
 
-    fn faults() -> [Fault; 3] {
-        [rules::GGUF_NAME_LONG, rules::GGUF_NAME_NUL, rules::GGUF_OVERLAP].map(|rule| Fault::new(rule, "found"))
+    fn faults() -> [Diagnostic; 3] {
+        [rules::GGUF_NAME_LONG, rules::GGUF_NAME_NUL, rules::GGUF_OVERLAP].map(|rule| Diagnostic::new(rule, "found"))
     }
 
     #[test]
@@ -152,7 +154,7 @@ mod tests {
         for (policy, refused) in
             [(Policy::Strict, vec![1, 2]), (Policy::Lenient, vec![2]), (Policy::CollectAll, vec![])]
         {
-            let mut findings = Findings::new(policy, 9, None);
+            let mut findings = Diagnostics::new(policy, 9, None);
             let [long, nul, overlap] = faults();
             findings.note(long.rule, |_| long);
             let ended: Vec<usize> = [(1, nul), (2, overlap)]
@@ -169,13 +171,13 @@ mod tests {
     #[test]
     fn of_each_rule_the_first_are_kept_and_the_others_counted() {
         for (more, counted) in [(None, "4 more of this kind"), (Some(rules::GGUF_MORE_FINDINGS), "4 more findings")] {
-            let mut findings = Findings::new(Policy::Lenient, 2, more);
+            let mut findings = Diagnostics::new(Policy::Lenient, 2, more);
             for _ in 0..6 {
-                findings.note(rules::GGUF_NAME_LONG, |rule| Fault::new(rule, "long"));
+                findings.note(rules::GGUF_NAME_LONG, |rule| Diagnostic::new(rule, "long"));
             }
-            findings.note(rules::GGUF_HOLE, |rule| Fault::new(rule, "hole"));
+            findings.note(rules::GGUF_HOLE, |rule| Diagnostic::new(rule, "hole"));
             let list = findings.close();
-            let causes: Vec<&str> = list.iter().map(|fault| &*fault.cause).collect();
+            let causes: Vec<&str> = list.iter().map(|fault| &*fault.message).collect();
             assert_eq!(causes, ["long", "long", "hole", counted]);
         }
     }
@@ -184,11 +186,11 @@ mod tests {
     fn an_error_takes_all_findings_with_it_where_they_are_collected() {
         let [long, _, overlap] = faults();
         for policy in [Policy::Strict, Policy::CollectAll] {
-            let mut findings = Findings::new(policy, 9, None);
+            let mut findings = Diagnostics::new(policy, 9, None);
             findings.note(long.rule, |_| long.clone());
             let error = findings.finish::<()>(Err(overlap.clone().format())).unwrap_err();
-            assert_eq!(error.fault(), Some(&overlap));
-            assert_eq!(matches!(error, Error::Findings(list) if list.len() == 2), policy == Policy::CollectAll);
+            assert_eq!(error.diagnostic(), Some(&overlap));
+            assert_eq!(matches!(error, Error::Diagnostics(list) if list.len() == 2), policy == Policy::CollectAll);
         }
     }
 }
