@@ -61,10 +61,10 @@ pub(crate) fn page() -> String {
                 Answer::NeedsTrust => ": loading it needs trust",
                 _ => "",
             };
-            let [meaning, cause, cure] = [rule.meaning, rule.cause, rule.cure].map(sentence);
+            let [meaning, cause, help] = [rule.meaning, rule.cause, rule.help].map(sentence);
             let (id, code) = (rule.id, rule.code);
             page.push_str(&format!(
-                "\n### {id}\n\n`{code}`, {severity}{answer}. {meaning}\n\n- Why: {cause}\n- What to do: {cure}\n"
+                "\n### {id}\n\n`{code}`, {severity}{answer}. {meaning}\n\n- Why: {cause}\n- What to do: {help}\n"
             ));
         }
     }

@@ -28,7 +28,7 @@ const LAYERS: [&[&str]; 18] = [
 const CHECK_LAYERS: [&[&str]; 12] = [
     &["json"],
     &["amount", "bytes", "dangerous", "kind", "options", "progress", "walk"],
-    &["finding", "code_digest"],
+    &["code_digest"],
     &["report"],
     &["context"],
     &["folder", "values"],

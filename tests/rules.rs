@@ -71,12 +71,12 @@ fn codes_are_unique_and_find_their_rules() {
 #[test]
 fn every_rule_says_what_is_wrong_why_and_what_to_do() {
     for rule in rules::all() {
-        for (text, longest) in [(rule.meaning, 140), (rule.cause, 200), (rule.cure, 200)] {
+        for (text, longest) in [(rule.meaning, 140), (rule.cause, 200), (rule.help, 200)] {
             assert!(text.len() > 10 && text.len() <= longest, "{}: {} bytes: {text}", rule.id, text.len());
             assert!(!text.contains('\n') && !text.contains("  ") && text.trim() == text, "{}: {text}", rule.id);
             assert!(!text.ends_with('.'), "{}: the sentence goes on where it is shown: {text}", rule.id);
         }
-        assert!(rule.meaning != rule.cause && rule.cause != rule.cure, "{} says the same twice", rule.id);
+        assert!(rule.meaning != rule.cause && rule.cause != rule.help, "{} says the same twice", rule.id);
     }
 }
 

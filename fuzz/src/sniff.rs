@@ -6,7 +6,7 @@ use safetensors::SafeTensors;
 
 use super::{check_message, memory};
 
-/// A message has its rule, its cure and its offset, whatever length the file is said to have; what the safetensors crate reads is
+/// A message has its rule, its help and its offset, whatever length the file is said to have; what the safetensors crate reads is
 /// recognised as safetensors.
 pub fn check(input: &[u8]) {
     let prefix = &input[..input.len().min(SNIFF_BYTES)];

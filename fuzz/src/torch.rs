@@ -126,7 +126,7 @@ fn check_findings(findings: &[Diagnostic], len: u64) {
     }
 }
 
-/// An error has a rule of the format, a cure, and an offset in the file.
+/// An error has a rule of the format, a help, and an offset in the file.
 fn check_error(error: &Error, len: u64, rules: &[&str]) {
     let fault = error.diagnostic().expect("a fault");
     assert!(rules.iter().any(|rule| fault.rule.id.starts_with(rule)), "{fault}");

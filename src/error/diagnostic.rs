@@ -43,7 +43,7 @@ impl Diagnostic {
         Self {
             rule,
             message: message.into(),
-            help: rule.cure.into(),
+            help: rule.help.into(),
             path: None,
             member: None,
             tensor: None,

@@ -1,6 +1,6 @@
 //! Rules of GGUF: the start of the file, its metadata, each tensor by itself, the layout of the data, and sets of files.
 
-use super::{CUT, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_CURE, MORE_CURE, rules};
+use super::{CUT, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_HELP, MORE_HELP, rules};
 
 const CONVERT_AGAIN: &str =
     "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
@@ -84,7 +84,7 @@ rules! {
     GGUF_MEMORY "MW-GG-018" "gguf.memory" Error:
         "the values of the metadata would take more memory than is allowed";
         MADE;
-        MEMORY_CURE;
+        MEMORY_HELP;
     GGUF_METADATA_ENTRIES "MW-GG-019" "gguf.metadata-entries" Error:
         "the file has more metadata keys than the limit allows";
         MADE;
@@ -92,7 +92,7 @@ rules! {
     GGUF_MORE_FINDINGS "MW-GG-020" "gguf.more-findings" Warning:
         "there are more findings than are listed";
         MANY;
-        MORE_CURE;
+        MORE_HELP;
     GGUF_NAME_EMPTY "MW-GG-021" "gguf.name-empty" Error:
         "a tensor has an empty name";
         LENGTHS;

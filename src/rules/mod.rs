@@ -106,7 +106,7 @@ pub struct Rule {
     /// Why files are like that.
     pub cause: &'static str,
     /// What to do.
-    pub cure: &'static str,
+    pub help: &'static str,
 }
 
 impl Rule {
@@ -117,9 +117,9 @@ impl Rule {
         id: &'static str,
         severity: Severity,
         answer: Answer,
-        [meaning, cause, cure]: [&'static str; 3],
+        [meaning, cause, help]: [&'static str; 3],
     ) -> Self {
-        Self { id, code, severity, answer, meaning, cause, cure }
+        Self { id, code, severity, answer, meaning, cause, help }
     }
 }
 
@@ -174,10 +174,10 @@ pub fn find(id: &str) -> Option<&'static Rule> {
     all().find(|rule| rule.id == id || rule.code.eq_ignore_ascii_case(id))
 }
 
-/// Makes a constant of each rule, and the list of them: name, code, id and severity, and then meaning, cause and cure in a line each.
+/// Makes a constant of each rule, and the list of them: name, code, id and severity, and then meaning, cause and help in a line each.
 /// In place of a severity there may stand `NeedsTrust`, a warning, and `Malicious`, an error: what loading the file does.
 macro_rules! rules {
-    ($($name:ident $code:literal $id:literal $severity:ident: $meaning:literal; $cause:expr; $cure:expr;)*) => {
+    ($($name:ident $code:literal $id:literal $severity:ident: $meaning:literal; $cause:expr; $help:expr;)*) => {
         $(
             #[doc = concat!("`", $id, "`: ", $meaning)]
             pub const $name: &$crate::rules::Rule = &$crate::rules::Rule {
@@ -187,7 +187,7 @@ macro_rules! rules {
                 answer: $crate::rules::severity_and_answer!($severity).1,
                 meaning: $meaning,
                 cause: $cause,
-                cure: $cure,
+                help: $help,
             };
         )*
         pub(super) const RULES: &[&$crate::rules::Rule] = &[$($name),*];
@@ -229,5 +229,5 @@ const TORCH_AGAIN: &str = "the file was not written by torch.save, or was change
 const APPENDED: &str =
     "something was appended (a file can be two formats at once that way); save it again from its source";
 const HEADER_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
-const MEMORY_CURE: &str = "what is built from a file, apart from its tensors, may take a multiple of its length; do not trust a file that needs more";
-const MORE_CURE: &str = "fix what is listed and open the file again, or raise the limit on findings";
+const MEMORY_HELP: &str = "what is built from a file, apart from its tensors, may take a multiple of its length; do not trust a file that needs more";
+const MORE_HELP: &str = "fix what is listed and open the file again, or raise the limit on findings";

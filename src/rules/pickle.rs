@@ -1,6 +1,6 @@
 //! Rules of the pickles in PyTorch's files. Their machine knows the instructions and the objects that torch.save writes, and runs nothing.
 
-use super::{CUT, FETCH_AGAIN, MADE, MEMORY_CURE, rules};
+use super::{CUT, FETCH_AGAIN, MADE, MEMORY_HELP, rules};
 
 const NOT_PYTORCH: &str = "torch.save does not write this; save the checkpoint again from where it was made";
 const BROKEN: &str = "the pickle is damaged, or was put together by hand to mislead its reader";
@@ -44,7 +44,7 @@ rules! {
     PICKLE_MEMORY "MW-PT-309" "pickle.memory" Error:
         "the values of the pickle would take more memory than is allowed";
         MADE;
-        MEMORY_CURE;
+        MEMORY_HELP;
     PICKLE_NEGATIVE "MW-PT-310" "pickle.negative" Error:
         "a size, an offset or a stride is negative";
         SUBCLASS;

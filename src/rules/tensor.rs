@@ -1,6 +1,6 @@
 //! Rules about tensors, conversions and memory, whatever the format.
 
-use super::{MADE, MEMORY_CURE, rules};
+use super::{MADE, MEMORY_HELP, rules};
 
 rules! {
     CAST_PAIR "MW-OP-001" "cast.pair" Error:
@@ -22,7 +22,7 @@ rules! {
     MEMORY_BUDGET "MW-OP-005" "memory.budget" Error:
         "what the file describes would take more memory than is allowed";
         MADE;
-        MEMORY_CURE;
+        MEMORY_HELP;
     QUANTIZATION_ENCODE "MW-OP-006" "quantization.encode" Error:
         "blocks of this encoding can be decoded, but not encoded";
         "good scales for it need a search over importance data";

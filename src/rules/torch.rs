@@ -1,6 +1,6 @@
 //! Rules of PyTorch's files beside their zip archive and their pickle: what a loader makes of them, and the stream from before 1.6.
 
-use super::{CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_CURE, MORE_CURE, TORCH_AGAIN, rules};
+use super::{CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_HELP, MORE_HELP, TORCH_AGAIN, rules};
 
 const WHAT_IS_WHOLE: &str =
     "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are intact";
@@ -29,7 +29,7 @@ rules! {
     TORCH_MEMORY "MW-PT-406" "torch.memory" Error:
         "the values of the file would take more memory than is allowed";
         MADE;
-        MEMORY_CURE;
+        MEMORY_HELP;
     TORCH_MISSING_STORAGE "MW-PT-407" "torch.missing-storage" Error:
         "the pickle names a storage that the file does not have";
         "the archive was packed again without some of its entries, or the file was assembled from two";
@@ -93,7 +93,7 @@ rules! {
     TORCH_LEGACY_MORE_FINDINGS "MW-PT-209" "torch-legacy.more-findings" Warning:
         "there are more findings than are listed";
         MANY;
-        MORE_CURE;
+        MORE_HELP;
     TORCH_LEGACY_PROTOCOL "MW-PT-210" "torch-legacy.protocol" Error:
         "the second pickle is not the number of PyTorch's protocol";
         DAMAGED;

@@ -229,8 +229,8 @@ def test_ls_prints_warnings_beside_the_listing(make_file: Make) -> None:
     assert warning["kind"] == "safetensors.name-empty"
     assert (warning["file"], warning["tensor"], warning["offset"]) == (str(path), "", 9)
     assert warning["cause"] in expected[0]
-    cure = warning["cure"]
-    assert cure[0].upper() + cure[1:] in expected[0]
+    advice = warning["help"]
+    assert advice[0].upper() + advice[1:] in expected[0]
     assert in_json.stderr == ""
 
 

@@ -26,7 +26,7 @@ pub(crate) struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cure: Option<&'a str>,
+    help: Option<&'a str>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     near: &'a [String],
 }
@@ -35,7 +35,7 @@ impl<'a> Message<'a> {
     /// A message of which only the sentence is known.
     pub(crate) fn new(kind: &'a str, message: &'a str) -> Self {
         let message = message.into();
-        Self { kind, message, file: None, tensor: None, offset: None, cause: None, cure: None, near: &[] }
+        Self { kind, message, file: None, tensor: None, offset: None, cause: None, help: None, near: &[] }
     }
 
     /// An error about files, in all its parts.
@@ -50,7 +50,7 @@ impl<'a> Message<'a> {
                 Self { kind: "missing_file", file: Some(path.to_string_lossy()), near, ..new }
             }
             Error::NotInCache { cause, command, .. } => {
-                Self { kind: "not_in_cache", cause: Some(cause), cure: Some(command), ..new }
+                Self { kind: "not_in_cache", cause: Some(cause), help: Some(command), ..new }
             }
             Error::Io { path, .. } => Self { kind: "io", file: Some(path.to_string_lossy()), ..new },
             Error::Argument(_) => Self { kind: "usage", ..new },
@@ -68,7 +68,7 @@ impl<'a> Message<'a> {
             tensor: fault.tensor.as_deref(),
             offset: fault.offset,
             cause: Some(&fault.message),
-            cure: Some(&fault.help),
+            help: Some(&fault.help),
             near: &[],
         }
     }

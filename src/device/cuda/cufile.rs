@@ -61,8 +61,8 @@ fn failed(call: &str, code: Code) -> Error {
 
 fn start() -> Result<Library> {
     let missing = |what: &str| {
-        let cure = "install libcufile and nvidia-fs of CUDA, or leave backend='auto'";
-        Err(Error::Device(format!("GPUDirect Storage needs {what}: {cure}")))
+        let help = "install libcufile and nvidia-fs of CUDA, or leave backend='auto'";
+        Err(Error::Device(format!("GPUDirect Storage needs {what}: {help}")))
     };
     let library = LIBRARIES.iter().map(|name| load(name)).find(|library| !library.is_null());
     let Some(library) = library else { return missing("libcufile.so.0, which was not found") };

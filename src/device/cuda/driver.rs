@@ -94,7 +94,7 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
     }
     let of = bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default();
     let on = on.map(|index| format!(" on {}", Device::Cuda(index))).unwrap_or_default();
-    let cure = match code {
+    let help = match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => "; free tensors there, or place fewer",
         CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded; take it out of LD_LIBRARY_PATH",
         CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
@@ -111,7 +111,7 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
         }
         _ => "",
     };
-    Err(Error::Device(format!("{call}{of}{on} failed: {}{cure}", said(code))))
+    Err(Error::Device(format!("{call}{of}{on} failed: {}{help}", said(code))))
 }
 
 /// An error's name and what the driver says of it.

@@ -86,7 +86,7 @@ fn result(finding: &Diagnostic, rule: usize, path: &str, fingerprint: &str) -> V
 }
 
 fn describe(rule: &Rule) -> Value {
-    let help = format!("{}. {}.", capital(rule.cause), capital(rule.cure));
+    let help = format!("{}. {}.", capital(rule.cause), capital(rule.help));
     let subject = rule.id.split('.').next().unwrap_or(rule.id);
     let mut tags = vec!["checkpoint", subject];
     let mut properties = json!({ "precision": precision(rule), "problem.severity": problem(rule) });
@@ -100,7 +100,7 @@ fn describe(rule: &Rule) -> Value {
         "name": rule.id,
         "shortDescription": { "text": text::cut(&capital(rule.meaning), MAX_RULE_TEXT) },
         "fullDescription": { "text": text::cut(&format!("{}. The cause: {}.", capital(rule.meaning), rule.cause), MAX_RULE_TEXT) },
-        "help": { "text": help, "markdown": format!("**Why:** {}.\n\n**What to do:** {}.", rule.cause, rule.cure) },
+        "help": { "text": help, "markdown": format!("**Why:** {}.\n\n**What to do:** {}.", rule.cause, rule.help) },
         "defaultConfiguration": { "level": level(rule) },
         "properties": properties,
     })

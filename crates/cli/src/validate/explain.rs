@@ -68,7 +68,7 @@ fn explained(rule: &Rule) -> Explained {
         answer: rule.answer.name(),
         meaning: rule.meaning,
         cause: rule.cause,
-        help: rule.cure,
+        help: rule.help,
     }
 }
 
@@ -91,7 +91,7 @@ fn print(rule: &Rule, screen: &mut Screen) -> Result<(), Failure> {
     let severity = rule.severity.name();
     screen.line(&format!("{bold}{}{bold:#}  {}  {style}{severity}{answer}{style:#}", rule.code, rule.id))?;
     let dim = screen.paint.dim;
-    for (title, text) in [("what", rule.meaning), ("why", rule.cause), ("what to do", rule.cure)] {
+    for (title, text) in [("what", rule.meaning), ("why", rule.cause), ("what to do", rule.help)] {
         let wide = screen.width().unwrap_or(WIDTH).max(40) - 14;
         for (number, line) in wrap(text, wide).iter().enumerate() {
             let title = if number == 0 { title } else { "" };
