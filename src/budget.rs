@@ -41,6 +41,16 @@ pub enum Short {
     Interrupted,
 }
 
+/// A number of a file as memory counts. One that no memory has room for becomes the largest there is, and is refused where memory is asked for.
+pub(crate) fn saturating_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A number, below a limit that the caller checked, in 32 bits.
+pub(crate) fn saturating_u32(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
+}
+
 impl Short {
     /// The error where only the system can have refused, or a parser has no sentence of its own.
     pub fn into_fault(self, rule: &'static Rule) -> Diagnostic {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
-use crate::budget::{self, Pace, Short};
+use crate::budget::{self, Pace, Short, saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Result};
 use crate::format::json::{self, Skipped, Text};
 use crate::format::{Limits, Options, Parse, Progress, shown};
@@ -93,7 +93,7 @@ impl ShardIndex {
     fn sort(&mut self) -> Result<Vec<u32>, Short> {
         // The sort takes half as much again, and names that are there twice as much as the names.
         budget::probe(self.len() * 3 * size_of::<u32>())?;
-        let mut sorted: Vec<u32> = (0..self.len() as u32).collect();
+        let mut sorted: Vec<u32> = (0..saturating_u32(self.len())).collect();
         sorted.sort_by(|&a, &b| compare(self.name(a as usize), self.name(b as usize)));
         let same = |pair: &&[u32]| self.name(pair[0] as usize) == self.name(pair[1] as usize);
         let twice = sorted.windows(2).filter(same).map(|pair| pair[1]).collect();
@@ -126,7 +126,7 @@ impl Parse for Parser<'_> {
             return parse(bytes, self.options).map(Progress::Done);
         }
         check_length(self.file_len, &self.options.limits)?;
-        let bytes = self.bytes.insert(budget::zeroed(self.file_len as usize)?);
+        let bytes = self.bytes.insert(budget::zeroed(saturating_usize(self.file_len))?);
         Ok(Progress::Need(vec![Part { offset: 0, bytes }]))
     }
 }
@@ -224,7 +224,7 @@ impl Reader {
                 let cause = format!("the index names more than {MAX_SHARDS} shards");
                 return Err(self.refuse(Diagnostic::new(rules::INDEX_SHARDS, cause)));
             }
-            let number = self.index.shards.len() as u32;
+            let number = saturating_u32(self.index.shards.len());
             self.index.shards.push(shard.to_owned());
             self.by_name.insert(shard.to_owned(), number);
             number
@@ -294,6 +294,7 @@ impl<'de> Deserialize<'de> for Metadata {
                         let number: serde_json::Number = map.next_value()?;
                         let whole =
                             number.as_f64().filter(|size| size.fract() == 0.0 && (0.0..2f64.powi(63)).contains(size));
+                        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, 0 to 2^63")]
                         let size = number.as_u64().or(whole.map(|size| size as u64));
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
                     } else {

@@ -1,11 +1,24 @@
 //! The file formats: from bytes to a table of tensors. No file is opened and none is read here: a parser asks for the parts that it needs
 //! ([`Parse`]), and is as easy to fuzz as it is to run on a remote file.
 
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)]
+
 pub mod gguf;
 pub mod index;
 mod json;
 mod name_table;
 mod parse;
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)]
 pub mod pickle;
 pub mod safetensors;
 mod sniff;

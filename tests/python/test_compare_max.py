@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from compare import one_fact_a_line
 from comparing import Fact, Result, compare, same
 from differences import DIFFERENCES, GROUPS
 from page import page
@@ -16,6 +17,14 @@ from page import page
 from conftest import ROOT
 
 TOOL = ROOT / "tools" / "compare_max"
+
+
+def test_what_max_did_is_kept_a_fact_a_line() -> None:
+    text = (TOOL / "max.json").read_text()
+    facts = json.loads(text)
+    assert text == one_fact_a_line(facts)
+    lines_around = 2 + 2 * len(facts)
+    assert len(text.splitlines()) == sum(map(len, facts.values())) + lines_around
 
 
 @pytest.fixture(scope="module")

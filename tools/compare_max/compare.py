@@ -40,6 +40,15 @@ def table(results: list[Result]) -> str:
     return "\n".join(f"{row[0]:14}" + "".join(f"{cell:>13}" for cell in row[1:]) for row in (heads, *rows))
 
 
+def one_fact_a_line(facts: dict[str, dict[str, object]]) -> str:
+    """The same as JSON, so that a change of one fact is a change of one line."""
+    programs = (
+        f"{json.dumps(program)}: {{\n" + ",\n".join(f" {json.dumps(line)}: {json.dumps(fact)}" for line, fact in of.items())
+        for program, of in facts.items()
+    )
+    return "{\n" + "\n},\n".join(programs) + "\n}\n}\n"
+
+
 def main() -> int:
     """Compare, print the table and what is wrong; 1 if something is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,7 +60,7 @@ def main() -> int:
     if options.max:
         theirs = facts_of(options.max, "max", options.programs)
         if not options.programs:
-            KEPT.write_text(json.dumps(theirs, indent=1) + "\n", encoding="utf-8")
+            KEPT.write_text(one_fact_a_line(theirs), encoding="utf-8")
     else:
         theirs = json.loads(KEPT.read_text(encoding="utf-8"))
     results = [compare(program, theirs[program], facts) for program, facts in ours.items()]

@@ -1,7 +1,7 @@
 //! Kernels: which there are, and how a device is asked to run one.
 //!
 //! `kernels.ptx` has all of them, and a device compiles the text of one when it is first asked for it, which takes some milliseconds; all at once
-//! would take seconds. The driver keeps what it compiled on the disk.
+//! would take seconds. The driver keeps what it compiled on the disk. `build.rs` compresses the file.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::quant::Encoding;
 use crate::sync::Mutex;
 
-/// What tools/build_kernels.py makes of the sources beside it.
-const PTX: &str = include_str!("../kernels/kernels.ptx");
+/// What tools/build_kernels.py makes of the sources, deflated.
+const PTX: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx.deflate"));
 /// What is in front of the name of each kernel there.
 const ENTRY: &str = ".visible .entry ";
 /// Threads of a block.
@@ -35,7 +35,9 @@ struct Texts {
 fn texts() -> &'static Texts {
     static TEXTS: OnceBox<Texts> = OnceBox::new();
     TEXTS.get_or_init(|| {
-        let (head, entries) = PTX.split_at(PTX.find(ENTRY).unwrap_or(PTX.len()));
+        let text = miniz_oxide::inflate::decompress_to_vec(PTX).unwrap_or_default();
+        let text = String::from_utf8(text).unwrap_or_default().leak();
+        let (head, entries) = text.split_at(text.find(ENTRY).unwrap_or(text.len()));
         let mut by_name = HashMap::new();
         for text in entries.split(ENTRY).skip(1) {
             by_name.insert(text.split('(').next().unwrap_or_default(), text);
@@ -217,6 +219,15 @@ fn of_kernel(error: Error, name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_has_the_kernels_of_the_file_in_a_fifth_of_its_size() {
+        let file = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/device/kernels/kernels.ptx"));
+        let file = file.expect("the kernels");
+        assert_eq!(miniz_oxide::inflate::decompress_to_vec(PTX).expect("deflated"), file.as_bytes());
+        assert!(PTX.len() * 5 < file.len());
+        assert_eq!(texts().by_name.len(), file.matches(ENTRY).count());
+    }
 
     #[test]
     fn every_encoding_has_a_kernel_for_every_target() {

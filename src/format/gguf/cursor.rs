@@ -2,7 +2,7 @@
 //! further on in the file, or the file has no room for it.
 
 use super::value::ValueType;
-use crate::budget::Short;
+use crate::budget::{Short, saturating_usize};
 use crate::error::Diagnostic;
 use crate::rules::{self, Rule};
 
@@ -214,7 +214,7 @@ impl<'a> Cursor<'a> {
         let mut done = 0;
         while done < count
             && let Some((len, text)) = rest.split_first_chunk()
-            && let Some(next) = text.get(length(*len) as usize..)
+            && let Some(next) = text.get(saturating_usize(length(*len))..)
         {
             rest = next;
             done += 1;

@@ -3,6 +3,7 @@
 use super::cursor::Step;
 use super::tensors::{Frame, TensorRecord};
 use super::types::AMBIGUOUS;
+use crate::budget::saturating_u32;
 use crate::error::{Diagnostic, Diagnostics};
 use crate::format::shown;
 use crate::rules;
@@ -25,7 +26,13 @@ impl DataRange {
     /// Of so many bytes, if the record says how many.
     pub(super) fn new(start: u64, bytes: Option<u64>, record: &TensorRecord<'_>) -> Self {
         // The limit on the header keeps every offset in it below 2^32.
-        Self { start, len: bytes.unwrap_or_default(), record: record.at as u32, sized: bytes.is_some(), broken: false }
+        Self {
+            start,
+            len: bytes.unwrap_or_default(),
+            record: saturating_u32(record.at),
+            sized: bytes.is_some(),
+            broken: false,
+        }
     }
 
     /// What is empty comes before what starts at the same byte.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cursor::{Cursor, Form, Step};
 use super::value::{Value, ValueType, skip};
 use crate::budget;
+use crate::budget::{saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics};
 use crate::format::name_table::NameTable;
 use crate::format::shown;
@@ -32,7 +33,7 @@ impl KeyTable {
     /// Walks over `count` pairs of key and value.
     pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Diagnostics) -> Step<Self> {
         let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
-        let mut entries = budget::list(count.min(room) as usize)?;
+        let mut entries = budget::list(saturating_usize(count.min(room)))?;
         for _ in 0..count {
             entries.push(walk_pair(cursor, findings)?);
         }
@@ -116,7 +117,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyVal
         });
     }
     if value_type == ValueType::String {
-        let text = value.get(cursor.form.length_bytes() as usize..).unwrap_or_default();
+        let text = value.get(saturating_usize(cursor.form.length_bytes())..).unwrap_or_default();
         if std::str::from_utf8(text).is_err() {
             findings.note(rules::GGUF_TEXT_UTF8, |rule| {
                 let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", shown(name));
@@ -125,7 +126,11 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyVal
         }
     }
     // The limit on the header keeps every offset below 2^32.
-    Ok(KeyValue { key_start: key_start as u32, key_len: key.len() as u32, end: cursor.position() as u32 })
+    Ok(KeyValue {
+        key_start: saturating_u32(key_start),
+        key_len: saturating_u32(key.len()),
+        end: saturating_u32(cursor.position()),
+    })
 }
 
 /// The key-value pairs of a file, decoded one by one when they are asked for. It owns the bytes that they are in.

@@ -20,8 +20,8 @@ pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value, ValueType};
 use cursor::{Cursor, Form, Step, Stop};
 use metadata::{KeyTable, least_pair_bytes};
 
-use crate::budget::{self, Short};
-use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::budget::{self, Short, saturating_usize};
+use crate::error::{Error, Diagnostic, Diagnostics, Result};
 use crate::format::{Header, Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
@@ -88,7 +88,7 @@ impl<'o> Parser<'o> {
     fn need(&mut self, at_least: u64) -> Result<Part<'_>, Short> {
         let have = self.prefix.len();
         // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
-        let target = at_least.max(have as u64 + have as u64 / 2).min(self.file_len) as usize;
+        let target = saturating_usize(at_least.max(have as u64 + have as u64 / 2).min(self.file_len));
         self.prefix.try_reserve_exact(target - have).map_err(|_| Short::System(target))?;
         self.prefix.resize(target, 0);
         Ok(Part { offset: have as u64, bytes: self.prefix.get_mut(have..).unwrap_or_default() })

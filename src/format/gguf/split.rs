@@ -1,5 +1,6 @@
 //! Files that belong together: what each says about its place among them, and whether they agree.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use super::cursor::Step;
@@ -31,24 +32,13 @@ pub struct SplitInfo {
 impl SplitInfo {
     /// What the metadata says; `None` for a file that is complete by itself.
     pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> Step<Option<Self>> {
-        let number = |key: &str, most: u64| -> Step<Option<u64>> {
-            let Some(value) = keys.get(header, key) else { return Ok(None) };
-            let number = value.as_u64().filter(|number| *number <= most);
-            let refuse = || {
-                let cause =
-                    format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
-                let offset = keys.offset(header, key).unwrap_or_default();
-                Diagnostic::new(rules::GGUF_SPLIT_KEYS, cause).offset(offset)
-            };
-            Ok(Some(number.ok_or_else(refuse)?))
-        };
-        let count = number(COUNT_KEY, u16::MAX.into())?.unwrap_or_default() as u16;
-        let no = number(NO_KEY, u16::MAX.into())?;
-        let tensors_count = number(TENSORS_KEY, i32::MAX as u64)?.map(|number| number as u32);
+        let count = number(keys, header, COUNT_KEY, u16::MAX)?.unwrap_or_default();
+        let no = number(keys, header, NO_KEY, u16::MAX)?;
+        let tensors_count = number(keys, header, TENSORS_KEY, u32::MAX / 2)?;
         if count < 2 {
             return Ok(None);
         }
-        match no.map(|no| no as u16) {
+        match no {
             Some(no) if no < count => Ok(Some(Self { no, count, tensors_count })),
             no => {
                 let found = no.map_or("is missing".into(), |no| format!("is {no}"));
@@ -59,6 +49,22 @@ impl SplitInfo {
             }
         }
     }
+}
+
+/// The number of a key, from 0 to `most`.
+fn number<N: TryFrom<u64> + PartialOrd + Display>(
+    keys: &KeyTable,
+    header: &[u8],
+    key: &str,
+    most: N,
+) -> Step<Option<N>> {
+    let Some(value) = keys.get(header, key) else { return Ok(None) };
+    let number = value.as_u64().and_then(|number| N::try_from(number).ok()).filter(|number| *number <= most);
+    let refuse = || {
+        let cause = format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
+        Fault::new(rules::GGUF_SPLIT_KEYS, cause).offset(keys.offset(header, key).unwrap_or_default())
+    };
+    Ok(Some(number.ok_or_else(refuse)?))
 }
 
 /// A file that is opened as part of a set.

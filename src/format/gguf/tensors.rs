@@ -5,6 +5,7 @@ use super::cursor::{Cursor, Form, Step};
 use super::layout::{DataRange, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use crate::budget;
+use crate::budget::saturating_usize;
 use crate::error::{Diagnostic, Diagnostics};
 use crate::format::name_table::duplicates;
 use crate::format::{Options, shown, shown_shape};
@@ -116,7 +117,7 @@ struct Checker<'c> {
 
 impl Checker<'_> {
     fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<DataRange>> {
-        let mut places = budget::list(self.frame.count as usize)?;
+        let mut places = budget::list(saturating_usize(self.frame.count))?;
         for _ in 0..self.frame.count {
             let record = TensorRecord::read(&mut cursor)?;
             match self.check(&record) {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::cursor::{Cursor, Form, Step};
+use crate::budget::saturating_usize;
 use crate::dtype::DType;
 use crate::error::Diagnostic;
 use crate::rules;
@@ -201,7 +202,7 @@ impl<'a> Value<'a> {
                     None => skip_elements(cursor, element, count, 1).map(|()| cursor.position())?,
                 };
                 let (header, form) = (cursor.header(), cursor.form);
-                Self::Array(Array { header, start, end, element, count: count as usize, form })
+                Self::Array(Array { header, start, end, element, count: saturating_usize(count), form })
             }
         })
     }

@@ -12,6 +12,7 @@ use reader::Reader;
 use visitors::TensorEntry;
 
 use crate::budget;
+use crate::budget::saturating_usize;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::{Header, Limits, Options, Parse, Progress, shown, shown_shape};
@@ -78,8 +79,8 @@ impl Parse for Parser<'_> {
     type Output = Header;
 
     fn advance(&mut self) -> Result<Progress<'_, Header>> {
-        let end = (LENGTH_BYTES + header_length(&self.bytes, self.file_len, &self.options.limits)?) as usize;
-        if let Some(header) = self.bytes.get(LENGTH_BYTES as usize..end) {
+        let end = saturating_usize(LENGTH_BYTES + header_length(&self.bytes, self.file_len, &self.options.limits)?);
+        if let Some(header) = self.bytes.get(saturating_usize(LENGTH_BYTES)..end) {
             return parse(header, self.file_len, self.options).map(Progress::Done);
         }
         let first = std::mem::replace(&mut self.bytes, budget::zeroed(end)?);

@@ -10,7 +10,7 @@ use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, TensorEntry};
 use super::{LENGTH_BYTES, check_name, check_record, place};
-use crate::budget::{self, Pace};
+use crate::budget::{self, Pace, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json;
 use crate::format::name_table::duplicates;
@@ -144,7 +144,7 @@ impl<'o> Reader<'o> {
         let mut keys = Keys::new(text).enumerate();
         let mut at = None;
         for fault in self.findings.list_mut().iter_mut().skip(self.located) {
-            let key = fault.offset.unwrap_or_default() as usize;
+            let key = saturating_usize(fault.offset.unwrap_or_default());
             if at.is_none_or(|(number, _)| number != key) {
                 at = keys.find(|(number, _)| *number == key);
             }

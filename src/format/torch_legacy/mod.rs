@@ -8,8 +8,8 @@ mod storages;
 
 use storages::Storages;
 
-use crate::budget::{Budget, Short};
-use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::budget::{Budget, Short, saturating_usize};
+use crate::error::{Error, Diagnostic, Diagnostics, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
 use crate::format::{Options, Parse, Progress};
 use crate::rules;
@@ -59,7 +59,7 @@ impl Parser {
         let limits = &options.limits;
         let most = limits.header_bytes.min(file_len);
         let pickle_limits = pickle::Limits {
-            pickle_bytes: limits.header_bytes.min(pickle::MAX_PICKLE_BYTES as u64) as usize,
+            pickle_bytes: saturating_usize(limits.header_bytes).min(pickle::MAX_PICKLE_BYTES),
             rank: limits.rank,
             ..pickle::Limits::default()
         };
@@ -177,7 +177,7 @@ impl Stream {
             }
         }
         self.had = self.bytes.len();
-        let target = have.saturating_mul(GROWTH).max(FIRST_BYTES).min(self.most) as usize;
+        let target = saturating_usize(have.saturating_mul(GROWTH).max(FIRST_BYTES).min(self.most));
         let more = target.saturating_sub(self.had);
         self.bytes.try_reserve_exact(more).map_err(|_| Short::System(target))?;
         self.bytes.resize(target, 0);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Stream;
+use crate::budget::{saturating_u32, saturating_usize};
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
@@ -54,7 +55,7 @@ impl Storages {
         let mut named: HashMap<&str, u32> = HashMap::with_capacity(list.len());
         let mut first = budget::list(pickled.storages.len())?;
         for (number, storage) in pickled.storages.iter().enumerate() {
-            first.push(*named.entry(&storage.key).or_insert(number as u32));
+            first.push(*named.entry(&storage.key).or_insert(saturating_u32(number)));
         }
         let (places, listed) = (vec![None; first.len()], budget::list(list.len())?);
         let mut storages =
@@ -79,9 +80,13 @@ impl Storages {
                 }
             }
         }
-        storages.counts = budget::zeroed(storages.listed.len() * COUNT_BYTES as usize)?;
-        for ((_, span), count) in storages.listed.iter().zip(storages.counts.chunks_exact_mut(COUNT_BYTES as usize)) {
-            if let Some(there) = stream.bytes.get((span.start() - COUNT_BYTES) as usize..span.start() as usize) {
+        storages.counts = budget::zeroed(storages.listed.len() * saturating_usize(COUNT_BYTES))?;
+        for ((_, span), count) in
+            storages.listed.iter().zip(storages.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)))
+        {
+            if let Some(there) =
+                stream.bytes.get(saturating_usize(span.start() - COUNT_BYTES)..saturating_usize(span.start()))
+            {
                 count.copy_from_slice(there);
             }
         }
@@ -107,7 +112,7 @@ impl Storages {
     /// The counts that are not at hand.
     pub(super) fn parts(&mut self, stream: &Stream) -> impl Iterator<Item = Part<'_>> {
         let have = stream.bytes.len() as u64;
-        let counts = self.listed.iter().zip(self.counts.chunks_exact_mut(COUNT_BYTES as usize));
+        let counts = self.listed.iter().zip(self.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)));
         counts.filter(move |((_, span), _)| span.start() > have).map(|((_, span), bytes)| {
             let offset = span.start() - COUNT_BYTES;
             Part { offset, bytes }

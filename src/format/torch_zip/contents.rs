@@ -4,6 +4,7 @@ use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
 use super::{Entry, Method};
+use crate::budget::saturating_usize;
 
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
@@ -43,7 +44,7 @@ impl Entry<'_> {
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
             return Err(self.about(Diagnostic::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause)).format());
         }
-        Ok(budget::zeroed(self.data.len() as usize)?)
+        Ok(budget::zeroed(saturating_usize(self.data.len()))?)
     }
 
     /// The entry's bytes from those in the file, inflated if need be.
@@ -92,7 +93,7 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
 /// Inflates to exactly `size` bytes.
 pub fn inflate(compressed: &[u8], size: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
     check_ratio(compressed.len() as u64, size)?;
-    let mut output = budget::zeroed(size as usize)?;
+    let mut output = budget::zeroed(saturating_usize(size))?;
     inflate_into(compressed, &mut output, interrupt)?;
     Ok(output)
 }
@@ -124,17 +125,17 @@ pub fn inflate_in_pieces(
 ) -> Result<()> {
     check_ratio(compressed, size)?;
     let mut state: Box<DecompressorOxide> = Box::default();
-    let (mut input, mut unread) = (vec![0; PIECE.min(compressed as usize)], 0..0);
+    let (mut input, mut unread) = (vec![0; PIECE.min(saturating_usize(compressed))], 0..0);
     let mut window = vec![0; PIECE];
     let (mut taken, mut written) = (0, 0u64);
     loop {
         if unread.is_empty() && taken < compressed {
-            unread = 0..(compressed - taken).min(PIECE as u64) as usize;
+            unread = 0..PIECE.min(saturating_usize(compressed - taken));
             read(taken, &mut input[unread.clone()])?;
             taken += unread.len() as u64;
         }
         let flags = if taken < compressed { inflate_flags::TINFL_FLAG_HAS_MORE_INPUT } else { 0 };
-        let place = written as usize % PIECE;
+        let place = saturating_usize(written) % PIECE;
         let (status, used, made) = decompress(&mut state, &input[unread.clone()], &mut window, place, flags);
         unread.start += used;
         written += made as u64;

@@ -2,6 +2,7 @@
 
 use super::records::{self, Extra, IN_ZIP64_16, SIZES_FOLLOW};
 use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, NameSpan};
+use crate::budget::saturating_u32;
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
@@ -122,7 +123,7 @@ fn central(
         );
         return Err(refuse(Diagnostic::new(rules::TORCH_ZIP_OUTSIDE, cause)).format());
     }
-    let in_names = NameSpan { start: names.len() as u32, len: name.len() as u32 };
+    let in_names = NameSpan { start: saturating_u32(names.len()), len: saturating_u32(name.len()) };
     names.push_str(name);
     Ok(Central { name: in_names, flags, method_id, method, crc32, compressed, size, header_offset })
 }

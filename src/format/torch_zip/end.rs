@@ -3,6 +3,7 @@
 
 use super::MAX_ZIP_ENTRIES;
 use super::records::{self, Central, IN_ZIP64_16, IN_ZIP64_32, Locator, MAX_COMMENT};
+use crate::budget::saturating_usize;
 
 use crate::error::{Diagnostic, Result};
 use crate::format::Limits;
@@ -135,5 +136,5 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
             format!("the directory of {size} bytes is said to have {entries} entries, of at least 46 bytes each");
         return Err(Diagnostic::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
     }
-    Ok((Span::within(directory_end, start, size)?, entries as usize))
+    Ok((Span::within(directory_end, start, size)?, saturating_usize(entries)))
 }

@@ -3,8 +3,8 @@
 use super::EntryRecord;
 use super::directory::{Central, about, check_extra, refuse, value};
 use super::records::{Header, IN_ZIP64_32, SIZES_FOLLOW};
+use crate::budget::{self, saturating_u32, saturating_usize};
 
-use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::{Limits, shown};
 use crate::rules;
@@ -54,7 +54,7 @@ impl Headers {
         };
         if let Some(large) = large {
             for (_, span) in large {
-                add(span.start(), span.len() as usize);
+                add(span.start(), saturating_usize(span.len()));
             }
         } else {
             for central in centrals.iter() {
@@ -83,7 +83,7 @@ impl Headers {
             end = data_start + central.compressed;
             if [header.compressed, header.size].contains(&IN_ZIP64_32) {
                 budget::reserve(&mut large, 1)?;
-                large.push((number as u32, Span::within(self.directory, start, extra_len)?));
+                large.push((saturating_u32(number), Span::within(self.directory, start, extra_len)?));
                 total += extra_len;
             }
         }
@@ -93,7 +93,7 @@ impl Headers {
             let fault = Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause);
             return Err(fault.offset(self.directory).format());
         }
-        self.extras = budget::zeroed(total as usize)?;
+        self.extras = budget::zeroed(saturating_usize(total))?;
         Ok(!self.large.insert(large).is_empty())
     }
 
@@ -124,7 +124,7 @@ impl Headers {
             gaps.between(end, central.header_offset, findings);
             let mut extra: &[u8] = &[];
             if let Some((_, span)) = large.next_if(|(of, _)| *of as usize == number) {
-                (extra, extras) = extras.split_at_checked(span.len() as usize).unwrap_or_default();
+                (extra, extras) = extras.split_at_checked(saturating_usize(span.len())).unwrap_or_default();
             }
             let data = match one(central, name, header, extra, directory) {
                 Ok(data) => data,
@@ -145,7 +145,7 @@ impl Headers {
 
 /// The bytes of the header and the name of an entry, or those up to the directory.
 fn header_bytes(central: &Central, directory: u64) -> usize {
-    (BYTES + u64::from(central.name.len)).min(directory.saturating_sub(central.header_offset)) as usize
+    saturating_usize((BYTES + u64::from(central.name.len)).min(directory.saturating_sub(central.header_offset)))
 }
 
 /// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes are there.
@@ -161,7 +161,7 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
         return Err(refuse(rules::TORCH_ZIP_HEADER, "there is no header where the directory says".into(), name, at));
     };
     let Header { flags, method, crc32, compressed, size, name_len, extra_len } = own;
-    let own_name = header.get(BYTES as usize..BYTES as usize + usize::from(name_len)).unwrap_or_default();
+    let own_name = header.get(Header::BYTES..Header::BYTES + usize::from(name_len)).unwrap_or_default();
     if u32::from(name_len) != central.name.len || own_name != name.as_bytes() {
         let own = match own_name {
             [] => format!("of {name_len} bytes"),

@@ -23,7 +23,8 @@ use end::{End, tail_bytes};
 use local::Headers;
 
 use crate::budget;
-use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::budget::saturating_usize;
+use crate::error::{Error, Diagnostic, Diagnostics, Result};
 use crate::format::name_table::NameTable;
 use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;
@@ -190,16 +191,16 @@ impl<'o> Parser<'o> {
     fn go_on(&mut self) -> Result<Option<Archive>> {
         match std::mem::replace(&mut self.state, State::Start) {
             State::Start => {
-                self.state = State::Tail(budget::zeroed(tail_bytes(self.file_len) as usize)?);
+                self.state = State::Tail(budget::zeroed(saturating_usize(tail_bytes(self.file_len)))?);
                 Ok(None)
             }
             State::Tail(tail) => {
                 let end = End::read(&tail, self.tail_start(), &self.options.limits)?;
                 if let Some(start) = end.directory.start().checked_sub(self.tail_start()) {
-                    let bytes = tail.get(start as usize..(start + end.directory.len()) as usize);
+                    let bytes = tail.get(saturating_usize(start)..saturating_usize(start + end.directory.len()));
                     return self.entries(end, bytes.unwrap_or_default());
                 }
-                self.state = State::Directory(end, budget::zeroed(end.directory.len() as usize)?);
+                self.state = State::Directory(end, budget::zeroed(saturating_usize(end.directory.len()))?);
                 Ok(None)
             }
             State::Directory(end, bytes) => self.entries(end, &bytes),
