@@ -79,5 +79,13 @@ fn what_arrives_is_what_the_cpu_has_and_nothing_is_left() {
         (counters.device_bytes, counters.pinned_bytes, counters.registered_ranges, counters.events),
         (0, 0, 0, 0)
     );
+    // Pages that cannot be unpinned stay mapped: a device may still read them.
+    let is_mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("model.safetensors");
+    assert!(!is_mapped());
+    stand_in.fail("cuMemHostUnregister", 1, 999).unwrap();
+    drop(load(&path, Device::Cuda(0), None, Backend::Map));
+    max_weights::memory::release_memory();
+    assert!(is_mapped());
+    assert_eq!(stand_in.counters().registered_ranges, 1);
     assert_eq!(stand_in.violations(), Vec::<String>::new());
 }

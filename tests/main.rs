@@ -9,6 +9,7 @@ mod cast_rules;
 mod cast_scale;
 mod cast_simd_variable;
 mod cast_support;
+mod circles;
 mod error_sentences;
 mod findings;
 mod gguf_files;

@@ -156,7 +156,9 @@ fn with_helpers(helpers: usize, call: impl FnOnce(&Calls)) {
     let helpers: Vec<_> = (0..helpers).map(|_| answer()).collect();
     call(&calls);
     calls.close();
-    helpers.into_iter().for_each(|helper| helper.join().unwrap());
+    for helper in helpers {
+        helper.join().unwrap();
+    }
 }
 
 #[test]

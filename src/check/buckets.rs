@@ -180,7 +180,7 @@ fn count(even: &mut [u64; BUCKETS], odd: &mut [u64; BUCKETS], values: &[f64]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statistics::Number;
+    use super::super::summary::Number;
     use super::*;
 
     fn float_bins(values: &[f64], bins: usize) -> Bins {

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::histogram::Bins;
-use super::statistics::{Number, Statistics, is_integer};
+use super::summary::{Number, Statistics, is_integer};
 use crate::cast::{CastOptions, cast, elements_per_group, smallest_normal};
 use crate::dtype::DType;
 use crate::error::Result;

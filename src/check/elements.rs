@@ -1,7 +1,7 @@
 //! Elements of more than 16 bits as numbers of 64 bits, a block at a time.
 
 use super::moments::Moments;
-use super::statistics::Number;
+use super::summary::Number;
 use crate::dtype::DType;
 
 /// Elements that are looked at together: as numbers of 64 bits they stay in the first cache of the core.

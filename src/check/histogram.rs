@@ -1,6 +1,6 @@
 //! The bins of a histogram: where they begin and end, and which of them a value is in.
 
-use super::statistics::Number;
+use super::summary::{Bin, Number};
 
 /// The most bins that are made.
 pub const MAX_BINS: usize = 1 << 16;
@@ -8,17 +8,6 @@ pub const MAX_BINS: usize = 1 << 16;
 const NARROW_INTEGERS: i128 = 24;
 /// Up to here and down to its negative, sums of squares of numbers times two to this power fit in a float64.
 const UNSCALED_EXPONENT: i32 = 400;
-
-/// How many values lie where.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bin {
-    /// Where it begins.
-    pub low: Number,
-    /// Where it ends: at the beginning of the next one, which has the values that equal it; for narrow integers and constants where it begins.
-    pub high: Number,
-    /// Values in it.
-    pub count: u64,
-}
 
 /// The bins between two extremes.
 pub(super) enum Bins {

@@ -8,9 +8,11 @@ mod moments;
 mod pass;
 mod rows;
 mod statistics;
+mod summary;
 mod wide;
 
-pub use histogram::{Bin, MAX_BINS};
+pub use histogram::MAX_BINS;
 pub use pass::{Contents, Pass, Wanted};
 pub use rows::Rows;
-pub use statistics::{Number, Statistics, statistics};
+pub use statistics::statistics;
+pub use summary::{Bin, Number, Statistics};

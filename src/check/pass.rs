@@ -6,9 +6,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::buckets::Buckets;
 use super::codes::Codes;
-use super::histogram::{Bin, Bins};
+use super::histogram::Bins;
 use super::rows::{RowCounter, Rows};
-use super::statistics::{Statistics, about, statistics};
+use super::statistics::{about, statistics};
+use super::summary::{Bin, Statistics};
 use super::wide::{self, Values};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;

@@ -8,7 +8,7 @@ use super::buckets::Buckets;
 use super::elements::{BLOCK, Elements, Seen};
 use super::histogram::{Bins, Scale};
 use super::moments::Moments;
-use super::statistics::Statistics;
+use super::summary::Statistics;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::load::Scan;

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use super::layout::GAP;
 use crate::error::{Error, Result};
+
+/// Pieces of a file that are no farther apart than this are fetched together.
+pub(super) const GAP: u64 = 64 << 10;
 
 /// A row of more bytes is not read as a whole.
 const LONG_ROW: usize = 1 << 20;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::layout::{Destination, Layout, Way};
+use super::job::Destination;
+use super::layout::{Layout, Way};
 use super::plan;
 use super::wanted::Conversion;
 use super::{Swap, Transform};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Transform;
 use super::choice::Choice;
-use super::upload::DEVICE_ALIGN;
+use super::device_place::DEVICE_ALIGN;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use crate::checkpoint::Backend;
 use crate::device::Device;

@@ -1,7 +1,8 @@
 //! Jobs: neighbours in a file that are read together, and what becomes of their bytes.
 
-use super::cut::Cut;
-use super::layout::{GAP, Run};
+use std::sync::Arc;
+
+use super::cut::{Cut, GAP};
 use super::wanted::Conversion;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -59,6 +60,32 @@ impl Sizes {
         Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20, written: usize::MAX, streamed: 8 << 20 };
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
     pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, ..Self::WARM };
+}
+
+/// Bytes of a file that go to memory one after the other.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) file: u32,
+    pub(super) offset: u64,
+    /// The bytes that are wanted.
+    pub(super) len: u64,
+    /// The parts of each row that they are, where they do not lie one after the other; `offset` is then that of the first row.
+    pub(super) cut: Option<Arc<Cut>>,
+    pub(super) conversion: Conversion,
+    /// The bytes in memory.
+    pub(super) room: usize,
+    pub(super) to: Destination,
+    /// Where they begin there.
+    pub(super) at: usize,
+}
+
+/// Memory that runs go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Destination {
+    /// The arena of this number.
+    Arena(usize),
+    /// The caller's, for the tensor at this position.
+    Out(usize),
 }
 
 /// Bytes of a file that are one job, and how many come before it.

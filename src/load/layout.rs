@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::choice::{Choice, LoadOptions};
-use super::cut::Cut;
+use super::cut::GAP;
+use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::Scratch;
-use super::job::Sizes;
+use super::job::{Destination, Run, Sizes};
 use super::placement::Transform;
 use super::plan;
-use super::upload::{DEVICE_ALIGN, pinned};
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::Buffer;
@@ -19,9 +19,6 @@ use crate::device::{Device, PIECE};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN, DIRECT_ALIGN};
-
-/// Pieces of a file that are no farther apart than this are fetched together.
-pub(super) const GAP: u64 = 64 << 10;
 
 /// From this size on, a tensor that is read past the page cache begins as far from a page in memory as in its file.
 const PAGES_FROM: usize = 1 << 20;
@@ -42,32 +39,6 @@ pub(super) enum Way {
     Apart,
     /// To memory of the caller's.
     Out,
-}
-
-/// Bytes of a file that go to memory one after the other.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub(super) file: u32,
-    pub(super) offset: u64,
-    /// The bytes that are wanted.
-    pub(super) len: u64,
-    /// The parts of each row that they are, where they do not lie one after the other; `offset` is then that of the first row.
-    pub(super) cut: Option<Arc<Cut>>,
-    pub(super) conversion: Conversion,
-    /// The bytes in memory.
-    pub(super) room: usize,
-    pub(super) to: Destination,
-    /// Where they begin there.
-    pub(super) at: usize,
-}
-
-/// Memory that runs go to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Destination {
-    /// The arena of this number.
-    Arena(usize),
-    /// The caller's, for the tensor at this position.
-    Out(usize),
 }
 
 /// Memory that tensors of one dtype share, or that one tensor has.

@@ -7,6 +7,7 @@ mod ahead;
 mod choice;
 mod cut;
 mod description;
+mod device_place;
 mod digest;
 mod direct;
 mod engine;

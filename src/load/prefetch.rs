@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 use super::choice::{FROM_DISK, FROM_NETWORK};
+use super::cut::GAP;
 use super::job::Sizes;
-use super::layout::GAP;
 use super::placement::Transform;
 use super::wanted::{Conversion, Wanted};
 use crate::checkpoint::Checkpoint;
@@ -277,5 +277,38 @@ impl Shared {
             }
             (None, None) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::checkpoint::OpenOptions;
+
+    #[test]
+    fn after_a_panic_of_its_thread_it_fetches_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.safetensors");
+        let header = format!("{:64}", r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}"#);
+        std::fs::write(&path, [&64_u64.to_le_bytes(), header.as_bytes(), &[7; 8]].concat()).expect("written");
+        let checkpoint = Arc::new(Checkpoint::open(&[path], &OpenOptions::default()).expect("a checkpoint"));
+        let wanted = [checkpoint.catalog().wanted(0, None).expect("a tensor")];
+        let prefetch = Prefetch::new(&checkpoint, &wanted, true);
+        let ends = |what: &str| {
+            let begun = Instant::now();
+            while prefetch.shared.running.load(Ordering::Acquire) {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: the thread is said to run still");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        prefetch.shared.wanted().push(usize::MAX); // there is no such job: its index panics
+        prefetch.start();
+        ends("the one that panics");
+        assert!(!prefetch.shared.jobs[0].taken.load(Ordering::Relaxed));
+        prefetch.want(0);
+        ends("the one that is wanted");
+        assert!(prefetch.shared.jobs[0].taken.load(Ordering::Relaxed));
     }
 }

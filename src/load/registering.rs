@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::choice::Registering;
+use super::device_place::{DEVICE_ALIGN, Place};
 use super::job::Job;
-use super::upload::{DEVICE_ALIGN, Place};
 use crate::checkpoint::Checkpoint;
 use crate::device::{PIECE, SharedPages, Span};
 

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::job::Job;
-use super::layout::Run;
-use super::upload::Place;
+use super::device_place::Place;
+use super::job::{Job, Run};
 use crate::checkpoint::Checkpoint;
 use crate::device::{CuFile, Upload};
 use crate::error::{Error, Result};

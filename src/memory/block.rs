@@ -4,11 +4,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::num::NonZero;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
+use super::BLOCK_ALIGN;
 use super::pages::Pages;
-use super::storage::Owner;
-use super::{BLOCK_ALIGN, Storage};
 use crate::budget::no_memory;
 use crate::error::Result;
 
@@ -17,8 +15,8 @@ const MAPPED_FROM: usize = 1 << 20;
 
 /// New memory, aligned to [`BLOCK_ALIGN`], to be filled by its one owner and then shared: see [`Block::freeze`].
 pub struct Block {
-    start: NonNull<u8>,
-    len: usize,
+    pub(super) start: NonNull<u8>,
+    pub(super) len: usize,
     memory: Memory,
 }
 
@@ -71,11 +69,6 @@ impl Block {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the block owns `len` initialised bytes from `start`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-
-    /// The filled block as memory that is shared, and not written to through this crate's references any more.
-    pub fn freeze(self) -> Arc<Storage> {
-        Storage::of(self.start, self.len, Owner::Block { _block: self })
     }
 }
 

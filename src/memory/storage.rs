@@ -226,6 +226,13 @@ impl Storage {
     }
 }
 
+impl Block {
+    /// The filled block as memory that is shared, and not written to through this crate's references any more.
+    pub fn freeze(self) -> Arc<Storage> {
+        Storage::of(self.start, self.len, Owner::Block { _block: self })
+    }
+}
+
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match self.owner {

@@ -339,6 +339,30 @@ mod tests {
         assert_eq!(failed.expect_err("failed").to_string(), "three");
         assert_eq!(ring.under_way, 0);
     }
+
+    #[test]
+    fn a_room_stays_as_it_is_while_it_is_shown_and_the_kernel_fills_others() {
+        let bytes: Vec<u8> = (0..100 * 4096_u32).map(|number| (number / 4096) as u8).collect();
+        let (_file, Some(direct)) = file(&bytes) else { return };
+        let Some(mut ring) = Ring::new() else { return };
+        let request = |item: u8| Request { item, file: &direct, offset: u64::from(item) * 4096, len: 4096, to: None };
+        let mut rooms = std::collections::HashMap::new();
+        let done = ring.read_each((0..100).map(request).collect(), &uninterrupted, |number, answer| {
+            let Answer::Read(room) = answer else { panic!("{number} was to be shown") };
+            for _ in 0..2 {
+                assert!(room.iter().all(|byte| *byte == number), "{number}");
+                std::thread::sleep(Duration::from_micros(200)); // others are under way
+            }
+            *rooms.entry(room.as_ptr().addr()).or_insert(0) += 1;
+            Ok(())
+        });
+        assert!(done.is_ok());
+        let mut starts: Vec<usize> = rooms.keys().copied().collect();
+        starts.sort_unstable();
+        assert!(starts.len() <= DEPTH && starts.windows(2).all(|pair| pair[1] - pair[0] >= ROOM));
+        assert_eq!(rooms.values().sum::<usize>(), 100);
+    }
+
     #[test]
     fn a_ring_fills_memory_of_the_callers_and_gives_back_what_it_could_not() {
         const SIZE: usize = 8192;

@@ -59,14 +59,14 @@ struct Object<'a> {
 
 impl Failure {
     /// Says what is wrong: a line on standard error, and an object on standard output where JSON was asked for and nothing of it is there yet.
-    pub(crate) fn end(&self, screen: &mut Screen, json: bool) -> u8 {
+    pub(crate) fn end(&self, screen: &mut Screen) -> u8 {
         if let Self::Output(error) = self
             && error.kind() == io::ErrorKind::BrokenPipe
         {
             return screen.status; // the reader has seen enough: `max-weights ls … | head`
         }
         let message = self.to_string();
-        if json && !screen.was_written() {
+        if screen.is_for_json && !screen.was_written() {
             let error = match self {
                 Self::Checkpoint(error) => Message::of_error(error, &message),
                 _ => Message::new(self.kind(), &message),

@@ -7,15 +7,39 @@
 
 use std::collections::HashMap;
 
+use clap::Args;
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Catalog, DType, text};
 use serde::Serialize;
 
-use crate::arguments::{Format, Ls};
 use crate::failure::Failure;
+use crate::inputs::{dtype, memory};
 use crate::screen::Screen;
 use crate::warnings::warnings;
 use crate::{CLEAN, FINDINGS};
+
+/// What ranks are counted for.
+#[derive(Debug, Args)]
+pub(crate) struct PerRank {
+    /// Count floats as if they were of this dtype.
+    #[arg(long = "as", value_name = "DTYPE", value_parser = dtype, help_heading = "Bytes per rank")]
+    dtype: Option<DType>,
+    /// Ranks of tensor parallelism: matrices are divided.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Bytes per rank")]
+    tp: Option<u32>,
+    /// Ranks of expert parallelism: experts are spread.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Bytes per rank")]
+    ep: Option<u32>,
+    /// Whether it fits into this much, such as 80GB or 24GiB; exit status 1 if not.
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Bytes per rank")]
+    memory: Option<u64>,
+}
+
+impl PerRank {
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.dtype.is_some() || self.tp.is_some() || self.ep.is_some() || self.memory.is_some()
+    }
+}
 
 /// The object that programs get.
 #[derive(Serialize)]
@@ -52,7 +76,13 @@ impl Part {
     }
 }
 
-pub(crate) fn run(options: &Ls, catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(
+    options: &PerRank,
+    json: bool,
+    catalog: &Catalog,
+    numbers: &[u32],
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     let [tp, ep] = [options.tp, options.ep].map(|ranks| u64::from(ranks.unwrap_or(1)));
     let mut ranks = Ranks {
         schema: "max-weights.ranks/1",
@@ -95,7 +125,7 @@ pub(crate) fn run(options: &Ls, catalog: &Catalog, numbers: &[u32], screen: &mut
     ranks.bytes = ranks.divided.bytes.saturating_add(ranks.whole.bytes).saturating_add(ranks.experts.bytes);
     ranks.fits = options.memory.map(|memory| ranks.bytes <= memory);
     screen.status = if ranks.fits == Some(false) { FINDINGS } else { CLEAN };
-    if options.format() == Format::Json {
+    if json {
         serde_json::to_writer_pretty(&mut *screen, &ranks)?;
         screen.line("")?;
     } else {

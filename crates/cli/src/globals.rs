@@ -1,13 +1,13 @@
 //! `max-weights globals`: the classes and functions that the pickles in files name, and what is known of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueHint};
 use max_weights::rules::{Answer, Severity};
 use max_weights::{Diagnostic, text, uninterrupted};
 use max_weights_check::{Options, Progress, Report, Safety, Selection};
 use serde::Serialize;
 
-use crate::arguments::Globals;
 use crate::failure::Failure;
 use crate::screen::{Screen, padded};
 use crate::validate::Inputs;
@@ -49,6 +49,23 @@ struct Problem<'a> {
     /// Whether loading the file would run code.
     #[serde(skip)]
     runs_code: bool,
+}
+
+/// List the code that pickles name, with a verdict on each.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+known:      plain data or a tensor is made from it
+unknown:    kept as a placeholder, never built
+dangerous:  likewise, and calling it could run code or reach files
+Every file below the paths is looked at. Exit status 1 if any is not known,
+3 if something could not be looked at; `max-weights scan` says more.")]
+pub(crate) struct Globals {
+    /// Files, folders, indexes, ORG/MODEL in the local cache; - for stdin.
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure> {

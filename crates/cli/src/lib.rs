@@ -12,6 +12,7 @@ mod file;
 mod fit;
 mod globals;
 mod host;
+mod inputs;
 mod list;
 mod manifest;
 mod meta;
@@ -76,33 +77,38 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> u8 {
         }
     };
     let mut screen = Screen::new(arguments.color);
-    let json = arguments.command.wants_json();
     let _signals = signals::watch();
     let outcome = run(&arguments.command, host, &mut screen);
     match outcome.and_then(|status| Ok(screen.flush().map(|()| status)?)) {
         Ok(status) => status,
-        Err(failure) => failure.end(&mut screen, json),
+        Err(failure) => failure.end(&mut screen),
     }
 }
 
 fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
     match command {
-        Command::Ls(options) => list::run(options, screen),
-        Command::Show(options) => show::run(options, screen),
-        Command::Globals(options) => globals::run(options, screen),
-        Command::Diff(options) => diff::run(options, screen),
-        Command::Manifest(options) => manifest::run(options, screen),
-        Command::Bom(options) => manifest::bom(options, screen),
-        Command::Convert(options) => convert::run(options, host, screen),
-        Command::Merge(options) => convert::merge(options, host, screen),
-        Command::Split(options) => convert::split(options, host, screen),
+        Command::Ls(options) => list::run(options, screen.for_json(options.wants_json())),
+        Command::Show(options) => show::run(options, screen.for_json(options.json)),
+        Command::Globals(options) => globals::run(options, screen.for_json(options.json)),
+        Command::Diff(options) => diff::run(options, screen.for_json(options.json)),
+        Command::Manifest(options) => manifest::run(options, screen.for_json(options.wants_json())),
+        Command::Bom(options) => manifest::bom(options, screen.for_json(true)),
+        Command::Convert(options) => convert::run(options, host, screen.for_json(options.wants_json())),
+        Command::Merge(options) => convert::merge(options, host, screen.for_json(options.wants_json())),
+        Command::Split(options) => convert::split(options, host, screen.for_json(options.wants_json())),
         Command::Meta(options) => meta::run(options, screen),
-        Command::Reshard(options) => reshard::run(options, host),
-        Command::Validate(options) => validate::run(options, host, screen),
-        Command::Scan(options) => validate::scan(options, host, screen),
-        Command::Explain(options) => validate::explain(options, screen),
-        Command::Bench(options) => bench::run(options, host),
-        Command::Versions(options) => versions::run(options, host, screen),
+        Command::Reshard(options) => {
+            screen.for_json(options.json);
+            reshard::run(options, host)
+        }
+        Command::Validate(options) => validate::run(options, host, screen.for_json(options.checking.wants_json())),
+        Command::Scan(options) => validate::scan(options, host, screen.for_json(options.checking.wants_json())),
+        Command::Explain(options) => validate::explain(options, screen.for_json(options.json)),
+        Command::Bench(options) => {
+            screen.for_json(options.json);
+            bench::run(options, host)
+        }
+        Command::Versions(options) => versions::run(options, host, screen.for_json(options.json)),
         Command::Completions(options) => complete::script(options, screen),
     }
 }

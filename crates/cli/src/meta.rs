@@ -8,7 +8,6 @@ use max_weights::write::{Change, Edited, MetadataValue, edit_metadata};
 use max_weights::{Catalog, Checkpoint, OpenOptions, text, uninterrupted};
 
 use crate::CLEAN;
-use crate::convert::pairs;
 use crate::failure::Failure;
 use crate::screen::Screen;
 
@@ -80,6 +79,15 @@ pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, Failure> {
     };
     screen.line(&format!("{}: {said}", text::path(file)))?;
     Ok(CLEAN)
+}
+
+/// `KEY=VALUE` each.
+pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(Failure::Usage(format!("{option} {text}: it must have the form NAME=VALUE"))),
+    };
+    said.iter().map(pair).collect()
 }
 
 /// The values in the types that they have in the file, or are said to have.

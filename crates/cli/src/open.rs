@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use max_weights::checkpoint::ModelCache;
 use max_weights::{Checkpoint, OpenOptions};
 
-use crate::arguments::Reading;
 use crate::failure::Failure;
+use crate::inputs::Reading;
 
 /// Opens files, folders, indexes, or a model in the local cache, as one checkpoint.
 pub(crate) fn open(paths: &[PathBuf], reading: &Reading) -> Result<Checkpoint, Failure> {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use crate::arguments::{dtype, memory};
 use crate::failure::Failure;
 use crate::host::{Host, instead};
+use crate::inputs::{dtype, memory};
 
 /// Write a folder for each rank of tensor parallelism.
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use max_weights_check::output::json_escaped;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::CLEAN;
-use crate::arguments::Color;
+use crate::inputs::Color;
 
 /// The one control character of ASCII that JSON has without an escape.
 const DELETE: u8 = 0x7f;
@@ -67,6 +67,8 @@ impl Paint {
 pub(crate) struct Screen {
     out: BufWriter<Box<dyn Write>>,
     written: bool,
+    /// Whether nothing but JSON is to be on standard output.
+    pub(crate) is_for_json: bool,
     /// The exit status that the command comes to, also where what it prints finds no reader. Commands that judge set it before they print.
     pub(crate) status: u8,
     /// The colours of standard output.
@@ -96,6 +98,7 @@ impl Screen {
         Self {
             out: BufWriter::with_capacity(BUFFER, out),
             written: false,
+            is_for_json: false,
             status: CLEAN,
             paint: Paint::new(painted),
             paint_errors: Paint::new(errors != ColorChoice::Never),
@@ -103,6 +106,12 @@ impl Screen {
             unicode: has_unicode(),
             width: width(),
         }
+    }
+
+    /// For a command that prints JSON, or does not.
+    pub(crate) fn for_json(&mut self, json: bool) -> &mut Self {
+        self.is_for_json = json;
+        self
     }
 
     /// Columns of the terminal; `None` where a line may be of any length.

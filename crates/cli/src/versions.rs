@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::Args;
 use serde::Serialize;
 
 use crate::CLEAN;
-use crate::arguments::Versions;
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::screen::Screen;
@@ -27,6 +27,14 @@ struct Object {
     python: Option<String>,
     /// Those that are installed.
     packages: BTreeMap<&'static str, String>,
+}
+
+/// Print the versions that a bug report needs.
+#[derive(Debug, Args)]
+pub(crate) struct Versions {
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {

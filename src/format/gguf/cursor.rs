@@ -1,7 +1,7 @@
 //! Reading the fields of a header of which only the first bytes may be at hand, and telling three cases apart: the field is there, it lies
 //! further on in the file, or the file has no room for it.
 
-use super::value::ValueType;
+use super::types::{Form, ValueType};
 use crate::budget::{Short, saturating_usize};
 use crate::error::Diagnostic;
 use crate::rules::{self, Rule};
@@ -43,22 +43,6 @@ impl Stop {
 }
 
 pub(super) type Step<T> = Result<T, Stop>;
-
-/// How numbers are written in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Form {
-    /// The most significant byte first.
-    pub(super) big_endian: bool,
-    /// Version 1: counts, lengths and dimensions of 32 bits.
-    pub(super) narrow: bool,
-}
-
-impl Form {
-    /// Bytes of a count or a length.
-    pub(super) const fn length_bytes(self) -> u64 {
-        if self.narrow { 4 } else { 8 }
-    }
-}
 
 /// A place in a header.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! How the tensors lie together in the data: in order, without overlap, each padded to the alignment, and all of them inside the file.
 
 use super::cursor::Step;
-use super::tensors::{Frame, TensorRecord};
+use super::record::{Frame, TensorRecord};
 use super::types::AMBIGUOUS;
 use crate::budget::saturating_u32;
 use crate::error::{Diagnostic, Diagnostics};

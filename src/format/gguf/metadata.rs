@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::cursor::{Cursor, Form, Step};
-use super::value::{Value, ValueType, skip};
+use super::cursor::{Cursor, Step};
+use super::types::{Form, ValueType};
+use super::value::{Value, skip};
 use crate::budget;
 use crate::budget::{saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics};

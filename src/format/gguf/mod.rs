@@ -8,6 +8,7 @@
 mod cursor;
 mod layout;
 mod metadata;
+pub mod record;
 pub mod split;
 mod tensors;
 mod types;
@@ -15,9 +16,11 @@ mod value;
 
 pub use metadata::Metadata;
 pub use split::SplitInfo;
-pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value, ValueType};
+use types::Form;
+pub use types::ValueType;
+pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value};
 
-use cursor::{Cursor, Form, Step, Stop};
+use cursor::{Cursor, Step, Stop};
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short, saturating_usize};
@@ -134,7 +137,7 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut D
     let alignment = alignment(&keys, prefix, findings)?;
     let split = SplitInfo::from_keys(&keys, prefix)?;
 
-    let frame = tensors::Frame { count: tensor_count, alignment, file_len };
+    let frame = record::Frame { count: tensor_count, alignment, file_len };
     let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, findings)?;
     let header = Header { tensors, metadata: None, data_start, findings: Vec::new() };
     Ok(Draft { keys, keys_end, header, version, form, alignment, split })

@@ -1,9 +1,9 @@
 //! The records of the tensors, each checked by itself; [`super::layout`] checks how they lie together.
 
-use super::MAX_DIMENSIONS;
-use super::cursor::{Cursor, Form, Step};
+use super::cursor::{Cursor, Step};
 use super::layout::{DataRange, check_places, doubt_ambiguous};
-use super::types::{AMBIGUOUS, TensorType};
+use super::record::{Frame, TensorRecord};
+use super::types::{AMBIGUOUS, Form, TensorType};
 use crate::budget;
 use crate::budget::saturating_usize;
 use crate::error::{Diagnostic, Diagnostics};
@@ -15,61 +15,9 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, check
 /// Names of this length and longer do not fit into the tensors of older readers.
 const OLD_NAME_BYTES: usize = 64;
 
-/// The sizes that the records are checked against.
-pub(super) struct Frame {
-    pub(super) count: u64,
-    pub(super) alignment: u64,
-    pub(super) file_len: u64,
-}
-
 /// Bytes that a record takes at least: a name of one character, no dimensions, type and offset.
 pub(super) const fn least_record_bytes(form: Form) -> u64 {
     form.length_bytes() + 1 + 4 + 4 + 8
-}
-
-/// One record as it is in the header.
-pub(super) struct TensorRecord<'a> {
-    pub(super) at: u64,
-    name: &'a [u8],
-    dims: [u64; MAX_DIMENSIONS],
-    rank: usize,
-    pub(super) type_id: u32,
-    type_at: u64,
-    offset: u64,
-    offset_at: u64,
-}
-
-impl<'a> TensorRecord<'a> {
-    pub(super) fn read(cursor: &mut Cursor<'a>) -> Step<Self> {
-        let at = cursor.position() as u64;
-        let name = cursor.string("the name of a tensor")?;
-        let rank_at = cursor.position() as u64;
-        let rank = cursor.u32()? as usize;
-        if rank > MAX_DIMENSIONS {
-            let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
-            let fault = Diagnostic::new(rules::GGUF_RANK, cause).offset(rank_at);
-            return Err(fault.tensor(String::from_utf8_lossy(name)).into());
-        }
-        let mut dims = [0; MAX_DIMENSIONS];
-        // The file has the fastest dimension first.
-        for dim in dims.iter_mut().take(rank).rev() {
-            *dim = cursor.length()?;
-        }
-        let type_at = cursor.position() as u64;
-        let type_id = cursor.u32()?;
-        let offset_at = cursor.position() as u64;
-        let offset = cursor.u64()?;
-        Ok(Self { at, name, dims, rank, type_id, type_at, offset, offset_at })
-    }
-
-    pub(super) fn shape(&self) -> &[u64] {
-        self.dims.get(..self.rank).unwrap_or_default()
-    }
-
-    /// The name, empty if it is not UTF-8; such names were refused before.
-    pub(super) fn name(&self) -> &'a str {
-        std::str::from_utf8(self.name).unwrap_or_default()
-    }
 }
 
 /// Reads all records, and gives the table of tensors in the order of their offsets, and where the data begins.

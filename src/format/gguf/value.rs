@@ -3,88 +3,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::cursor::{Cursor, Form, Step};
+use super::cursor::{Cursor, Step};
+use super::types::{Form, ValueType};
 use crate::budget::saturating_usize;
-use crate::dtype::DType;
 use crate::error::Diagnostic;
 use crate::rules;
 
 /// How deep arrays may be in arrays. Nobody writes even two.
 pub const MAX_ARRAY_DEPTH: usize = 16;
-
-/// The enum and its tables, of one list.
-macro_rules! value_types {
-    ($($name:ident = $id:literal: $text:literal, $dtype:expr;)*) => {
-        /// The type of a value. The discriminants are those of the format.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs)] // the names are the documentation
-        pub enum ValueType {
-            $($name = $id),*
-        }
-
-        impl ValueType {
-            /// The type of this number.
-            pub fn from_id(id: u32) -> Option<Self> {
-                Some(match id {
-                    $($id => Self::$name,)*
-                    _ => return None,
-                })
-            }
-
-            /// The type of this name.
-            pub fn from_name(name: &str) -> Option<Self> {
-                [$(Self::$name),*].into_iter().find(|kind| kind.name() == name)
-            }
-
-            /// The name, as ggml's tools print it.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text),*
-                }
-            }
-
-            /// The dtype of an array of these; `None` for strings and arrays.
-            pub const fn dtype(self) -> Option<DType> {
-                match self {
-                    $(Self::$name => $dtype),*
-                }
-            }
-        }
-    };
-}
-
-value_types! {
-    U8 = 0: "u8", Some(DType::UInt8);
-    I8 = 1: "i8", Some(DType::Int8);
-    U16 = 2: "u16", Some(DType::UInt16);
-    I16 = 3: "i16", Some(DType::Int16);
-    U32 = 4: "u32", Some(DType::UInt32);
-    I32 = 5: "i32", Some(DType::Int32);
-    F32 = 6: "f32", Some(DType::Float32);
-    Bool = 7: "bool", Some(DType::Bool);
-    String = 8: "str", None;
-    Array = 9: "arr", None;
-    U64 = 10: "u64", Some(DType::UInt64);
-    I64 = 11: "i64", Some(DType::Int64);
-    F64 = 12: "f64", Some(DType::Float64);
-}
-
-impl ValueType {
-    /// Bytes that a value takes at least.
-    pub(super) const fn least_bytes(self, form: Form) -> u64 {
-        match (self, self.dtype()) {
-            (_, Some(number)) => number.bits() as u64 / 8,
-            (Self::String, None) => form.length_bytes(),
-            (_, None) => 4 + form.length_bytes(),
-        }
-    }
-}
-
-impl fmt::Display for ValueType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// Walks over a value. Strings are stepped over by their lengths, numbers by arithmetic.
 pub(super) fn skip(cursor: &mut Cursor<'_>, value_type: ValueType) -> Step<()> {

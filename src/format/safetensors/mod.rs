@@ -9,7 +9,7 @@ mod reader;
 mod visitors;
 
 use reader::Reader;
-use visitors::TensorEntry;
+use reader::TensorEntry;
 
 use crate::budget;
 use crate::budget::saturating_usize;

@@ -5,10 +5,8 @@
 
 use std::borrow::Cow;
 
-use serde::Deserializer as _;
 use serde_json::error::Category;
 
-use super::visitors::{HeaderVisitor, TensorEntry};
 use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Result};
@@ -74,6 +72,16 @@ pub(super) struct Reader<'o> {
     fault: Option<Diagnostic>,
 }
 
+/// The fields of one entry, as far as they were there; the dims are in [`Reader::dims`].
+#[derive(Default)]
+pub(super) struct TensorEntry<'de> {
+    pub(super) dtype: Option<Cow<'de, str>>,
+    pub(super) has_shape: bool,
+    pub(super) offsets: Option<(u64, u64)>,
+    /// What is wrong with the fields was reported.
+    pub(super) reported: bool,
+}
+
 impl<'o> Reader<'o> {
     pub(super) fn new(
         text: &str,
@@ -99,18 +107,6 @@ impl<'o> Reader<'o> {
             failed: None,
             fault: None,
         })
-    }
-
-    /// Reads the whole header.
-    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Diagnostic>> {
-        json::probe(text)?;
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {
-            self.expected = Expected::End;
-            deserializer.end()
-        });
-        self.locate(text);
-        outcome.map_err(|error| self.explain(text, &error).into())
     }
 
     /// Two parsers would disagree about names that are given twice.
@@ -140,7 +136,7 @@ impl<'o> Reader<'o> {
     }
 
     /// Gives the findings their offsets.
-    fn locate(&mut self, text: &str) {
+    pub(super) fn locate(&mut self, text: &str) {
         let mut keys = Keys::new(text).enumerate();
         let mut at = None;
         for fault in self.findings.list_mut().iter_mut().skip(self.located) {
@@ -230,7 +226,7 @@ impl<'o> Reader<'o> {
     }
 
     /// The fault behind an error of the JSON reader.
-    fn explain(&mut self, text: &str, error: &serde_json::Error) -> Diagnostic {
+    pub(super) fn explain(&mut self, text: &str, error: &serde_json::Error) -> Diagnostic {
         let mut fault = self.fault.take().unwrap_or_else(|| self.explain_json(text, error));
         fault.tensor = fault.tensor.or_else(|| self.failed.take());
         fault.offset = fault.offset.or_else(|| key_offset(text, self.key));

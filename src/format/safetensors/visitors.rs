@@ -1,27 +1,30 @@
 //! The JSON of a safetensors header, read in a stream: no tree is built, and names are borrowed from the header until the table has them.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::reader::{Expected, Reader};
+use super::reader::{Expected, Reader, TensorEntry};
 use crate::budget;
 use crate::error::Diagnostic;
-use crate::format::json::{Skipped, Text};
+use crate::format::json::{self, Skipped, Text};
 use crate::format::shown;
 use crate::rules;
 
 /// The key that is not a tensor.
 const METADATA: &str = "__metadata__";
-/// The fields of one entry, as far as they were there; the dims are in [`Reader::dims`].
-#[derive(Default)]
-pub(super) struct TensorEntry<'de> {
-    pub(super) dtype: Option<Cow<'de, str>>,
-    pub(super) has_shape: bool,
-    pub(super) offsets: Option<(u64, u64)>,
-    /// What is wrong with the fields was reported.
-    pub(super) reported: bool,
+impl Reader<'_> {
+    /// Reads the whole header.
+    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
+        json::probe(text)?;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {
+            self.expected = Expected::End;
+            deserializer.end()
+        });
+        self.locate(text);
+        outcome.map_err(|error| self.explain(text, &error).into())
+    }
 }
 
 /// The header: the tensors, and `__metadata__`.

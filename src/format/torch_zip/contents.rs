@@ -65,7 +65,7 @@ impl Entry<'_> {
     }
 
     fn about(&self, fault: Diagnostic) -> Diagnostic {
-        super::directory::about(fault, self.name, self.data.start())
+        about(fault, self.name, self.data.start())
     }
 }
 
@@ -76,6 +76,12 @@ pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnosti
         shown(name)
     );
     Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
+}
+
+/// Adds which entry it is about, where it was noticed.
+pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
+    fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
+    fault.offset(offset)
 }
 
 /// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.

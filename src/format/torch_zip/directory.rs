@@ -1,5 +1,6 @@
 //! The directory at the end of a zip file: one record for each entry.
 
+use super::contents::about;
 use super::records::{self, Extra, IN_ZIP64_16, SIZES_FOLLOW};
 use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, NameSpan};
 use crate::budget::saturating_u32;
@@ -126,12 +127,6 @@ fn central(
     let in_names = NameSpan { start: saturating_u32(names.len()), len: saturating_u32(name.len()) };
     names.push_str(name);
     Ok(Central { name: in_names, flags, method_id, method, crc32, compressed, size, header_offset })
-}
-
-/// Adds which entry it is about, where it was noticed.
-pub(super) fn about(mut fault: Diagnostic, name: &str, offset: u64) -> Diagnostic {
-    fault.message = format!("entry '{}': {}", shown(name), fault.message);
-    fault.offset(offset)
 }
 
 /// Extra fields of which each is there once, and whole.

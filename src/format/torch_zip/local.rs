@@ -1,7 +1,8 @@
 //! The header before each entry: it must say what the directory says, and only it knows where the data begins.
 
 use super::EntryRecord;
-use super::directory::{Central, about, check_extra, refuse, value};
+use super::contents::about;
+use super::directory::{Central, check_extra, refuse, value};
 use super::records::{Header, IN_ZIP64_32, SIZES_FOLLOW};
 use crate::budget::{self, saturating_u32, saturating_usize};
 

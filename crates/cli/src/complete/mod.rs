@@ -11,13 +11,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use clap::{ValueEnum, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, PathCompleter, ValueCompleter as _};
 use clap_complete::env::EnvCompleter as _;
 use clap_complete::{CompletionCandidate, env};
 use max_weights::{DType, text};
 
-use crate::arguments::Completions;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::{CLEAN, USAGE};
@@ -80,6 +79,13 @@ pub(crate) fn answer(arguments: &[OsString]) -> Option<u8> {
     // There is nobody to tell that this cannot be printed.
     let _ = writeln!(io::stderr(), "{NAME}: {ASKED}: {message}");
     Some(USAGE)
+}
+
+/// Print the script with which a shell completes this command.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell; without it, the one that SHELL names.
+    pub(crate) shell: Option<Shell>,
 }
 
 /// Prints the script that makes a shell ask.

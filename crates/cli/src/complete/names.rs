@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap_complete::CompletionCandidate;
 use max_weights::Catalog;
 
-use crate::arguments::Reading;
+use crate::inputs::Reading;
 use crate::open::open;
 
 /// Candidates that are offered at most: nobody reads more.

@@ -15,16 +15,14 @@ use clap::{Args, ValueHint};
 use max_weights::{Catalog, DType, Encoding, text, uninterrupted, write};
 
 use crate::CLEAN;
-use crate::arguments::{Reading, dtype, memory};
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::inputs::{Reading, dtype, memory};
 use crate::open::open;
 use crate::progress::Progress;
 use crate::screen::Screen;
 use target::Target;
 use tied::Tied;
-
-pub(crate) use target::pairs;
 
 /// Convert a checkpoint: format, dtype, names, number of files.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use max_weights::write::{self, Options, Output, Stored};
 
 use super::Wanted;
 use crate::failure::Failure;
-use crate::meta;
+use crate::meta::{self, pairs};
 
 /// What a folder has in a file where nothing else is said: as the Hugging Face hub.
 const SHARD: u64 = 5_000_000_000;
@@ -89,15 +89,6 @@ fn suffix(out: &Path) -> Option<&'static str> {
     let known = ["safetensors", "gguf", "pt", "pth", "bin", "ckpt"];
     let found = known.into_iter().find(|known| suffix.eq_ignore_ascii_case(known));
     found.filter(|_| !out.is_dir())
-}
-
-/// `KEY=VALUE` each.
-pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, Failure> {
-    let pair = |text: &String| match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(Failure::Usage(format!("{option} {text}: it must have the form NAME=VALUE"))),
-    };
-    said.iter().map(pair).collect()
 }
 
 /// The text metadata of the files, and what was said.

@@ -10,8 +10,8 @@ use clap::{Args, ValueHint};
 use max_weights::uninterrupted;
 use max_weights_check::difference::{self, Pattern};
 
-use crate::arguments::Reading;
 use crate::failure::Failure;
+use crate::inputs::Reading;
 use crate::open::open;
 use crate::progress::Progress;
 use crate::screen::Screen;

@@ -7,26 +7,86 @@ mod summary;
 mod table;
 mod tree;
 
+use clap::{Args, ValueEnum};
 use glob::{MatchOptions, Pattern};
 use max_weights::error::did_you_mean;
 use max_weights::names::nearest_to_pattern;
 use max_weights::{Catalog, text};
 
-use crate::arguments::{Format, Ls};
+use crate::CLEAN;
 use crate::failure::Failure;
+use crate::fit::{self, PerRank};
+use crate::inputs::Checkpoint;
 use crate::open::open;
 use crate::screen::Screen;
-use crate::{CLEAN, fit};
 
 /// Near names that a message has.
 const NEAR: usize = 3;
+
+/// List weights: a tree, a table, JSON or CSV.
+#[derive(Debug, Args)]
+#[command(visible_alias = "list")]
+#[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) checkpoint: Checkpoint,
+    /// tree, table, json, jsonl (one object per line) or csv.
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true, conflicts_with_all = ["flat", "json"])]
+    format: Option<Format>,
+    /// A table, one weight per line, in file order: --format table.
+    #[arg(long, conflicts_with = "json")]
+    flat: bool,
+    /// One JSON object, one weight per line: --format json.
+    #[arg(long)]
+    json: bool,
+    /// Only names that match (*, ?, [ab]), as a table; repeatable.
+    #[arg(long = "filter", value_name = "GLOB")]
+    pub(crate) filters: Vec<String>,
+    /// Print at most this many lines of a tree or a table.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) lines: Option<u32>,
+    /// Print all layers, even those that are alike.
+    #[arg(long, overrides_with = "fold")]
+    pub(crate) no_fold: bool,
+    /// Fold layers that are alike into one (the default).
+    #[arg(long, hide = true)]
+    fold: bool,
+    #[command(flatten)]
+    per_rank: PerRank,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Tree,
+    Table,
+    Json,
+    Jsonl,
+    Csv,
+}
+
+impl Ls {
+    /// What to print; a filter makes a tree a table.
+    fn format(&self) -> Format {
+        match self.format {
+            Some(format) => format,
+            None if self.json => Format::Json,
+            None if self.flat || !self.filters.is_empty() => Format::Table,
+            None => Format::Tree,
+        }
+    }
+
+    /// Whether nothing but JSON is to be on standard output.
+    pub(crate) fn wants_json(&self) -> bool {
+        matches!(self.format(), Format::Json | Format::Jsonl)
+    }
+}
 
 pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
     let format = options.format();
     if options.lines.is_some() && !matches!(format, Format::Tree | Format::Table) {
         return Err(Failure::Usage("JSON and CSV are always complete, and cannot be combined with --lines".into()));
     }
-    if options.wants_ranks() && matches!(format, Format::Jsonl | Format::Csv) {
+    if options.per_rank.is_asked_for() && matches!(format, Format::Jsonl | Format::Csv) {
         return Err(Failure::Usage("bytes per rank are printed as a table or with --json".into()));
     }
     if format == Format::Tree && !options.filters.is_empty() {
@@ -38,8 +98,8 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
     let checkpoint = open(&options.checkpoint.paths, &options.checkpoint.reading)?;
     let catalog = checkpoint.catalog();
     let numbers = patterns.matching(catalog)?;
-    if options.wants_ranks() {
-        return fit::run(options, catalog, &numbers, screen);
+    if options.per_rank.is_asked_for() {
+        return fit::run(&options.per_rank, format == Format::Json, catalog, &numbers, screen);
     }
     match format {
         Format::Json => data::json(catalog, &numbers, screen)?,

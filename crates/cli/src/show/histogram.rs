@@ -5,7 +5,7 @@ use std::io;
 use max_weights::check::{Bin, Number};
 use max_weights::text;
 
-use super::weight::{general, significant};
+use super::numbers::{general, significant};
 use crate::screen::{Screen, columns};
 
 /// Columns of the longest bar.

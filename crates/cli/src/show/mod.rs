@@ -2,17 +2,21 @@
 
 mod histogram;
 mod metadata;
+mod numbers;
 mod values;
 mod weight;
 
-pub(crate) use weight::significant;
+pub(crate) use numbers::significant;
 
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
 use max_weights::{Checkpoint, Error};
 use serde::Serialize;
 
 use crate::CLEAN;
-use crate::arguments::Show;
 use crate::failure::Failure;
+use crate::inputs::Reading;
 use crate::list;
 use crate::open::open;
 use crate::record::Weight;
@@ -25,6 +29,33 @@ struct Below<'a> {
     schema: &'static str,
     prefix: &'a str,
     weights: Vec<Weight<'a>>,
+}
+
+/// Show one weight or metadata value: place, statistics, histogram.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A prefix shows its subtree. Without a name, the metadata is shown, and those values of a PyTorch file that are not tensors."
+)]
+pub(crate) struct Show {
+    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// A weight, a prefix of several, or a metadata key; without one: the metadata.
+    pub(crate) name: Option<String>,
+    /// Print only what the header says.
+    #[arg(long, overrides_with = "values")]
+    pub(crate) no_values: bool,
+    /// Read the values for the statistics (the default).
+    #[arg(long, hide = true)]
+    values: bool,
+    /// Bins of the histogram; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(..=200))]
+    pub(crate) bins: u32,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
 }
 
 pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {

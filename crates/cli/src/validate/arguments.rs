@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use max_weights_check::output::Format;
 use max_weights_check::{Level, amount};
 
-use crate::arguments::memory;
+use crate::inputs::memory;
 
 /// Heads of options in the help: what counts, what is written, and how it is done.
 const RULES: &str = "Rules";

@@ -1,0 +1,81 @@
+//! What is said of the values of a tensor.
+
+use crate::dtype::DType;
+
+/// A value, as exact as its dtype has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// Of an integer dtype, or a byte of a bool.
+    Integer(i128),
+    /// Of a float dtype, of decoded blocks, or the magnitude of a complex number.
+    Float(f64),
+}
+
+impl Number {
+    /// The nearest number of 64 bits.
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Self::Integer(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+}
+
+/// How many values lie where.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bin {
+    /// Where it begins.
+    pub low: Number,
+    /// Where it ends: at the beginning of the next one, which has the values that equal it; for narrow integers and constants where it begins.
+    pub high: Number,
+    /// Values in it.
+    pub count: u64,
+}
+
+/// What the values of a tensor are like. Extremes, mean, deviation and bins are those of the finite values.
+///
+/// Bools count as the bytes that they are, so that a maximum above 1 says that there are bytes which readers take differently; of complex numbers
+/// the magnitudes count, and of packed blocks what they decode to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Statistics {
+    /// Values that were looked at: all, but of a tensor whose elements overlap so that they are more than the file has, the first million or so.
+    pub count: u64,
+    /// Zeros of either sign.
+    pub zeros: u64,
+    /// Floats between zero and the smallest normal one of their dtype.
+    pub subnormals: u64,
+    /// Values that are not a number.
+    pub nans: u64,
+    /// Infinities of either sign.
+    pub infinities: u64,
+    /// The smallest value; `None` if none is finite.
+    pub minimum: Option<Number>,
+    /// The largest value.
+    pub maximum: Option<Number>,
+    /// The mean.
+    pub mean: Option<f64>,
+    /// The standard deviation of all values (divided by their number, not by one less).
+    pub deviation: Option<f64>,
+    /// The histogram.
+    pub bins: Vec<Bin>,
+}
+
+impl Statistics {
+    /// How many values are neither NaN nor infinite.
+    pub fn finite(&self) -> u64 {
+        self.count - self.nans - self.infinities
+    }
+
+    /// Counts each value so many times; what is not a count stays.
+    pub(super) fn repeat(&mut self, times: u64) {
+        let counts = [&mut self.count, &mut self.zeros, &mut self.subnormals, &mut self.nans, &mut self.infinities];
+        let bins = self.bins.iter_mut().map(|bin| &mut bin.count);
+        counts.into_iter().chain(bins).for_each(|count| *count = count.saturating_mul(times));
+    }
+}
+
+/// Whether the values of a dtype are integers.
+pub(super) fn is_integer(dtype: DType) -> bool {
+    use DType::{Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    matches!(dtype, Bool | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64)
+}

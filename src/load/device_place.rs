@@ -1,0 +1,88 @@
+//! Where bytes go on a device, and what host memory they take on their way.
+
+use super::job::Room;
+use super::wanted::Conversion;
+use crate::device::{Kernel, PIECE, Span, Upload};
+use crate::error::{Error, Result};
+use crate::memory::DIRECT_ALIGN;
+
+/// What tensors on a device are aligned to, as their memory is.
+pub(super) const DEVICE_ALIGN: usize = 256;
+/// From this size on, bytes are in a staging buffer as far from a page as in their file, so that they can be read there past the page cache.
+pub(super) const PAGES_FROM: usize = 64 << 10;
+
+/// Tensors of at least so many bytes are converted on the device; smaller ones on the way, as a copy of many is cheaper than a kernel for each.
+const KERNEL_FROM: usize = 64 << 10;
+
+/// Kernels that the devices of a load can run.
+pub(super) type Kernels = [(Conversion, Kernel)];
+
+/// Bytes of the memory of a device.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place<'k> {
+    /// The number of the memory.
+    pub(super) memory: usize,
+    pub(super) at: usize,
+    pub(super) len: usize,
+    pub(super) kernels: &'k Kernels,
+    /// The one that writes it, of bytes as they are in the file.
+    pub(super) kernel: Option<(Conversion, &'k Kernel)>,
+}
+
+impl Place<'_> {
+    /// The bytes of the staging buffer that it is made of.
+    pub(super) fn raw(&self) -> usize {
+        let (unit_in, unit_out) = self.kernel.map_or((1, 1), |(conversion, _)| conversion.unit());
+        self.len / unit_out * unit_in
+    }
+
+    /// Whether nothing but the load writes the memory.
+    pub(super) fn is_own(&self, upload: &Upload) -> bool {
+        upload.is_own(self.memory)
+    }
+
+    /// What goes there from byte `from` of pinned memory on.
+    pub(super) fn span(&self, from: usize) -> Span {
+        let (Self { memory, at, .. }, len) = (*self, self.raw());
+        let kernel = self.kernel.map(|(conversion, kernel)| (kernel.clone(), conversion.count(len)));
+        Span { from, len, memory, at, kernel }
+    }
+}
+
+impl Room for Place<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        (Self { len: at, ..self }, Self { at: self.at + at, len: self.len - at, ..self })
+    }
+
+    fn staged(&self) -> usize {
+        // Before a piece lie what fills up to its place, and, where it is large, to its place in a page.
+        let before = if self.raw() < PAGES_FROM { 2 * DEVICE_ALIGN } else { 2 * DIRECT_ALIGN };
+        if self.len == 0 { 0 } else { self.raw() + before }
+    }
+
+    fn takes_raw(&mut self, conversion: Conversion) -> bool {
+        let known = self.kernels.iter().find(|(known, _)| *known == conversion);
+        self.kernel = known.filter(|_| self.len >= KERNEL_FROM).map(|(_, kernel)| (conversion, kernel));
+        self.kernel.is_some()
+    }
+}
+
+/// The most bytes of pinned memory that a load takes if nobody says otherwise.
+pub(super) const PINNED: usize = 512 << 20;
+
+/// The pinned memory for so many threads, within `left`: each fills one staging buffer while the device copies from another.
+pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
+    let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
+    match left {
+        Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
+            "moving to a device needs {} bytes of host memory, but max_host_bytes leaves {left}",
+            2 * PIECE
+        ))),
+        Some(left) => Ok(wanted.min(left)),
+        None => Ok(wanted),
+    }
+}
