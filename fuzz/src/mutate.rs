@@ -69,7 +69,7 @@ pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) ->
         return bytes(input, most, random);
     }
     if matches!(layout, Layout::Gguf | Layout::GgufHeader) {
-        return super::gguf::mutate::mutate(input, layout, most, random);
+        return super::gguf::mutate::mutate(input, layout, most, random, bytes);
     }
     if layout == Layout::Pickle {
         return pickle::change(input, most, random);

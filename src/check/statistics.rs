@@ -7,7 +7,7 @@ use super::summary::Statistics;
 use super::{codes, wide};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, Diagnostic, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::load::Scan;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo};

@@ -2,11 +2,12 @@
 
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, writable};
+use crate::buffer::writable;
 use crate::convert::{Listed, dtype_from_python, encoding_from_python};
 use crate::dlpack::Access;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
+use crate::tensor::Buffer;
 
 /// `data × scale of its block`, on all cores.
 #[pyfunction]

@@ -23,23 +23,9 @@ use crate::handed;
 use crate::own::{is_same, own_or_imported, require_file};
 use crate::pickle;
 use crate::place;
-
-/// A tensor: dtype, shape, strides and device over memory that it keeps alive. `Buffer(dtype, shape)` is a new one of zeros.
-///
-/// A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
-/// It reaches NumPy by `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack,
-/// always without a copy. `repr` is short (`Buffer([5, 10])`), `print` shows the values.
-#[pyclass(frozen, sequence, module = "max_weights.buffer", from_py_object)]
-#[derive(Clone)]
-pub(crate) struct Buffer {
-    tensor: Tensor,
-}
+use crate::tensor::Buffer;
 
 impl Buffer {
-    pub(crate) fn new(tensor: Tensor) -> Self {
-        Self { tensor }
-    }
-
     /// The value of a tensor of one element, for Python's conversions, which answer anything else with TypeError.
     fn number<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         match slf.get().tensor.elements() {
@@ -48,10 +34,6 @@ impl Buffer {
                 Err(PyTypeError::new_err(format!("only a tensor of one element can become a number; this has {more}")))
             }
         }
-    }
-
-    pub(crate) fn tensor(&self) -> &Tensor {
-        &self.tensor
     }
 }
 

@@ -13,9 +13,9 @@ use pyo3::exceptions::{PyBufferError, PyImportError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
 use crate::error::{Outcome, to_python};
 use crate::own::require_file;
+use crate::tensor::Buffer;
 
 /// Dimensions that an exporter may have (`PyBUF_MAX_NDIM`).
 const MAX_RANK: usize = 64;

@@ -21,7 +21,7 @@ use pyo3::types::PyTuple;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::tell;
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
 
 /// What a validation found.
 #[pyclass(frozen, module = "max_weights._core")]

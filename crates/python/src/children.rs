@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::error::{Outcome, no_attribute};
+use crate::node::WeightsNode;
 use crate::reserved::{OF_ARRAYS, OF_WEIGHTS, RESERVED};
-use crate::weights::WeightsNode;
 
 impl WeightsNode {
     /// The name below which the node's methods work, for messages.

@@ -1,32 +1,74 @@
-//! The classes of the formats: each is the tree of `WeightsNode` with what its format has beside tensors.
+//! Opening files as a tree of weights, and the classes of the formats: each is the tree of `WeightsNode` with what its format has beside tensors.
 
 use std::path::PathBuf;
 
-use max_weights::checkpoint::Checkpoint;
+use max_weights::checkpoint::{Checkpoint, ModelCache, with_near_paths};
 use max_weights::format::Kind;
+use max_weights::names::join;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
+use crate::convert::Listed;
 use crate::ending::detached;
 use crate::error::Outcome;
+use crate::node::WeightsNode;
 use crate::objects::Objects;
-use crate::open::{Arguments, open_and_tell, paths};
-use crate::weights::WeightsNode;
+use crate::open::{Arguments, open_and_tell, paths, tell};
 
-/// The tree of an opened checkpoint, as the class of its format.
-pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Outcome<Bound<'_, WeightsNode>> {
+/// A path that a user gave; one that is text may be the name of a model in the local cache.
+pub(crate) struct Given {
+    path: PathBuf,
+    may_be_model: bool,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Given {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self { path: object.extract()?, may_be_model: object.is_instance_of::<PyString>() })
+    }
+}
+
+/// Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights.
+#[pyfunction]
+#[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None))]
+pub(crate) fn open_weights<'py>(
+    py: Python<'py>,
+    paths: Listed<Given>,
+    backend: &str,
+    strict: bool,
+    max_header_bytes: Option<u64>,
+) -> Outcome<Bound<'py, WeightsNode>> {
+    let arguments = Arguments::new(backend, strict, max_header_bytes);
+    let options = arguments.options()?;
+    let may_be_model = paths.0.iter().any(|given| given.may_be_model);
+    let paths: Vec<PathBuf> = paths.0.into_iter().map(|given| given.path).collect();
+    // The environment is read while no other thread of Python can change it.
+    let cache = may_be_model.then(ModelCache::from_environment);
+    let checkpoint = detached(py, || match cache {
+        Some(cache) => Checkpoint::open_named(&paths, &cache, &options),
+        None => Checkpoint::open(&paths, &options).map_err(with_near_paths),
+    })?;
+    let checkpoint = tell(py, checkpoint, &arguments)?;
     Ok(WeightsNode::below(py, checkpoint, arguments, "").into_python(py)?)
 }
 
-/// A node as the class of its checkpoint's format.
-pub(crate) fn into_python(py: Python<'_>, node: WeightsNode) -> PyResult<Bound<'_, WeightsNode>> {
-    let kind = node.catalog().kind();
-    let node = PyClassInitializer::from(node);
-    Ok(match kind {
-        Kind::TorchZip | Kind::TorchLegacy => Bound::new(py, node.add_subclass(PytorchWeights))?.into_super(),
-        Kind::Gguf => Bound::new(py, node.add_subclass(GGUFWeights))?.into_super(),
-        _ => Bound::new(py, node.add_subclass(SafetensorWeights))?.into_super(),
-    })
+impl WeightsNode {
+    /// As the class of its checkpoint's format.
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
+        let kind = self.catalog().kind();
+        let node = PyClassInitializer::from(self);
+        Ok(match kind {
+            Kind::TorchZip | Kind::TorchLegacy => Bound::new(py, node.add_subclass(PytorchWeights))?.into_super(),
+            Kind::Gguf => Bound::new(py, node.add_subclass(GGUFWeights))?.into_super(),
+            _ => Bound::new(py, node.add_subclass(SafetensorWeights))?.into_super(),
+        })
+    }
+
+    pub(crate) fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
+        Self::at(self.shared.clone(), join(&self.name, key)).into_python(py)
+    }
 }
 
 /// Weights in safetensors files.

@@ -5,11 +5,12 @@ use max_weights::quant::Layout;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, writable};
+use crate::buffer::writable;
 use crate::convert::dtype_from_python;
 use crate::dlpack::Access;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
+use crate::tensor::Buffer;
 
 /// `(code - zero point) × scale` of packed integers with a scale for each group, on all cores.
 #[pyfunction]

@@ -34,6 +34,7 @@ mod shared;
 mod slices;
 mod stream;
 mod take;
+mod tensor;
 mod text;
 mod torch;
 mod values;
@@ -56,7 +57,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
     module.add("RESERVED", reserved::RESERVED)?;
-    module.add_class::<buffer::Buffer>()?;
+    module.add_class::<tensor::Buffer>()?;
     module.add_class::<check::Report>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;
@@ -73,7 +74,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
     module.add_class::<torch::TorchFile>()?;
-    module.add_class::<weights::WeightsNode>()?;
+    module.add_class::<node::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;
     module.add_function(function!(groups::dequantize_groups, module)?)?;
     module.add_function(function!(blocks::quantize, module)?)?;
@@ -97,7 +98,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<save::FileWriter>()?;
     module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(one_file::safetensors_header, module)?)?;
-    module.add_function(function!(open::open_weights, module)?)?;
+    module.add_function(function!(formats::open_weights, module)?)?;
     module.add_function(function!(place::accelerator_count, module)?)?;
     module.add_function(function!(place::missing_accelerator, module)?)?;
     module.add_function(function!(plan::plan_tensors, module)?)?;
@@ -113,7 +114,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
     module.add_function(function!(walk::files, module)?)?;
-    module.add_function(function!(shared::rename_weights, module)?)?;
+    module.add_function(function!(weights::rename_weights, module)?)?;
     module.add_function(function!(walk::tree, module)?)?;
     Ok(())
 }

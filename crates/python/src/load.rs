@@ -14,14 +14,15 @@ use max_weights::text;
 use max_weights::workers::{self, now_and_then};
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, writable};
+use crate::buffer::writable;
 use crate::convert::dtype_from_python;
 use crate::dlpack::Access;
 use crate::ending::{detached, reattached};
 use crate::error::{Outcome, interrupt};
+use crate::node::WeightsNode;
 use crate::place::device_from_python;
 use crate::take::Cut;
-use crate::weights::WeightsNode;
+use crate::tensor::Buffer;
 
 type Tensor = max_weights::buffer::Buffer;
 

@@ -1,16 +1,30 @@
-//! Nodes of a tree of weights, as the rest of the binding makes and asks them.
+//! `WeightsNode`: a node of a tree of weights. What Python calls is in `weights.rs`.
 
 use std::sync::Arc;
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::Error;
-use max_weights::names::join;
 use pyo3::prelude::*;
 
-use crate::formats;
 use crate::open::Arguments;
 use crate::shared::Shared;
-use crate::weights::WeightsNode;
+
+/// One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither.
+///
+/// `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component. A
+/// name is looked up when it is used, and where it is not there, the error has near names.
+///
+/// Where a node is a weight, it answers `shape`, `dtype`, `ndim`, `nbytes` and NumPy's basic indexing, unless a child has
+/// such a name; NumPy, torch, JAX and others take it as the array that it is. One level of the tree: `keys()`,
+/// `children()`, `layers[-1]`, `dict(node)`, `dir(node)`. All weights at and below: `items()`, `infos()`, `len(node)`;
+/// `name in node` asks for one below. Two nodes are equal if they have one name in one tree.
+#[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
+pub(crate) struct WeightsNode {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: String,
+    /// The number of the weight, where it is known without a search.
+    pub(crate) number: Option<u32>,
+}
 
 impl WeightsNode {
     /// The node of this name in a tree of its own; the root has none.
@@ -35,14 +49,6 @@ impl WeightsNode {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
-        formats::into_python(py, self)
-    }
-
-    pub(crate) fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
-        Self::at(self.shared.clone(), join(&self.name, key)).into_python(py)
     }
 
     pub(crate) fn catalog(&self) -> &Arc<Catalog> {

@@ -20,13 +20,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyEllipsis, PySlice};
 
-use crate::buffer::Buffer;
 use crate::convert::index_from_python;
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::open::Arguments;
 use crate::place::device_from_python;
+use crate::tensor::Buffer;
 
 /// Bytes that say how long the header is.
 const LENGTH_BYTES: usize = 8;

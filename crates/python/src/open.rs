@@ -1,18 +1,14 @@
-//! Opening: arguments to options, and the files to a tree of weights.
+//! Opening: arguments to options, and paths to a checkpoint.
 
 use std::path::PathBuf;
 
-use max_weights::checkpoint::{Backend, Checkpoint, ModelCache, OpenOptions, with_near_paths};
+use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Policy;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
-use crate::convert::Listed;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
-use crate::formats::root;
-use crate::weights::WeightsNode;
 
 /// The options that the Python side passes on.
 #[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject)]
@@ -75,27 +71,13 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     value.try_iter().map_err(|_| wrong(value))?.map(path).collect()
 }
 
-/// A path that a user gave; one that is text may be the name of a model in the local cache.
-pub(crate) struct Given {
-    path: PathBuf,
-    may_be_model: bool,
-}
-
-impl<'py> FromPyObject<'_, 'py> for Given {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Self { path: object.extract()?, may_be_model: object.is_instance_of::<PyString>() })
-    }
-}
-
 /// As [`open`]; what was accepted because it was asked not to be strict is said in the log.
 pub(crate) fn open_and_tell(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
     let checkpoint = open(py, paths, arguments)?;
     tell(py, checkpoint, arguments)
 }
 
-fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &Arguments) -> Outcome<Checkpoint> {
+pub(crate) fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &Arguments) -> Outcome<Checkpoint> {
     let findings = checkpoint.catalog().findings();
     if let (false, Some(first)) = (arguments.strict, findings.first()) {
         let more =
@@ -114,28 +96,4 @@ pub(crate) fn log_warning(py: Python<'_>, message: &str) -> PyResult<()> {
 pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
     let options = arguments.options()?;
     Ok(detached(py, || Checkpoint::open(paths, &options))?)
-}
-
-/// Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights.
-#[pyfunction]
-#[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None))]
-pub(crate) fn open_weights<'py>(
-    py: Python<'py>,
-    paths: Listed<Given>,
-    backend: &str,
-    strict: bool,
-    max_header_bytes: Option<u64>,
-) -> Outcome<Bound<'py, WeightsNode>> {
-    let arguments = Arguments::new(backend, strict, max_header_bytes);
-    let options = arguments.options()?;
-    let may_be_model = paths.0.iter().any(|given| given.may_be_model);
-    let paths: Vec<PathBuf> = paths.0.into_iter().map(|given| given.path).collect();
-    // The environment is read while no other thread of Python can change it.
-    let cache = may_be_model.then(ModelCache::from_environment);
-    let checkpoint = detached(py, || match cache {
-        Some(cache) => Checkpoint::open_named(&paths, &cache, &options),
-        None => Checkpoint::open(&paths, &options).map_err(with_near_paths),
-    })?;
-    let checkpoint = tell(py, checkpoint, &arguments)?;
-    root(py, checkpoint, arguments)
 }

@@ -4,10 +4,10 @@ use max_weights::buffer::Buffer as Tensor;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
 use crate::dlpack::{self, Access};
 use crate::error::{Outcome, to_python};
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
 
 /// The tensor of a DLPack producer. One of ours, or what holds one of ours, still knows its file, which a capsule would forget.
 pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {

@@ -18,14 +18,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::buffer::Buffer;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::handed;
+use crate::node::WeightsNode;
 use crate::open::{Arguments, open};
 use crate::shared::Shared;
-use crate::weights::WeightsNode;
+use crate::tensor::Buffer;
 
 /// Bytes and modification time: what is compared, because an inode is another one on another machine.
 type Mark = (u64, i128);

@@ -5,10 +5,10 @@ use max_weights::device::{Device, cuda_devices};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::buffer::Buffer;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::handed;
+use crate::tensor::Buffer;
 
 /// The device that an argument names. One that is not there is an error where it is used.
 pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> {

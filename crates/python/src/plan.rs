@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::ending::detached;
 use crate::error::Outcome;
 use crate::load::{Places, PythonCut, require_views};
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
 type Range = (u32, u64, u64, u64, Vec<usize>, String, String, usize);

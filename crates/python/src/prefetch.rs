@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::Outcome;
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
 
 /// Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its threads end by themselves,
 /// and with it.

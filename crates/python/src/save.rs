@@ -14,12 +14,12 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::buffer::Buffer;
 use crate::convert::dtype_from_python;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::load::{PythonCut, tell};
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
 
 /// Saves tensors as a safetensors file; or, with `max_shard_size`, as several in the folder that `path` is, called after `stem`. Returns the files.
 #[pyfunction]

@@ -12,11 +12,11 @@ use max_weights::{DType, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::tell;
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
 
 /// A key, the name of the type (`arr:TYPE` for an array), and the value.
 pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);

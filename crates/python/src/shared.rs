@@ -11,7 +11,6 @@ use pyo3::types::PyDict;
 
 use crate::error::Outcome;
 use crate::open::Arguments;
-use crate::weights::WeightsNode;
 
 /// What all nodes of one opened checkpoint share.
 pub(crate) struct Shared {
@@ -48,6 +47,23 @@ impl Shared {
         }
     }
 
+    /// A tree over the same open files with other names: {name in the file: new name}, and for weights whose rows are pairs to be taken apart
+    /// {name in the file: heads}.
+    pub(crate) fn renamed(
+        &self,
+        py: Python<'_>,
+        scheme: String,
+        names: &HashMap<String, String>,
+        heads: HashMap<String, u64>,
+    ) -> Outcome<Self> {
+        let checkpoint = self.checkpoint()?;
+        let file = checkpoint.catalog();
+        let heads = heads.into_iter().filter_map(|(name, heads)| Some((file.find(&name)?, heads))).collect();
+        let catalog = Arc::new(file.renamed(|number| names.get(file.table().name(number)).cloned())?);
+        let renaming = Some(Renaming { scheme, heads });
+        Ok(Self { catalog, renaming, ..Self::over(py, checkpoint.clone(), self.arguments.clone()) })
+    }
+
     /// The scheme of the names; `None` if they are the file's.
     pub(crate) fn scheme(&self) -> Option<&str> {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
@@ -77,25 +93,4 @@ impl Shared {
     pub(crate) fn close(&self) {
         self.checkpoint.write().unwrap_or_else(PoisonError::into_inner).take();
     }
-}
-
-/// A tree over the same open files with other names: {name in the file: new name}, and for weights whose rows are pairs to be taken apart
-/// {name in the file: heads}.
-#[pyfunction]
-#[pyo3(name = "_rename_weights")]
-pub(crate) fn rename_weights<'py>(
-    node: &Bound<'py, WeightsNode>,
-    scheme: String,
-    names: HashMap<String, String>,
-    heads: HashMap<String, u64>,
-) -> Outcome<Bound<'py, WeightsNode>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared().checkpoint()?;
-    let file = checkpoint.catalog();
-    let heads = heads.into_iter().filter_map(|(name, heads)| Some((file.find(&name)?, heads))).collect();
-    let catalog = Arc::new(file.renamed(|number| names.get(file.table().name(number)).cloned())?);
-    let arguments = node.shared().arguments.clone();
-    let renaming = Some(Renaming { scheme, heads });
-    let shared = Shared { catalog, renaming, ..Shared::over(py, checkpoint.clone(), arguments) };
-    Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }

@@ -7,12 +7,12 @@ use max_weights::text;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::buffer::Buffer;
 use crate::convert::{element_to_python, index_from_python};
 use crate::error::Outcome;
 use crate::infos::shape_to_python;
+use crate::node::WeightsNode;
 use crate::shared::Shared;
-use crate::weights::WeightsNode;
+use crate::tensor::Buffer;
 
 /// A weight that is read in parts, and only when they are asked for; what `get_slice` returns.
 ///

@@ -5,12 +5,12 @@ use std::num::NonZero;
 use max_weights::load::{LoadOptions, Stream, StreamOptions};
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
 use crate::buffer_protocol::recycled;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::PythonCut;
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
 
 /// An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the dtype beside it (None: as it
 /// is), in this order.

@@ -13,14 +13,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
-use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::handed;
+use crate::node::WeightsNode;
 use crate::open::log_warning;
-use crate::weights::WeightsNode;
+use crate::tensor::Buffer;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;

@@ -29,15 +29,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use crate::buffer::Buffer;
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Failure, Outcome, interrupt};
+use crate::node::WeightsNode;
 use crate::objects::{Placeholder, array_bytes};
 use crate::open::Arguments;
 use crate::place::device_from_python;
+use crate::tensor::Buffer;
 use crate::values::{Maker, Values, at_path};
-use crate::weights::WeightsNode;
 
 /// Characters of a message of torch.
 const SAID: usize = 300;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::weights::WeightsNode;
+use crate::node::WeightsNode;
 
 /// The iterator of `items()`: a walk in file order.
 #[pyclass(frozen, module = "max_weights.weights")]

@@ -1,5 +1,6 @@
 //! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks hardly anything up.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
@@ -15,30 +16,13 @@ use crate::error::Outcome;
 use crate::handed;
 use crate::infos::{WeightInfos, shape_to_python};
 use crate::metadata::Metadata;
+use crate::node::WeightsNode;
 use crate::pickle;
-use crate::shared::Shared;
 use crate::slices::WeightSlice;
 use crate::walk::Items;
 
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
-
-/// One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither.
-///
-/// `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component. A
-/// name is looked up when it is used, and where it is not there, the error has near names.
-///
-/// Where a node is a weight, it answers `shape`, `dtype`, `ndim`, `nbytes` and NumPy's basic indexing, unless a child has
-/// such a name; NumPy, torch, JAX and others take it as the array that it is. One level of the tree: `keys()`,
-/// `children()`, `layers[-1]`, `dict(node)`, `dir(node)`. All weights at and below: `items()`, `infos()`, `len(node)`;
-/// `name in node` asks for one below. Two nodes are equal if they have one name in one tree.
-#[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
-pub(crate) struct WeightsNode {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) name: String,
-    /// The number of the weight, where it is known without a search.
-    pub(crate) number: Option<u32>,
-}
 
 #[pymethods]
 impl WeightsNode {
@@ -591,4 +575,18 @@ impl WeightsNode {
         };
         handed::HTML.get(slf.py())?.call1((slf, body))
     }
+}
+
+/// A tree over the same open files with other names: [`Shared::renamed`].
+#[pyfunction]
+#[pyo3(name = "_rename_weights")]
+pub(crate) fn rename_weights<'py>(
+    node: &Bound<'py, WeightsNode>,
+    scheme: String,
+    names: HashMap<String, String>,
+    heads: HashMap<String, u64>,
+) -> Outcome<Bound<'py, WeightsNode>> {
+    let py = node.py();
+    let shared = node.get().shared().renamed(py, scheme, &names, heads)?;
+    Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }

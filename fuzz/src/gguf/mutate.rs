@@ -1,7 +1,6 @@
 //! Changes of a GGUF header that know its fields: they get past the lengths, to the rules behind them.
 
 use super::super::layout::Layout;
-use super::super::mutate::bytes;
 use super::super::random::Random;
 use super::document::{ARRAY, Array, Document, Elements, STRING, Tensor, Value, size};
 
@@ -106,7 +105,13 @@ const TYPES: [(u32, u64, u64); 35] = [
 const ODD_TYPES: [u32; 8] = [4, 5, 31, 38, 43, 142, 1 << 16, u32::MAX];
 
 /// A changed input of at most `most` bytes.
-pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) -> Vec<u8> {
+pub fn mutate(
+    input: &[u8],
+    layout: Layout,
+    most: usize,
+    random: &mut Random,
+    bytes: fn(&[u8], usize, &mut Random) -> Vec<u8>,
+) -> Vec<u8> {
     let known = Document::parse(layout.header(input)).filter(|_| !random.one_in(50));
     let mut document = known.unwrap_or_else(|| generate(random));
     for _ in 0..=random.below(3) {

@@ -24,7 +24,7 @@ use cursor::{Cursor, Step, Stop};
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short, saturating_usize};
-use crate::error::{Error, Diagnostic, Diagnostics, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::{Header, Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;

@@ -2,7 +2,7 @@
 
 use super::MAX_DIMENSIONS;
 use super::cursor::{Cursor, Step};
-use crate::error::Fault;
+use crate::error::Diagnostic;
 use crate::rules;
 
 /// The sizes that the records are checked against.
@@ -32,7 +32,7 @@ impl<'a> TensorRecord<'a> {
         let rank = cursor.u32()? as usize;
         if rank > MAX_DIMENSIONS {
             let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
-            let fault = Fault::new(rules::GGUF_RANK, cause).offset(rank_at);
+            let fault = Diagnostic::new(rules::GGUF_RANK, cause).offset(rank_at);
             return Err(fault.tensor(String::from_utf8_lossy(name)).into());
         }
         let mut dims = [0; MAX_DIMENSIONS];

@@ -62,7 +62,7 @@ fn number<N: TryFrom<u64> + PartialOrd + Display>(
     let number = value.as_u64().and_then(|number| N::try_from(number).ok()).filter(|number| *number <= most);
     let refuse = || {
         let cause = format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
-        Fault::new(rules::GGUF_SPLIT_KEYS, cause).offset(keys.offset(header, key).unwrap_or_default())
+        Diagnostic::new(rules::GGUF_SPLIT_KEYS, cause).offset(keys.offset(header, key).unwrap_or_default())
     };
     Ok(Some(number.ok_or_else(refuse)?))
 }

@@ -15,7 +15,7 @@ use crate::rules;
 const METADATA: &str = "__metadata__";
 impl Reader<'_> {
     /// Reads the whole header.
-    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
+    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Diagnostic>> {
         json::probe(text)?;
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {

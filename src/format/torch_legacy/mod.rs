@@ -9,7 +9,7 @@ mod storages;
 use storages::Storages;
 
 use crate::budget::{Budget, Short, saturating_usize};
-use crate::error::{Error, Diagnostic, Diagnostics, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
 use crate::format::{Options, Parse, Progress};
 use crate::rules;

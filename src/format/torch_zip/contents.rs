@@ -79,8 +79,8 @@ pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnosti
 }
 
 /// Adds which entry it is about, where it was noticed.
-pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
-    fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
+pub(super) fn about(mut fault: Diagnostic, name: &str, offset: u64) -> Diagnostic {
+    fault.message = format!("entry '{}': {}", shown(name), fault.message);
     fault.offset(offset)
 }
 

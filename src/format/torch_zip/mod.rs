@@ -24,7 +24,7 @@ use local::Headers;
 
 use crate::budget;
 use crate::budget::saturating_usize;
-use crate::error::{Error, Diagnostic, Diagnostics, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::name_table::NameTable;
 use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;

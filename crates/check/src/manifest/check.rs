@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, Error, Result, rules, text};
-use serde::Serialize;
 
+use super::checked::{Checked, place};
 use super::create::{open, records};
 use super::hash::hash;
 use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash};
@@ -21,57 +21,6 @@ use crate::walk::GIT;
 
 /// The longest manifest that is read.
 const MAX_BYTES: u64 = 1 << 30;
-
-/// How files compare.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// Those that are what they were.
-    pub same: u64,
-    /// Those that are something else now.
-    pub changed: u64,
-    /// Those that are not there.
-    pub missing: u64,
-    /// Those that were not there.
-    pub new: u64,
-}
-
-/// How tensors compare.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct TensorCounts {
-    /// Those that are what they were, and in the same file.
-    pub same: u64,
-    /// Those that are what they were, in another file.
-    pub moved: u64,
-    /// Those whose dtype, shape or elements are others now.
-    pub changed: u64,
-    /// Those that are in no file.
-    pub missing: u64,
-    /// Those that were not there.
-    pub new: u64,
-}
-
-/// What a check against a manifest found.
-#[derive(Debug, Default)]
-pub struct Checked {
-    /// The findings.
-    pub findings: Vec<Diagnostic>,
-    /// How files compare.
-    pub files: Counts,
-    /// How tensors compare.
-    pub tensors: TensorCounts,
-}
-
-impl Checked {
-    /// Whether any finding is more than a note.
-    pub fn differs(&self) -> bool {
-        self.findings.iter().any(|finding| finding.rule.severity > rules::Severity::Note)
-    }
-
-    pub(super) fn report(&mut self, path: &Path, mut finding: Diagnostic) {
-        finding.path = Some(path.into());
-        self.findings.push(finding);
-    }
-}
 
 /// Compares what is below a path, or beside the manifest, with what the manifest says. With `tensors_only` the tensors alone have to be the same,
 /// in whatever files they lie.
@@ -167,12 +116,6 @@ fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path
         let known: BTreeSet<&str> = manifest.files.iter().map(|file| &*file.path).collect();
         new_files(tree, root, checked, |below| known.contains(below));
     }
-}
-
-/// Where a file of a manifest would be.
-pub(super) fn place(root: &Path, below: &str) -> PathBuf {
-    let folder = if root.is_dir() { root } else { root.parent().unwrap_or(root) };
-    folder.strip_prefix(".").unwrap_or(folder).join(below)
 }
 
 fn linked() -> Diagnostic {

@@ -7,6 +7,7 @@
 mod bom;
 mod card;
 mod check;
+mod checked;
 mod create;
 mod hash;
 mod tensor_hash;
@@ -16,7 +17,8 @@ mod tree;
 use serde::{Deserialize, Serialize};
 
 pub use bom::bom;
-pub use check::{Checked, Counts, TensorCounts, check};
+pub use check::check;
+pub use checked::{Checked, Counts, TensorCounts};
 pub use create::create;
 pub use tensor_hash::{set_hash, tensor_hash};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use max_weights::{Diagnostic, rules, text};
 
-use super::check::{Checked, TensorCounts, place};
+use super::checked::{Checked, TensorCounts, place};
 use super::{Manifest, TensorRecord};
 
 /// So many findings of each rule; the last says how many there are more.
