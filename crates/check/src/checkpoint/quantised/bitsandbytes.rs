@@ -7,9 +7,9 @@ use max_weights::dtype::DType;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
 
+use super::Check;
 use super::declared::Method;
 use super::parts::{Layer, Part};
-use super::{Check, Findings};
 
 /// The usual block.
 const BLOCK: u64 = 64;
@@ -21,46 +21,46 @@ const NESTED_BLOCK: u64 = 256;
 const MAP: u64 = 16;
 const NESTED_MAP: u64 = 256;
 
-pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let parts = [Part::Absmax, Part::QuantState, Part::Scb];
     let part = parts.into_iter().find_map(|part| check.get(layer, part));
     let (Some(weight), Some(part)) = (check.get(layer, Part::Weight), part) else {
-        return check.orphan(part, "weight", findings);
+        return check.orphan(part, "weight");
     };
-    kind(check, layer, &part, findings);
+    kind(check, layer, &part);
     match check.get(layer, Part::Scb) {
-        Some(scales) => int8(check, &weight, &scales, findings),
-        None => four_bits(check, layer, &weight, findings),
+        Some(scales) => int8(check, &weight, &scales),
+        None => four_bits(check, layer, &weight),
     }
 }
 
-fn int8(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scales: &TensorInfo<'_>, findings: &mut Findings<'_, '_>) {
+fn int8(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scales: &TensorInfo<'_>) {
     if weight.element != Element::Plain(DType::Int8) {
-        return check.dtype(weight, "int8, as it has a scale for each row (SCB)", findings);
+        return check.dtype(weight, "int8, as it has a scale for each row (SCB)");
     }
     if let [rows, _] = weight.shape {
-        check.shape(scales, rules::QUANTISED_SCALE_SHAPE, &[*rows], "for the rows of the weight", findings);
+        check.shape(scales, rules::QUANTISED_SCALE_SHAPE, &[*rows], "for the rows of the weight");
     }
 }
 
-fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'_>, findings: &mut Findings<'_, '_>) {
+fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'_>) {
     let Some(absmax) = check.get(layer, Part::Absmax) else {
-        return check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.absmax", findings);
+        return check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.absmax");
     };
     for (part, name) in [(Part::QuantMap, "weight.quant_map"), (Part::QuantState, "weight.quant_state")] {
         if !layer.has(part) {
-            check.missing(weight, rules::QUANTISED_SCALE_MISSING, name, findings);
+            check.missing(weight, rules::QUANTISED_SCALE_MISSING, name);
         }
     }
     if let Some(map) = check.get(layer, Part::QuantMap) {
-        check.shape(&map, rules::QUANTISED_SHAPE, &[MAP], "for the values of four bits", findings);
+        check.shape(&map, rules::QUANTISED_SHAPE, &[MAP], "for the values of four bits");
     }
     let elements = weight.bytes().saturating_mul(2);
     let &[found] = absmax.shape else { return };
     let mut sizes = std::iter::successors(Some(BLOCKS.0), |size| size.checked_mul(2).filter(|size| *size <= BLOCKS.1));
     if !sizes.any(|size| elements.div_ceil(size) == found) {
         let why = format!("for {elements} elements in blocks of {BLOCK}");
-        check.shape(&absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(BLOCK)], &why, findings);
+        check.shape(&absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(BLOCK)], &why);
     }
     if absmax.element != Element::Plain(DType::UInt8) {
         return;
@@ -68,17 +68,17 @@ fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'
     match check.get(layer, Part::NestedAbsmax) {
         Some(nested) => {
             let why = format!("for {found} scales in blocks of {NESTED_BLOCK}");
-            check.shape(&nested, rules::QUANTISED_SCALE_SHAPE, &[found.div_ceil(NESTED_BLOCK)], &why, findings);
+            check.shape(&nested, rules::QUANTISED_SCALE_SHAPE, &[found.div_ceil(NESTED_BLOCK)], &why);
         }
-        None => check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.nested_absmax", findings),
+        None => check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.nested_absmax"),
     }
     if let Some(map) = check.get(layer, Part::NestedQuantMap) {
-        check.shape(&map, rules::QUANTISED_SHAPE, &[NESTED_MAP], "for the values of eight bits", findings);
+        check.shape(&map, rules::QUANTISED_SHAPE, &[NESTED_MAP], "for the values of eight bits");
     }
 }
 
 /// Whether these are the bits that the configuration says.
-fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>, findings: &mut Findings<'_, '_>) {
+fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>) {
     let Some(declared) = check.declared else { return };
     let Method::BitsAndBytes { four } = declared.method else { return };
     let is_four = !layer.has(Part::Scb);
@@ -86,7 +86,7 @@ fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>, fin
         let bits = |four| if four { 4 } else { 8 };
         let cause =
             format!("the configuration says {} bits, but the weight is stored in {}", bits(four), bits(is_four));
-        return check.add(part, rules::QUANTISED_BITS, cause, findings);
+        return check.add(part, rules::QUANTISED_BITS, cause);
     }
     let state = check.get(layer, Part::QuantState);
     let found = state.and_then(|state| state.name.rsplit_once("bitsandbytes__").map(|(_, kind)| (state, kind)));
@@ -94,6 +94,6 @@ fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>, fin
     let (Some((state, found)), Some(said)) = (found, said) else { return };
     if found != said {
         let cause = format!("the configuration says {said}, but the weight is stored as {found}");
-        check.add(&state, rules::QUANTISED_METHOD, cause, findings);
+        check.add(&state, rules::QUANTISED_METHOD, cause);
     }
 }

@@ -20,7 +20,7 @@ use max_weights::tensor::{Element, TensorInfo};
 
 use super::declared::{Declared, Method, Scheme};
 use super::parts::{Layer, Part, is_float8};
-use super::{Check, Findings, fp4};
+use super::{Check, fp4};
 use crate::bytes::Bytes;
 
 /// Inputs that share a scale of float8.
@@ -31,29 +31,29 @@ const WORD: u64 = 32;
 /// Elements in a byte of four-bit integers that are not packed in words.
 const PER_BYTE: u64 = 2;
 
-pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let scale = check.get(layer, Part::Scale);
     let Some(weight) = check.get(layer, Part::Packed) else {
         // With a plain weight beside it, it is a layout that is not known here.
         if !layer.has(Part::Weight) {
             let part = scale.or_else(|| check.get(layer, Part::Shape));
-            check.orphan(part, "weight_packed", findings);
+            check.orphan(part, "weight_packed");
         }
         return;
     };
     let Some(scale) = scale else {
-        check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale", findings);
+        check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale");
         return;
     };
     if let Some(stored) = check.get(layer, Part::Shape) {
-        check.shape(&stored, rules::QUANTISED_SHAPE, &[2], "for the two dimensions of the weight", findings);
+        check.shape(&stored, rules::QUANTISED_SHAPE, &[2], "for the two dimensions of the weight");
     }
     let scheme = scheme(check);
     match weight.element {
-        Element::Plain(DType::UInt8) => packed_floats(check, layer, &weight, &scale, findings),
-        Element::Plain(DType::Int32) => integers(check, layer, &weight, &scale, scheme, findings),
-        Element::Plain(DType::Int8) => bytes(check, &weight, &scale, scheme, findings),
-        _ => check.dtype(&weight, "int32 or int8 for packed integers or uint8 for packed FP4", findings),
+        Element::Plain(DType::UInt8) => packed_floats(check, layer, &weight, &scale),
+        Element::Plain(DType::Int32) => integers(check, layer, &weight, &scale, scheme),
+        Element::Plain(DType::Int8) => bytes(check, &weight, &scale, scheme),
+        _ => check.dtype(&weight, "int32 or int8 for packed integers or uint8 for packed FP4"),
     }
 }
 
@@ -62,23 +62,17 @@ fn scheme<'c>(check: &Check<'c, '_, '_>) -> Option<&'c Scheme> {
     check.declared.filter(|declared| declared.method == Method::CompressedTensors).and_then(Declared::scheme)
 }
 
-fn packed_floats(
-    check: &Check<'_, '_, '_>,
-    layer: &Layer<'_>,
-    weight: &TensorInfo<'_>,
-    scale: &TensorInfo<'_>,
-    findings: &mut Findings<'_, '_>,
-) {
+fn packed_floats(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'_>, scale: &TensorInfo<'_>) {
     let group = match scale.element {
         element if is_float8(element) => NVFP4_GROUP,
         Element::Plain(DType::UInt8 | DType::Float8E8M0Fnu) => MXFP4_GROUP,
-        _ => return check.dtype(scale, "float8 for NVFP4 or uint8 for MXFP4", findings),
+        _ => return check.dtype(scale, "float8 for NVFP4 or uint8 for MXFP4"),
     };
     if group == NVFP4_GROUP && !layer.has(Part::GlobalScale) {
-        check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight_global_scale", findings);
+        check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight_global_scale");
     }
     if let Some(whole) = check.get(layer, Part::GlobalScale).filter(|whole| !whole.shape.is_empty()) {
-        check.shape(&whole, rules::QUANTISED_SCALE_SHAPE, &[1], "for the one scale of the whole weight", findings);
+        check.shape(&whole, rules::QUANTISED_SCALE_SHAPE, &[1], "for the one scale of the whole weight");
     }
     let scheme = scheme(check).filter(|scheme| matches!(scheme.bits, Some(4 | 6)));
     let is_of_six = |weight: &[u64], scale: &[u64]| match (weight, scale) {
@@ -91,22 +85,16 @@ fn packed_floats(
         None if group == MXFP4_GROUP && is_of_six(weight.shape, scale.shape) => 6,
         None => 4,
     };
-    fp4::groups(check, weight, scale, (bits, group), scheme.and_then(|scheme| scheme.group), findings);
+    fp4::groups(check, weight, scale, (bits, group), scheme.and_then(|scheme| scheme.group));
 }
 
 /// Two integers of four bits in each byte.
-fn bytes(
-    check: &Check<'_, '_, '_>,
-    weight: &TensorInfo<'_>,
-    scale: &TensorInfo<'_>,
-    scheme: Option<&Scheme>,
-    findings: &mut Findings<'_, '_>,
-) {
+fn bytes(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scale: &TensorInfo<'_>, scheme: Option<&Scheme>) {
     let &[rows, columns] = weight.shape else { return };
-    let Some(groups) = groups(check, rows, scale, findings) else { return };
+    let Some(groups) = groups(check, rows, scale) else { return };
     let inputs = columns.saturating_mul(PER_BYTE);
     if let Some(scheme) = scheme {
-        check_groups(check, scheme, rows, &[(inputs, inputs)], scale, groups, findings);
+        check_groups(check, scheme, rows, &[(inputs, inputs)], scale, groups);
     }
 }
 
@@ -116,10 +104,9 @@ fn integers(
     weight: &TensorInfo<'_>,
     scale: &TensorInfo<'_>,
     scheme: Option<&Scheme>,
-    findings: &mut Findings<'_, '_>,
 ) {
     let &[rows, columns] = weight.shape else { return };
-    let Some(groups) = groups(check, rows, scale, findings) else { return };
+    let Some(groups) = groups(check, rows, scale) else { return };
     let mut bits = scheme.and_then(|scheme| scheme.bits);
     let stored = check.get(layer, Part::Shape).and_then(|stored| values(check, &stored).map(|shape| (stored, shape)));
     if let Some((stored, [stored_rows, inputs])) = stored {
@@ -127,13 +114,13 @@ fn integers(
         let found = (1..=8).filter(|bits| words(inputs, *bits).contains(&columns)).collect::<Vec<u64>>();
         if stored_rows != rows || found.is_empty() {
             let cause = format!("it says {stored_rows} x {inputs}, which {rows} rows of {columns} words cannot hold");
-            return check.add(&stored, rules::QUANTISED_SHAPE, cause, findings);
+            return check.add(&stored, rules::QUANTISED_SHAPE, cause);
         }
         if let (Some(said @ 1..=8), [first, ..]) = (bits, found.as_slice())
             && !found.contains(&said)
         {
             let cause = format!("the configuration says {said} bits, but it is packed with {first} bits");
-            check.add(weight, rules::QUANTISED_BITS, cause, findings);
+            check.add(weight, rules::QUANTISED_BITS, cause);
             bits = Some(*first);
         }
     }
@@ -143,34 +130,29 @@ fn integers(
         None => inputs(columns, bits).to_vec(),
     };
     if let Some(scheme) = scheme {
-        check_groups(check, scheme, rows, &inputs, scale, groups, findings);
-        zero_points(check, layer, weight, scheme, (rows, groups, bits), findings);
+        check_groups(check, scheme, rows, &inputs, scale, groups);
+        zero_points(check, layer, weight, scheme, (rows, groups, bits));
     }
     if let Some(index) = check.get(layer, Part::WeightGIdx) {
         let fits = |(least, most): &(u64, u64)| index.shape.first().is_some_and(|len| (least..=most).contains(&len));
         if index.shape.len() != 1 || !inputs.iter().any(fits) {
             let expected = inputs.first().map_or(0, |(_, most)| *most);
-            check.shape(&index, rules::QUANTISED_SHAPE, &[expected], "for the inputs of the weight", findings);
+            check.shape(&index, rules::QUANTISED_SHAPE, &[expected], "for the inputs of the weight");
         }
     } else if scheme.is_some_and(|scheme| scheme.reordered) {
-        check.missing(weight, rules::QUANTISED_ORDER_MISSING, "weight_g_idx", findings);
+        check.missing(weight, rules::QUANTISED_ORDER_MISSING, "weight_g_idx");
     }
 }
 
 /// How many scales a row has; `None` where the shape of the scale says nothing of it.
-fn groups(
-    check: &Check<'_, '_, '_>,
-    rows: u64,
-    scale: &TensorInfo<'_>,
-    findings: &mut Findings<'_, '_>,
-) -> Option<u64> {
+fn groups(check: &Check<'_, '_, '_>, rows: u64, scale: &TensorInfo<'_>) -> Option<u64> {
     match scale.shape {
         [] | [1] => Some(1),
         [scale_rows, groups] if *scale_rows == rows => Some(*groups),
         [_, groups] => {
             let expected = [rows, *groups];
             let why = "for the rows of weight_packed";
-            check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, why, findings);
+            check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, why);
             None
         }
         _ => None,
@@ -218,7 +200,6 @@ fn check_groups(
     inputs: &[(u64, u64)],
     scale: &TensorInfo<'_>,
     groups: u64,
-    findings: &mut Findings<'_, '_>,
 ) {
     let group = scheme.group.filter(|group| *group > 0);
     let count = |inputs: u64| group.map_or(1, |group| inputs.div_ceil(group));
@@ -232,10 +213,10 @@ fn check_groups(
             "the configuration says {said}, which gives {} for {inputs} inputs; there are {groups}",
             count(inputs)
         );
-        check.add(scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
+        check.add(scale, rules::QUANTISED_GROUP_SIZE, cause);
     } else {
         let why = format!("for {inputs} inputs and {said}");
-        check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &[rows, count(inputs)], &why, findings);
+        check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &[rows, count(inputs)], &why);
     }
 }
 
@@ -245,11 +226,10 @@ fn zero_points(
     weight: &TensorInfo<'_>,
     scheme: &Scheme,
     (rows, groups, bits): (u64, u64, u64),
-    findings: &mut Findings<'_, '_>,
 ) {
     let Some(zeros) = check.get(layer, Part::ZeroPoint) else {
         if scheme.asymmetric {
-            check.missing(weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point", findings);
+            check.missing(weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point");
         }
         return;
     };
@@ -258,6 +238,6 @@ fn zero_points(
     let fits = packed.iter().any(|packed| zeros.shape == [*packed, groups]);
     if zeros.element == Element::Plain(DType::Int32) && !fits {
         let why = format!("for {rows} rows of {groups} groups and {bits} bits");
-        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &[packed[0], groups], &why, findings);
+        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &[packed[0], groups], &why);
     }
 }

@@ -8,9 +8,9 @@ use max_weights::dtype::DType;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
 
+use super::Check;
 use super::declared::Declared;
 use super::parts::{Layer, Part, is_float8};
-use super::{Check, Findings};
 
 /// Inputs of NVFP4 that share a scale.
 const GROUP: u64 = 16;
@@ -23,36 +23,36 @@ pub(super) fn is_nvfp4(weight: Option<Element<'_>>, scale: Option<Element<'_>>) 
     weight == Some(Element::Plain(DType::UInt8)) && scale.is_some_and(is_float8)
 }
 
-pub(super) fn check_nvfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check_nvfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let (scale, second) = (check.get(layer, Part::Scale), check.get(layer, Part::Scale2));
     let Some(weight) = check.get(layer, Part::Weight) else {
-        return check.orphan(scale.or(second), "weight", findings);
+        return check.orphan(scale.or(second), "weight");
     };
     let Some(scale) = scale else {
-        return check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale", findings);
+        return check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale");
     };
     // Other algorithms of ModelOpt have a second scale, too, and other shapes.
     if !is_nvfp4(Some(weight.element), Some(scale.element)) {
         let is_said = check.declared.is_some_and(is_nvfp4_said);
         if is_said && weight.element == Element::Plain(DType::UInt8) {
-            check.dtype(&scale, "float8", findings);
+            check.dtype(&scale, "float8");
         }
         return;
     }
     match second {
-        None => check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale_2", findings),
+        None => check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale_2"),
         // One, or one for each expert.
         Some(second) => {
             let experts = weight.shape.len().checked_sub(2).and_then(|outer| weight.shape.get(..outer));
             let fits = second.shape == [1] || experts.is_some_and(|experts| second.shape == experts);
             if !fits {
                 let why = "for the one scale of the whole weight";
-                check.shape(&second, rules::QUANTISED_SCALE_SHAPE, &[], why, findings);
+                check.shape(&second, rules::QUANTISED_SCALE_SHAPE, &[], why);
             }
         }
     }
     let said = check.declared.filter(|declared| is_nvfp4_said(declared)).and_then(Declared::scheme);
-    groups(check, &weight, &scale, (BITS, GROUP), said.and_then(|scheme| scheme.group), findings);
+    groups(check, &weight, &scale, (BITS, GROUP), said.and_then(|scheme| scheme.group));
 }
 
 /// Whether rows of bytes, full of elements of so many bits, have a scale for each group.
@@ -62,7 +62,6 @@ pub(super) fn groups(
     scale: &TensorInfo<'_>,
     (bits, group): (u64, u64),
     said: Option<u64>,
-    findings: &mut Findings<'_, '_>,
 ) {
     let [outer @ .., columns] = weight.shape else { return };
     let inputs = columns.saturating_mul(8) / bits.max(1);
@@ -74,35 +73,35 @@ pub(super) fn groups(
     // The configuration is wrong where the tensors are those of the scheme.
     if let Some(said) = said.filter(|said| *said != group && scale.shape == expected(group)) {
         let cause = format!("the configuration says groups of {said}, but there is a scale for every {group} inputs");
-        return check.add(scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
+        return check.add(scale, rules::QUANTISED_GROUP_SIZE, cause);
     }
     let group = said.unwrap_or(group);
     let why = format!("for rows of {inputs} inputs in groups of {group}");
-    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected(group), &why, findings);
+    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected(group), &why);
 }
 
 fn is_nvfp4_said(declared: &Declared) -> bool {
     matches!(&declared.method, super::Method::ModelOpt(algorithm) if algorithm == "NVFP4")
 }
 
-pub(super) fn check_mxfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check_mxfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(blocks) = check.get(layer, Part::Blocks) else {
-        return check.orphan(check.get(layer, Part::BlockScales), "tensor of blocks (NAME_blocks)", findings);
+        return check.orphan(check.get(layer, Part::BlockScales), "tensor of blocks (NAME_blocks)");
     };
     let Some(scales) = check.get(layer, Part::BlockScales) else {
         let part = "tensor of scales (NAME_scales)";
-        return check.missing(&blocks, rules::QUANTISED_SCALE_MISSING, part, findings);
+        return check.missing(&blocks, rules::QUANTISED_SCALE_MISSING, part);
     };
     for info in [&blocks, &scales] {
         if info.element != Element::Plain(DType::UInt8) {
-            return check.dtype(info, "uint8", findings);
+            return check.dtype(info, "uint8");
         }
     }
     let [outer @ .., bytes] = blocks.shape else { return };
     if *bytes != BLOCK_BYTES {
         let expected: Vec<u64> = outer.iter().copied().chain([BLOCK_BYTES]).collect();
-        check.shape(&blocks, rules::QUANTISED_SHAPE, &expected, "for blocks of 32 elements", findings);
+        check.shape(&blocks, rules::QUANTISED_SHAPE, &expected, "for blocks of 32 elements");
         return;
     }
-    check.shape(&scales, rules::QUANTISED_SCALE_SHAPE, outer, "for one scale of each block", findings);
+    check.shape(&scales, rules::QUANTISED_SCALE_SHAPE, outer, "for one scale of each block");
 }

@@ -11,6 +11,10 @@ mod packed;
 mod parts;
 mod scaled;
 
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{shape, shown};
@@ -45,6 +49,7 @@ const AT_A_TIME: usize = 4096;
 struct Check<'c, 's, 'f> {
     set: &'s Set<'f>,
     declared: Option<&'c Declared>,
+    found: RefCell<Vec<(Arc<Path>, Diagnostic)>>,
 }
 
 impl<'s> Check<'_, 's, '_> {
@@ -52,37 +57,31 @@ impl<'s> Check<'_, 's, '_> {
         layer.get(self.set, part)
     }
 
-    fn add(&self, info: &TensorInfo<'_>, rule: &'static Rule, cause: String, findings: &mut Findings<'_, '_>) {
-        findings.tensor(self.set, info, rule, cause);
+    fn add(&self, info: &TensorInfo<'_>, rule: &'static Rule, cause: String) {
+        let finding = Diagnostic::new(rule, cause).tensor(info.name).offset(info.span.start());
+        self.found.borrow_mut().push((self.set.path_of(info), finding));
     }
 
     /// Reports a tensor that does not have the shape that the others and the configuration give it.
-    fn shape(
-        &self,
-        info: &TensorInfo<'_>,
-        rule: &'static Rule,
-        expected: &[u64],
-        why: &str,
-        findings: &mut Findings<'_, '_>,
-    ) {
+    fn shape(&self, info: &TensorInfo<'_>, rule: &'static Rule, expected: &[u64], why: &str) {
         if info.shape != expected {
             let cause = format!("it has the shape {}; expected {} {why}", shape(info.shape), shape(expected));
-            self.add(info, rule, cause, findings);
+            self.add(info, rule, cause);
         }
     }
 
     /// Reports a part that is not there, at the weight that it belongs to.
-    fn missing(&self, weight: &TensorInfo<'_>, rule: &'static Rule, part: &str, findings: &mut Findings<'_, '_>) {
+    fn missing(&self, weight: &TensorInfo<'_>, rule: &'static Rule, part: &str) {
         if self.set.is_complete {
             let are = if matches!(part, "scales" | "qzeros") { "are" } else { "is" };
-            self.add(weight, rule, format!("its {part} {are} missing"), findings);
+            self.add(weight, rule, format!("its {part} {are} missing"));
         }
     }
 
     /// Reports a part whose weight is not there.
-    fn orphan(&self, part: Option<TensorInfo<'_>>, weight: &str, findings: &mut Findings<'_, '_>) {
+    fn orphan(&self, part: Option<TensorInfo<'_>>, weight: &str) {
         if let Some(part) = part.filter(|_| self.set.is_complete) {
-            self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("its {weight} is missing"), findings);
+            self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("its {weight} is missing"));
         }
     }
 
@@ -92,9 +91,9 @@ impl<'s> Check<'_, 's, '_> {
         self.set.table().iter().any(|info| info.name.starts_with(&first))
     }
 
-    fn dtype(&self, info: &TensorInfo<'_>, expected: &str, findings: &mut Findings<'_, '_>) {
+    fn dtype(&self, info: &TensorInfo<'_>, expected: &str) {
         let cause = format!("it is {}; expected {expected}", shown(&info.element.to_string()));
-        self.add(info, rules::QUANTISED_DTYPE, cause, findings);
+        self.add(info, rules::QUANTISED_DTYPE, cause);
     }
 }
 
@@ -109,7 +108,7 @@ pub(super) fn check(
     for set in sets {
         // The configuration is that of the model, and not of other files that lie beside it.
         let of_model = set.is_usual() && set.stem != "adapter_model";
-        let check = Check { set, declared: declared.as_ref().filter(|_| of_model) };
+        let check = Check { set, declared: declared.as_ref().filter(|_| of_model), found: RefCell::default() };
         let layers = parts::layers(set);
         findings.go_on()?;
         let proven = proven(&check, &layers);
@@ -122,21 +121,23 @@ pub(super) fn check(
             if !families.contains(&family) {
                 families.push(family);
             }
-            excluded(&check, layer, findings);
+            excluded(&check, layer);
             match family {
-                Family::Packed => packed::check(&check, layer, findings),
-                Family::Compressed => compressed::check(&check, layer, findings),
-                Family::Scaled => scaled::check(&check, layer, findings),
-                Family::Blocks => scaled::check_blocks(&check, layer, findings),
-                Family::Nvfp4 => fp4::check_nvfp4(&check, layer, findings),
-                Family::Mxfp4 => fp4::check_mxfp4(&check, layer, findings),
-                Family::BitsAndBytes => bitsandbytes::check(&check, layer, findings),
+                Family::Packed => packed::check(&check, layer),
+                Family::Compressed => compressed::check(&check, layer),
+                Family::Scaled => scaled::check(&check, layer),
+                Family::Blocks => scaled::check_blocks(&check, layer),
+                Family::Nvfp4 => fp4::check_nvfp4(&check, layer),
+                Family::Mxfp4 => fp4::check_mxfp4(&check, layer),
+                Family::BitsAndBytes => bitsandbytes::check(&check, layer),
             }
+            check.found.take().into_iter().for_each(|(path, finding)| findings.add(&path, finding));
         }
-        scaled::check_alone(&check, &layers, &families, findings);
+        scaled::check_alone(&check, &layers, &families);
         if of_model && set.is_complete {
-            method(&check, &layers, &families, config, findings);
+            method(&check, &layers, &families, config);
         }
+        check.found.take().into_iter().for_each(|(path, finding)| findings.add(&path, finding));
     }
     Ok(())
 }
@@ -227,14 +228,14 @@ fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
 }
 
 /// A layer that is quantised although the configuration leaves it out.
-fn excluded(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+fn excluded(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(declared) = check.declared.filter(|declared| declared.excludes(layer.name)) else { return };
     let weights = [Part::QWeight, Part::Packed, Part::Blocks, Part::Weight];
     let weight = weights.into_iter().find_map(|part| check.get(layer, part));
     if let Some(weight) = weight.filter(|weight| !is_plain(weight)) {
         let file = declared.path.file_name().unwrap_or_default().to_string_lossy();
         let cause = format!("{} says that {} is not quantised, but it is", shown(&file), shown(layer.name));
-        check.add(&weight, rules::QUANTISED_EXCLUDED, cause, findings);
+        check.add(&weight, rules::QUANTISED_EXCLUDED, cause);
     }
 }
 
@@ -246,20 +247,15 @@ fn is_plain(info: &TensorInfo<'_>) -> bool {
 }
 
 /// Whether the method that the configuration names is the one that was used.
-fn method(
-    check: &Check<'_, '_, '_>,
-    layers: &Layers<'_>,
-    families: &[Family],
-    config: Option<&Config>,
-    findings: &mut Findings<'_, '_>,
-) {
+fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], config: Option<&Config>) {
     let Some(declared) = check.declared else {
         // MLX says it in its own words.
         let Some(config) = config.filter(|config| config.value.get("quantization").is_none()) else { return };
         let needs = families.iter().any(|family| *family != Family::Scaled);
         if needs {
             let cause = "the weights are quantised, but the configuration has no quantization_config";
-            findings.add(&config.path, Diagnostic::new(rules::QUANTISED_CONFIG_MISSING, cause));
+            let finding = Diagnostic::new(rules::QUANTISED_CONFIG_MISSING, cause);
+            check.found.borrow_mut().push((config.path.clone(), finding));
         }
         return;
     };
@@ -291,7 +287,7 @@ fn method(
             Diagnostic::new(rules::QUANTISED_UNUSED, cause)
         }
     };
-    findings.add(&declared.path, finding);
+    check.found.borrow_mut().push((declared.path.clone(), finding));
 }
 
 /// Whether weights are stored as they were, with scales beside them or without.

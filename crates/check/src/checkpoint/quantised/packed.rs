@@ -13,9 +13,9 @@ use max_weights::dtype::DType;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
 
+use super::Check;
 use super::declared::{Declared, Method, Scheme};
 use super::parts::{Layer, Part};
-use super::{Check, Findings};
 
 const BITS: [u64; 4] = [2, 3, 4, 8];
 /// The bits of nearly all weights of AWQ.
@@ -23,25 +23,25 @@ const AWQ_BITS: u64 = 4;
 /// Layouts of GPTQ and AWQ whose shapes are those above.
 const LAYOUTS: [&str; 3] = ["gptq", "gptq_v2", "gemm"];
 
-pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(weight) = check.get(layer, Part::QWeight) else {
         let part = check.get(layer, Part::Scales).or_else(|| check.get(layer, Part::QZeros));
-        return check.orphan(part, "qweight", findings);
+        return check.orphan(part, "qweight");
     };
     let Some(scales) = check.get(layer, Part::Scales) else {
-        check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "scales", findings);
+        check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "scales");
         return;
     };
     let zeros = check.get(layer, Part::QZeros);
     if zeros.is_none() {
-        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "qzeros", findings);
+        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "qzeros");
     }
     let Some(word) = word_bits(weight.element) else {
-        check.dtype(&weight, "words of packed integers, such as int32", findings);
+        check.dtype(&weight, "words of packed integers, such as int32");
         return;
     };
     if !matches!(scales.element, Element::Plain(DType::Float16 | DType::BFloat16 | DType::Float32)) {
-        check.dtype(&scales, "float16, bfloat16 or float32", findings);
+        check.dtype(&scales, "float16, bfloat16 or float32");
     }
     let layout = check.declared.and_then(|declared| declared.layout.as_deref());
     let (&[rows, columns], &[groups, outputs]) = (weight.shape, scales.shape) else { return };
@@ -51,13 +51,13 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut
     let packed = Packed { weight, scales, zeros, word, rows, columns, groups, outputs };
     let is_awq = !layer.has(Part::GIdx) && columns != outputs && packed.awq_bits().is_some();
     match check.declared.map(|declared| (declared, &declared.method)) {
-        Some((declared, Method::Gptq)) if is_awq => other_method(check, declared, &packed, "AWQ", findings),
+        Some((declared, Method::Gptq)) if is_awq => other_method(check, declared, &packed, "AWQ"),
         Some((declared, Method::Awq)) if !is_awq && columns == outputs => {
-            other_method(check, declared, &packed, "GPTQ", findings);
+            other_method(check, declared, &packed, "GPTQ");
         }
-        Some((_, Method::Awq)) => awq(check, &packed, findings),
-        _ if is_awq => awq(check, &packed, findings),
-        _ => gptq(check, &packed, check.get(layer, Part::GIdx), findings),
+        Some((_, Method::Awq)) => awq(check, &packed),
+        _ if is_awq => awq(check, &packed),
+        _ => gptq(check, &packed, check.get(layer, Part::GIdx)),
     }
 }
 
@@ -100,27 +100,16 @@ fn said<'c>(check: &Check<'c, '_, '_>) -> Option<&'c Scheme> {
     check.declared.filter(|declared| matches!(declared.method, Method::Gptq | Method::Awq))?.scheme()
 }
 
-fn other_method(
-    check: &Check<'_, '_, '_>,
-    declared: &Declared,
-    packed: &Packed<'_>,
-    found: &str,
-    findings: &mut Findings<'_, '_>,
-) {
+fn other_method(check: &Check<'_, '_, '_>, declared: &Declared, packed: &Packed<'_>, found: &str) {
     let cause = format!("the configuration says {}, but it is packed as {found} packs it", declared.word);
-    check.add(&packed.weight, rules::QUANTISED_METHOD, cause, findings);
+    check.add(&packed.weight, rules::QUANTISED_METHOD, cause);
 }
 
-fn gptq(
-    check: &Check<'_, '_, '_>,
-    packed: &Packed<'_>,
-    index: Option<TensorInfo<'_>>,
-    findings: &mut Findings<'_, '_>,
-) {
+fn gptq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, index: Option<TensorInfo<'_>>) {
     let Packed { word, rows, columns, groups, outputs, .. } = *packed;
     if columns != outputs {
         let expected = [groups, columns];
-        check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, "for the columns of qweight", findings);
+        check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, "for the columns of qweight");
         return;
     }
     let by_index = index.and_then(|index| ratio(rows, word, *index.shape.first()?));
@@ -135,65 +124,47 @@ fn gptq(
     };
     if let (Some(said), Some(found)) = (said_bits, found.filter(|found| Some(*found) != said_bits)) {
         let cause = format!("the configuration says {said} bits, but it is packed with {found} bits");
-        check.add(&packed.weight, rules::QUANTISED_BITS, cause, findings);
+        check.add(&packed.weight, rules::QUANTISED_BITS, cause);
     }
     let Some(bits) = found.or(said_bits).or(by_index).or(by_zeros).filter(|bits| BITS.contains(bits)) else { return };
     let Some(inputs) = rows.checked_mul(word).map(|all| all / bits) else { return };
     let why = format!("for {inputs} inputs of {bits} bits");
     if let Some(index) = index {
-        check.shape(&index, rules::QUANTISED_SHAPE, &[inputs], &why, findings);
+        check.shape(&index, rules::QUANTISED_SHAPE, &[inputs], &why);
     } else if groups > 1 && scheme.is_some_and(|scheme| scheme.reordered) {
-        check.missing(&packed.weight, rules::QUANTISED_ORDER_MISSING, "g_idx", findings);
+        check.missing(&packed.weight, rules::QUANTISED_ORDER_MISSING, "g_idx");
     }
-    check_groups(check, packed, inputs, scheme, findings);
+    check_groups(check, packed, inputs, scheme);
     if let (Some(zeros), Some(all)) = (packed.zeros, outputs.checked_mul(bits)) {
         let expected = [groups, all / word];
-        check.shape(
-            &zeros,
-            rules::QUANTISED_ZERO_POINT_SHAPE,
-            &expected,
-            "for as many groups as there are scales",
-            findings,
-        );
+        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &expected, "for as many groups as there are scales");
     }
 }
 
-fn awq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, findings: &mut Findings<'_, '_>) {
+fn awq(check: &Check<'_, '_, '_>, packed: &Packed<'_>) {
     let scheme = said(check);
     let said_bits = scheme.and_then(|scheme| scheme.bits);
     let found = packed.awq_bits();
     // Scales of half the columns look like eight bits: four are what there is of this layout, so that others are said by mistake.
     if let (Some(said), Some(AWQ_BITS)) = (said_bits.filter(|said| *said != AWQ_BITS), found) {
         let cause = format!("the configuration says {said} bits, but it is packed with {AWQ_BITS} bits");
-        check.add(&packed.weight, rules::QUANTISED_BITS, cause, findings);
+        check.add(&packed.weight, rules::QUANTISED_BITS, cause);
     } else if found.is_none_or(|found| said_bits.is_some_and(|said| said != found)) {
         let bits = said_bits.filter(|bits| BITS.contains(bits)).unwrap_or(4);
         let expected = [packed.groups, packed.columns.saturating_mul(packed.word) / bits];
         let why = format!("for the columns of qweight and {bits} bits");
-        check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+        check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
         return;
     }
-    check_groups(check, packed, packed.rows, scheme, findings);
+    check_groups(check, packed, packed.rows, scheme);
     if let Some(zeros) = packed.zeros {
         let expected = [packed.groups, packed.columns];
-        check.shape(
-            &zeros,
-            rules::QUANTISED_ZERO_POINT_SHAPE,
-            &expected,
-            "for as many groups as there are scales",
-            findings,
-        );
+        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &expected, "for as many groups as there are scales");
     }
 }
 
 /// Whether there are as many groups as the inputs have.
-fn check_groups(
-    check: &Check<'_, '_, '_>,
-    packed: &Packed<'_>,
-    inputs: u64,
-    scheme: Option<&Scheme>,
-    findings: &mut Findings<'_, '_>,
-) {
+fn check_groups(check: &Check<'_, '_, '_>, packed: &Packed<'_>, inputs: u64, scheme: Option<&Scheme>) {
     let (groups, outputs) = (packed.groups, packed.outputs);
     let found = inputs.div_ceil(groups);
     let fits = found > 0 && inputs.div_ceil(found) == groups;
@@ -205,13 +176,13 @@ fn check_groups(
             let cause = format!(
                 "the configuration says groups of {group}, but there are {groups} for {inputs} inputs, one for every {found}"
             );
-            check.add(&packed.scales, rules::QUANTISED_GROUP_SIZE, cause, findings);
+            check.add(&packed.scales, rules::QUANTISED_GROUP_SIZE, cause);
         }
         _ if fits => {}
         group => {
             let expected = [group.map_or(1, |group| inputs.div_ceil(group)), outputs];
             let why = format!("for {inputs} inputs");
-            check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+            check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
         }
     }
 }

@@ -14,7 +14,7 @@ use max_weights::tensor::{Element, TensorInfo};
 
 use super::declared::{Declared, Method};
 use super::parts::{Layer, Layers, Part, is_eight_bit, is_float8};
-use super::{Check, Family, Findings, is_plain};
+use super::{Check, Family, is_plain};
 
 /// Layers that are one tensor in some programs have a scale for each of the parts, of which there are at most so many.
 const FUSED: u64 = 4;
@@ -22,7 +22,7 @@ const FUSED: u64 = 4;
 const FP4_GROUP: u64 = 32;
 
 /// A scale for each block.
-pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let scale = check.get(layer, Part::ScaleInv).or_else(|| check.get(layer, Part::PlainScale));
     let Some(scale) = scale else { return };
     let said = check.declared.filter(|declared| declared.method == Method::Fp8).and_then(Declared::scheme);
@@ -30,7 +30,7 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, finding
     let Some(weight) = check.get(layer, Part::Weight) else {
         // transformers 5 stores experts one by one, and leaves their scales in one tensor where it quantised them itself.
         let is_split = experts(layer.name).is_some_and(|experts| check.has_expert(experts));
-        return check.orphan(Some(scale).filter(|_| !is_split), "weight", findings);
+        return check.orphan(Some(scale).filter(|_| !is_split), "weight");
     };
     if is_plain(&weight) {
         // It also leaves plain what has other sizes than whole blocks.
@@ -41,14 +41,14 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, finding
         if block.is_some_and(is_left) {
             return;
         }
-        return check.dtype(&weight, "eight bits, as it has a scale for each block", findings);
+        return check.dtype(&weight, "eight bits, as it has a scale for each block");
     }
     let is_scale = matches!(
         scale.element,
         Element::Plain(DType::Float32 | DType::BFloat16 | DType::Float16 | DType::Float8E8M0Fnu | DType::UInt8)
     );
     if !is_scale {
-        check.dtype(&scale, "float32, bfloat16 or exponents", findings);
+        check.dtype(&scale, "float32, bfloat16 or exponents");
     }
     if !is_eight_bit(weight.element) {
         return;
@@ -65,10 +65,10 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, finding
         }
         if said.is_some() || is_exponent {
             let why = format!("for rows of {inputs} elements of FP4 in groups of {FP4_GROUP}");
-            return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+            return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
         }
     }
-    blocks(check, &weight, &scale, block, findings);
+    blocks(check, &weight, &scale, block);
 }
 
 /// Whether a scale, of which nothing but the name says that it is one, has the shape of one for each block.
@@ -90,13 +90,7 @@ fn experts_of_one(layer: &str) -> Option<&str> {
 }
 
 /// Compares a scale with the blocks of its weight, of the size that is said, or else of any size.
-fn blocks(
-    check: &Check<'_, '_, '_>,
-    weight: &TensorInfo<'_>,
-    scale: &TensorInfo<'_>,
-    block: Option<[u64; 2]>,
-    findings: &mut Findings<'_, '_>,
-) {
+fn blocks(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scale: &TensorInfo<'_>, block: Option<[u64; 2]>) {
     let [outer @ .., rows, columns] = weight.shape else { return };
     let (assumed, why) = match block {
         Some([n, k]) => ([n, k], format!("for blocks of {n} x {k} of a weight of {rows} x {columns}")),
@@ -107,7 +101,7 @@ fn blocks(
     }
     let [n, k] = assumed;
     let expected: Vec<u64> = outer.iter().copied().chain([rows.div_ceil(n), columns.div_ceil(k)]).collect();
-    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
 }
 
 /// Whether there is a size of blocks that gives a scale of this shape.
@@ -120,12 +114,12 @@ fn are_blocks(weight: &[u64], scale: &[u64]) -> bool {
 }
 
 /// Scales of whole weights, rows, groups or blocks.
-pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(scale) = check.get(layer, Part::Scale) else { return };
     let Some(weight) = check.get(layer, Part::Weight) else {
         // A scale of this name is one of a quantised weight only where something is.
         let is_known = check.declared.is_some_and(|declared| declared.method != Method::Other);
-        return check.orphan(Some(scale).filter(|_| is_known), "weight", findings);
+        return check.orphan(Some(scale).filter(|_| is_known), "weight");
     };
     // A weight that is stored as it was has scales where the quantisation is only simulated.
     if !is_eight_bit(weight.element) {
@@ -136,7 +130,7 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut
         check.declared.filter(|declared| declared.method == Method::CompressedTensors).and_then(Declared::scheme);
     let said = said.filter(|scheme| scheme.bits == Some(8));
     if let Some(block) = said.and_then(|scheme| scheme.block) {
-        return blocks(check, &weight, &scale, Some(block), findings);
+        return blocks(check, &weight, &scale, Some(block));
     }
     let fits = match scale.shape {
         [] => true,
@@ -157,29 +151,24 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut
         && fits
     {
         let cause = format!("the configuration says {count} for {inputs} inputs, but there are {found}");
-        return check.add(&scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
+        return check.add(&scale, rules::QUANTISED_GROUP_SIZE, cause);
     }
     if !fits || is_table && count.is_some_and(|count| scale.shape != [rows, count]) {
         let is_whole = said.is_some_and(|scheme| scheme.whole);
         let expected = if is_whole { vec![1] } else { vec![rows, count.unwrap_or(1)] };
         let why = format!("for a weight of {rows} rows, or as many columns as it has groups");
-        return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+        return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
     }
     if let Some(zeros) = check.get(layer, Part::ZeroPoint).filter(|_| !scale.shape.is_empty()) {
         let why = "as its scale has";
-        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, scale.shape, why, findings);
+        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, scale.shape, why);
     } else if said.is_some_and(|scheme| scheme.asymmetric) {
-        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point", findings);
+        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point");
     }
 }
 
 /// Weights of eight bits without a scale: where the configuration asks for one, or where the others of the set have one.
-pub(super) fn check_alone(
-    check: &Check<'_, '_, '_>,
-    layers: &Layers<'_>,
-    families: &[Family],
-    findings: &mut Findings<'_, '_>,
-) {
+pub(super) fn check_alone(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family]) {
     let of_config = check.declared.is_some_and(|declared| match &declared.method {
         Method::Fp8 => true,
         Method::ModelOpt(algorithm) => algorithm == "FP8",
@@ -203,7 +192,7 @@ pub(super) fn check_alone(
         }
         // Integers may be something else where nobody says that they are weights.
         if is_float8(info.element) || of_config {
-            check.missing(&info, rules::QUANTISED_SCALE_MISSING, name, findings);
+            check.missing(&info, rules::QUANTISED_SCALE_MISSING, name);
         }
     }
 }
