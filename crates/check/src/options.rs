@@ -92,8 +92,6 @@ pub struct Options {
     pub max_memory: Option<u64>,
     /// After this time what is left is listed as not looked at.
     pub timeout: Option<Duration>,
-    /// Whether the report is to list all tensors by size, as the page draws them, also where their values are not read.
-    pub tensors: bool,
     /// Archives in archives are looked into so deep.
     pub nesting: usize,
     /// So many bytes are unpacked from one file, all its archives together.
@@ -109,7 +107,6 @@ impl Default for Options {
             jobs: None,
             max_memory: None,
             timeout: None,
-            tensors: false,
             nesting: 8,
             unpacked_bytes: 4 << 30,
         }

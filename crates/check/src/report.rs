@@ -259,7 +259,7 @@ pub struct Report {
     pub ignored: u64,
     /// Whether a finding that is worse than a note is not reported.
     pub excepted: bool,
-    /// The tensors, where the values were read, or where they are to be drawn ([`Options::tensors`](crate::Options::tensors)).
+    /// The tensors, where the values were read.
     pub statistics: Vec<TensorSummary>,
     /// How long it took.
     pub elapsed: Duration,

@@ -10,7 +10,7 @@ use max_weights::format::SNIFF_BYTES;
 use max_weights::rules::Rule;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
-use max_weights::{Catalog, Diagnostic, Error, Result};
+use max_weights::{Diagnostic, Error, Result};
 
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece, in_time};
@@ -126,11 +126,6 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
             let context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
             take(one_folder(folder, &[content::check], context)?);
         }
-    } else if options.tensors {
-        for (entry, catalog) in folders.iter().flat_map(|folder| &folder.files).filter_map(with_catalog) {
-            let table = catalog.table();
-            report.statistics.extend(table.iter().map(|info| TensorSummary::new(&entry.path, &info, None)));
-        }
     }
     report.settle();
     report.elapsed = started.elapsed();
@@ -158,10 +153,6 @@ fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContex
     let (depths, left_out, excepted) = (context.depths().to_vec(), context.left_out(), context.excepted());
     let (findings, tensors) = context.finish();
     Ok((findings, depths, tensors, left_out, excepted))
-}
-
-fn with_catalog(entry: &Entry) -> Option<(&Entry, &Catalog)> {
-    Some((entry, entry.catalog.as_deref()?))
 }
 
 /// The files by the folders that they are in; each with whether the folder was given.

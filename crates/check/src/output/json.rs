@@ -11,7 +11,6 @@ use serde::{Serialize, Serializer};
 use super::json_text::write_pretty;
 use super::summary::{Answers, DEPTHS, Summary};
 use super::{Places, Settings, fails, fingerprints};
-use crate::options::Level;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
 
 /// The name and version of the object.
@@ -171,14 +170,9 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         summary: totals(report),
         files: Files(report, places()),
         findings: Findings(report, places(), &fingerprints),
-        statistics: read(report).map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
+        statistics: report.statistics.iter().map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
     };
     write_pretty(&object, out)
-}
-
-/// The tensors whose values were read.
-fn read(report: &Report) -> impl Iterator<Item = &TensorSummary> {
-    report.statistics.iter().filter(|tensor| report.level == Level::Content || tensor.mean.is_some())
 }
 
 fn totals(report: &Report) -> Totals<'_> {

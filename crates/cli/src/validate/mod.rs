@@ -63,7 +63,6 @@ fn validate(
 ) -> Result<u8, Failure> {
     let outputs = outputs(checking, file);
     let options = Options {
-        tensors: outputs.iter().any(|output| output.format == Format::Html),
         level: level.or(file.level).unwrap_or_default(),
         selection: Selection {
             select: if select.is_empty() { file.select.clone() } else { select },
