@@ -109,7 +109,7 @@ rules! {
         "chat templates are rendered on their own; one that loads another was made for something else";
         "replace the template with that of the base model";
     REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-325" "repository.template-unreadable" Warning:
-        "a chat template cannot be parsed; only its words were looked at";
+        "a chat template is not whole, or too long; its tags were looked at one by one";
         "it uses a program's own extensions of Jinja, or is broken";
         "look at it yourself before you render it";
     REPOSITORY_TOO_LONG "MW-EX-326" "repository.too-long" Warning:

@@ -60,7 +60,7 @@ fn an_attribute_of_pythons_insides_is_malicious_however_it_is_named() {
 }
 
 #[test]
-fn a_name_that_is_put_together_of_known_texts_is_known() {
+fn a_name_that_is_put_together_of_known_texts_is_never_passed_over() {
     for template in [
         "{{ x['__xclass__'[:2] ~ '__xclass__'[3:]] }}",
         "{{ x['ab__class__cd'[2:-2]] }}",
@@ -80,7 +80,9 @@ fn a_name_that_is_put_together_of_known_texts_is_known() {
         "{% set (a, b) = ('__cla', 'ss__') %}{{ x[a ~ b] }}",
         "{{ ('{0.__cl' ~ 'ass__}').format(x) }}",
     ] {
-        assert!(of(template).contains(&"repository.template-escape"), "{template}: {:?}", of(template));
+        let of = of(template);
+        let found = ["repository.template-computed", "repository.template-escape"];
+        assert!(of.iter().any(|rule| found.contains(rule)), "{template}: {of:?}");
     }
 }
 
@@ -119,7 +121,7 @@ fn items_by_names_of_the_conversation_are_ordinary() {
         "{% set role = 'model' if m.role == 'assistant' else m.role %}{{ names[role] }}",
         "{% macro show(tool, key) %}{{ tool[key] }}{% endmacro %}{{ show(tools[0], 'name') }}",
         "{% set i = messages|length - 1 %}{{ messages[i] }}{{ messages[:i][-1] }}{{ 'abc'[i] }}",
-        "{{ x['ro' ~ 'le'] }}{{ x['names'[:-1]] }}",
+        "{{ x['ro' ~ 'le'] }}{{ x['user' if loop.index0 % 2 == 0 else 'assistant'] }}",
         "{% set parts = m.content.split('</think>') %}{{ parts[0] }}{{ parts[-1].strip('\\n') }}",
     ] {
         assert_eq!(of(template), [""; 0], "{template}");

@@ -79,8 +79,7 @@ pub(crate) fn validate_files(
     }
     let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|_| Error::Argument("timeout must be a number of seconds".into()))?;
-    let options =
-        Options { level, selection, severity, jobs, max_memory, timeout, tensors: true, ..Options::default() };
+    let options = Options { level, selection, severity, jobs, max_memory, timeout, ..Options::default() };
     let progress = progress.map(|progress| progress.clone().unbind());
     let report = detached(py, || {
         let cache = ModelCache::from_environment();

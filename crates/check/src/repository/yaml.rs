@@ -226,6 +226,6 @@ fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Diagnostic)) {
             }
         }
     }
-    template::check_words(text, "a text of it", report);
+    template::check_tags(text, "a text of it", report);
     report(Diagnostic::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", shown(why))));
 }

@@ -1,31 +1,38 @@
-//! Chat templates: parsed as Jinja, and never rendered.
+//! Chat templates: their tags are looked through token by token, and nothing is rendered.
 //!
 //! What escapes from a template into Python goes by attributes with underscores (`__class__`, `__globals__`), however their names are put
-//! together. A template that the parser cannot read is looked through word by word.
+//! together. A name that a template computes of its own texts is not followed: it may be any.
 
-mod expressions;
 mod names;
 mod origin;
-mod texts;
-mod words;
+mod rules;
+mod tokens;
 
-use max_weights::text::{cut, shown};
-use max_weights::{Diagnostic, rules};
-use minijinja::machinery::{Token, parse, tokenize};
-use minijinja::syntax::SyntaxConfig;
+use max_weights::Diagnostic;
+use max_weights::rules::{REPOSITORY_TEMPLATE_UNREADABLE, Rule};
+use max_weights::text::cut;
 
-/// Longer templates are looked through word by word only. The longest of well-known models have some 20 KB.
-const MAX_PARSED_BYTES: usize = 1 << 20;
-/// Parts of one tag `{{ … }}`: the parser makes a tree as deep as a chain is long.
+use origin::Origins;
+use tokens::{Tag, Token, tags};
+
+/// Longer templates are said to be. The longest of well-known models have some 20 KB.
+const MAX_BYTES: usize = 1 << 20;
+/// Tokens of one tag `{{ … }}` that are looked at together.
 const MAX_TAG_TOKENS: usize = 1000;
 /// Findings about one template.
 const MAX_FINDINGS: usize = 20;
 /// Characters of a tag that a finding shows.
 const EVIDENCE: usize = 160;
+/// Tags that go on to one of their own.
+const BLOCKS: [&str; 11] =
+    ["autoescape", "block", "call", "filter", "for", "generation", "if", "macro", "set", "trans", "with"];
+/// Tags that stand alone, or between the two of another.
+const ALONE: [&str; 11] =
+    ["break", "continue", "debug", "do", "elif", "else", "extends", "from", "import", "include", "pluralize"];
 
 /// What is in a template that should not.
-pub(super) struct Seen {
-    rule: &'static max_weights::rules::Rule,
+struct Broken {
+    rule: &'static Rule,
     sentence: String,
     line: usize,
     start: usize,
@@ -34,89 +41,60 @@ pub(super) struct Seen {
 
 /// Looks through a template; `source` says where it is (`chat_template`), `offset` where it begins in its file if it is the file's own text.
 pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Diagnostic)) {
-    let mut seen = Vec::new();
-    let text = tolerated(template);
-    let unreadable = match readable(&text) {
-        Err(why) => Some(why),
-        Ok(()) => match parse(&text, "template", SyntaxConfig::default()) {
-            Ok(parsed) => {
-                let is_whole = expressions::look(&parsed, &mut seen);
-                (!is_whole).then(|| "it assembles more strings than are followed".to_owned())
+    if let Some(why) = look(template, source, offset, report) {
+        let sentence = format!("{source} is not a whole template: {why}; its tags were looked at one by one");
+        report(Diagnostic::new(REPOSITORY_TEMPLATE_UNREADABLE, sentence));
+    }
+}
+
+/// Looks through the tags of what may be a template among other things.
+pub(super) fn check_tags(text: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
+    let _ = look(text, source, None, report);
+}
+
+/// Says what is in the tags of a template, and returns why it is not a whole one, if it is not.
+fn look(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Diagnostic)) -> Option<String> {
+    let (tags, unended) = tags(template);
+    let mut origins = Origins::default();
+    let is_long = tags.iter().any(|tag| tag.tokens.len() > MAX_TAG_TOKENS);
+    let is_known = is_long || origins.learn(&tags);
+    let mut broken = Vec::new();
+    for tag in &tags {
+        rules::look(tag, &origins, &mut broken);
+    }
+    broken.sort_by_key(|broken| (broken.start, broken.end));
+    broken.dedup_by(|a, b| a.rule == b.rule && a.sentence == b.sentence && a.line == b.line);
+    for broken in broken.into_iter().take(MAX_FINDINGS) {
+        let mut finding = Diagnostic::new(broken.rule, format!("{source}, line {}: {}", broken.line, broken.sentence));
+        let text = template.get(broken.start..broken.end).unwrap_or_default();
+        finding.offset = offset.map(|offset| offset + broken.start as u64);
+        report(if text.is_empty() { finding } else { finding.evidence(cut(text, EVIDENCE)) });
+    }
+    match unended {
+        _ if template.len() > MAX_BYTES => Some(format!("it has {} bytes", template.len())),
+        _ if is_long => Some(format!("one tag has more than {MAX_TAG_TOKENS} parts")),
+        Some(line) => Some(format!("line {line}: a tag, or a string in it, has no end")),
+        None if !is_known => Some("its names stand for one another in too many ways".to_owned()),
+        None => unbalanced(&tags),
+    }
+}
+
+/// What is wrong with the order of the tags.
+fn unbalanced(tags: &[Tag<'_>]) -> Option<String> {
+    let mut open = Vec::new();
+    for tag in tags.iter().filter(|tag| tag.is_block) {
+        let Some(first) = tag.tokens.first() else { continue };
+        let Token::Name(word) = first.token else { return Some(format!("line {}: a tag has no name", first.line)) };
+        let is_set = word == "set" && tag.tokens.iter().any(|placed| origin::is(placed, "="));
+        if BLOCKS.contains(&word) {
+            open.extend((!is_set).then_some(word));
+        } else if let Some(ended) = word.strip_prefix("end") {
+            if open.pop() != Some(ended) {
+                return Some(format!("line {}: nothing ends here", first.line));
             }
-            Err(error) => Some(format!(
-                "line {}: {}",
-                error.line().unwrap_or(1),
-                error.detail().unwrap_or("it is not a Jinja template")
-            )),
-        },
-    };
-    // Python's texts have escapes that the parser does not know: characters by their names, and lines that go on.
-    if unreadable.is_none() && (template.contains("\\N{") || template.contains("\\\n")) {
-        words::look(template, &mut seen);
-    }
-    if let Some(why) = unreadable {
-        words::look(template, &mut seen);
-        let sentence = format!("{source} cannot be parsed: {}; only its words were looked at", shown(&why));
-        report(Diagnostic::new(rules::REPOSITORY_TEMPLATE_UNREADABLE, sentence));
-    }
-    said(template, source, offset, seen, report);
-}
-
-/// Looks through the words of what may be a template among other things.
-pub(super) fn check_words(text: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
-    let mut seen = Vec::new();
-    words::look(text, &mut seen);
-    said(text, source, None, seen, report);
-}
-
-fn said(template: &str, source: &str, offset: Option<u64>, mut seen: Vec<Seen>, report: &mut dyn FnMut(Diagnostic)) {
-    seen.sort_by_key(|seen| (seen.start, seen.end));
-    seen.dedup_by(|a, b| a.rule == b.rule && a.sentence == b.sentence && a.line == b.line);
-    for found in seen.into_iter().take(MAX_FINDINGS) {
-        let sentence = format!("{source}, line {}: {}", found.line, found.sentence);
-        let stands = template.get(found.start..found.end.max(found.start)).unwrap_or_default();
-        let mut finding = Diagnostic::new(found.rule, sentence);
-        if !stands.is_empty() {
-            finding = finding.evidence(cut(stands, EVIDENCE));
-        }
-        finding.offset = offset.map(|offset| offset + found.start as u64);
-        report(finding);
-    }
-}
-
-/// Whether the parser may be given this: it goes deep with what is long.
-fn readable(text: &str) -> Result<(), String> {
-    if text.len() > MAX_PARSED_BYTES {
-        return Err(format!("it has {} bytes", text.len()));
-    }
-    let mut in_tag = 0_usize;
-    for token in tokenize(text, false, SyntaxConfig::default()) {
-        match token {
-            Ok((Token::VariableStart | Token::BlockStart, _)) => in_tag = 0,
-            Ok(_) => in_tag += 1,
-            Err(error) => return Err(error.detail().unwrap_or("it is not a Jinja template").to_owned()),
-        }
-        if in_tag > MAX_TAG_TOKENS {
-            return Err(format!("one tag has more than {MAX_TAG_TOKENS} parts"));
+        } else if !ALONE.contains(&word) {
+            return Some(format!("line {}: there is no such tag", first.line));
         }
     }
-    Ok(())
-}
-
-/// The template with tags of Transformers' own that the parser does not know, `{% generation %}`, in the place of which others of the same
-/// length stand.
-fn tolerated(template: &str) -> String {
-    let mut text = template.to_owned();
-    for (tag, other) in [("generation", "if true   "), ("endgeneration", "endif        ")] {
-        let mut from = 0;
-        while let Some(at) = text.get(from..).and_then(|rest| rest.find(tag)).map(|at| at + from) {
-            from = at + tag.len();
-            let before = text.get(..at).unwrap_or_default().trim_end().trim_end_matches(['-', '+']);
-            let after = text.get(from..).unwrap_or_default().trim_start().trim_start_matches(['-', '+']);
-            if before.ends_with("{%") && after.starts_with("%}") {
-                text.replace_range(at..from, other);
-            }
-        }
-    }
-    text
+    open.last().map(|word| format!("there is an {word} without its end"))
 }

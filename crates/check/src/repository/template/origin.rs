@@ -1,24 +1,26 @@
-//! Where the texts of a template come from: from whoever renders it, or from the template itself. A name that a template computes in a way that is not
-//! followed may be any, also one that leads into Python.
+//! Where the texts of a template come from: from whoever renders it, or from the template itself. A name that a template puts together may be any, also
+//! one that leads into Python.
 
 use std::collections::HashMap;
 
-use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Stmt};
-
-use super::expressions::bodies;
-use super::texts::{Name, Texts};
+use super::tokens::{Placed, Tag, Token};
 
 /// So often it is asked what names stand for, of which one may stand for another.
 const MAX_PASSES: usize = 8;
 /// Tokens of the model, which its author chooses.
 const TOKENS: [&str; 7] = ["bos_token", "cls_token", "eos_token", "mask_token", "pad_token", "sep_token", "unk_token"];
-/// Functions and filters that make numbers and truths, whatever they are given.
-const NUMBERS: [&str; 9] = ["abs", "count", "float", "int", "length", "range", "round", "startswith", "endswith"];
-/// Methods and filters that give what is in a list or an object as it is there.
+/// Functions, methods and filters that make numbers and truths, whatever they are given.
+const NUMBERS: [&str; 10] =
+    ["abs", "count", "endswith", "float", "int", "length", "namespace", "range", "round", "startswith"];
+/// Those that give what is in a list or an object as it is there.
 const PARTS: [&str; 11] =
     ["dictsort", "first", "get", "items", "keys", "last", "list", "reverse", "sort", "unique", "values"];
+/// Methods that take something from a text, of which their arguments are no part.
+const CUTS: [&str; 5] = ["lstrip", "rsplit", "rstrip", "split", "strip"];
 /// Functions of Jinja's own that make texts.
 const MAKERS: [&str; 4] = ["caller", "cycler", "joiner", "lipsum"];
+const KEYWORDS: [&str; 12] =
+    ["and", "else", "false", "if", "in", "is", "none", "not", "or", "recursive", "true", "None"];
 
 /// Where a text comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -32,56 +34,26 @@ pub(super) enum Origin {
     Computed,
 }
 
-/// What a name is given.
-enum Given<'t, 'a> {
-    Value(&'t Expr<'a>),
-    /// One after the other of what is in this.
-    Each(&'t Expr<'a>),
-    Raw(&'t str),
-    Origin(Origin),
-}
-
-/// Where the texts of names come from.
+/// What the names of a template stand for.
 #[derive(Default)]
-pub(super) struct Origins<'a> {
-    of: HashMap<Name<'a>, Origin>,
+pub(super) struct Origins<'t> {
+    variables: HashMap<&'t str, Origin>,
+    attributes: HashMap<&'t str, Origin>,
+    numbers: HashMap<&'t str, f64>,
+    /// The text that a name always stands for; `None` if it stands for several.
+    texts: HashMap<&'t str, Option<String>>,
 }
 
-impl<'a> Origins<'a> {
+impl<'t> Origins<'t> {
     /// Finds out what names stand for; false if it cannot be told in a few passes.
-    pub(super) fn learn(&mut self, template: &Stmt<'a>, texts: &mut Texts<'a>) -> bool {
-        let mut given: Vec<(Name<'a>, Given<'_, 'a>)> = Vec::new();
-        collect(std::slice::from_ref(template), &mut given);
-        let mut by_name: HashMap<Name<'a>, Vec<Given<'_, 'a>>> = HashMap::new();
-        let mut order = Vec::new();
-        for (name, value) in given {
-            let values = by_name.entry(name).or_default();
-            if values.is_empty() {
-                order.push(name);
-            }
-            values.push(value);
-        }
+    pub(super) fn learn(&mut self, tags: &[Tag<'t>]) -> bool {
         for _ in 0..MAX_PASSES {
             let mut is_new = false;
-            for name in &order {
-                let Some(values) = by_name.get(name) else { continue };
-                let text = |value: &Given<'_, 'a>| match value {
-                    Given::Value(value) => texts.of(value),
-                    Given::Raw(text) => Some((*text).to_owned()),
-                    Given::Each(_) | Given::Origin(_) => None,
-                };
-                // What stands for two texts stands for none that is known.
-                let mut said = values.iter().map(text);
-                let first = said.next().flatten();
-                let known = first.filter(|first| said.all(|other| other.as_ref() == Some(first)));
-                let origin = values.iter().map(|value| match value {
-                    Given::Value(value) => self.origin(value),
-                    Given::Each(list) => self.part(list),
-                    Given::Raw(_) => Origin::Constant,
-                    Given::Origin(origin) => *origin,
-                });
-                let origin = origin.max().unwrap_or_default();
-                is_new |= texts.keep(*name, known) | (self.of.insert(*name, origin) != Some(origin));
+            for tag in tags.iter().filter(|tag| tag.is_block) {
+                self.define(&tag.tokens, &mut is_new);
+            }
+            for tag in tags {
+                self.namespaces(&tag.tokens, &mut is_new);
             }
             if !is_new {
                 return true;
@@ -90,149 +62,250 @@ impl<'a> Origins<'a> {
         false
     }
 
-    /// Where the text of this comes from.
-    pub(super) fn origin(&self, expression: &Expr<'a>) -> Origin {
-        let most = |parts: &[Expr<'a>]| parts.iter().map(|part| self.origin(part)).max().unwrap_or_default();
-        match expression {
-            Expr::Const(constant) if constant.value.as_str().is_some() => Origin::Constant,
-            Expr::Const(_) | Expr::Compare(_) | Expr::Test(_) | Expr::UnaryOp(_) => Origin::Data,
-            Expr::Var(name) => {
-                let own = if TOKENS.contains(&name.id) { Origin::Computed } else { Origin::Data };
-                self.of.get(&Name::Variable(name.id)).copied().unwrap_or(own)
-            }
-            Expr::GetAttr(get) => self.of.get(&Name::Attribute(get.name)).copied().unwrap_or_default(),
-            Expr::List(list) => most(&list.items),
-            Expr::Tuple(tuple) => most(&tuple.items),
-            Expr::Map(map) => most(&map.values).max(most(&map.keys)),
-            Expr::IfExpr(choice) => {
-                let other = choice.false_expr.as_ref().map(|other| self.origin(other)).unwrap_or_default();
-                self.origin(&choice.true_expr).max(other)
-            }
-            Expr::BinOp(operation) => {
-                let either = self.origin(&operation.left).max(self.origin(&operation.right));
-                match operation.op {
-                    BinOpKind::ScAnd | BinOpKind::ScOr => either,
-                    BinOpKind::Add | BinOpKind::Concat | BinOpKind::Mul | BinOpKind::Rem => computed(either),
-                    _ => Origin::Data,
-                }
-            }
-            // An item of a list is as it stands there; a letter of a text is not.
-            Expr::GetItem(get) => self.part(&get.expr),
-            Expr::Slice(slice) => self.part(&slice.expr),
-            Expr::Filter(filter) if NUMBERS.contains(&filter.name) => Origin::Data,
-            Expr::Filter(filter) if PARTS.contains(&filter.name) => {
-                filter.expr.as_ref().map(|of| self.part(of)).unwrap_or_default()
-            }
-            Expr::Filter(filter) => {
-                let of = filter.expr.as_ref().map(|of| self.origin(of)).unwrap_or_default();
-                let all = of.max(self.arguments(&filter.args));
-                if filter.name == "default" || filter.name == "d" { all } else { computed(all) }
-            }
-            Expr::Call(call) => match &call.expr {
-                Expr::GetAttr(method) if NUMBERS.contains(&method.name) => Origin::Data,
-                Expr::GetAttr(method) if PARTS.contains(&method.name) => self.part(&method.expr),
-                Expr::GetAttr(method) => computed(self.origin(&method.expr).max(self.arguments(&call.args))),
-                Expr::Var(function) if NUMBERS.contains(&function.id) => Origin::Data,
-                Expr::Var(function) if MAKERS.contains(&function.id) => Origin::Computed,
-                other => computed(self.origin(other).max(self.arguments(&call.args))),
-            },
-        }
+    pub(super) fn is_bound(&self, name: &str) -> bool {
+        self.variables.contains_key(name)
     }
 
-    fn part(&self, of: &Expr<'a>) -> Origin {
-        match of {
-            Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) | Expr::Var(_) | Expr::GetAttr(_) => self.origin(of),
-            other => computed(self.origin(other)),
-        }
-    }
-
-    fn arguments(&self, arguments: &[CallArg<'a>]) -> Origin {
-        let origin = |argument: &CallArg<'a>| match argument {
-            CallArg::Pos(value) | CallArg::PosSplat(value) | CallArg::KwargSplat(value) => self.origin(value),
-            // `dict(__cla=1)|join` makes a text of a name.
-            CallArg::Kwarg(_, value) => self.origin(value).max(Origin::Constant),
+    /// What a tag gives names.
+    fn define(&mut self, tokens: &[Placed<'t>], is_new: &mut bool) {
+        let Some((Token::Name(word), rest)) = tokens.split_first().map(|(first, rest)| (&first.token, rest)) else {
+            return;
         };
-        arguments.iter().map(origin).max().unwrap_or_default()
+        let (targets, origin) = match *word {
+            "set" => match position(rest, &Token::Sign("=")) {
+                Some(at) => {
+                    let (targets, value) = (rest.get(..at).unwrap_or_default(), rest.get(at + 1..).unwrap_or_default());
+                    if let [Placed { token: Token::Name(name), .. }] = targets {
+                        self.constant(name, value);
+                    }
+                    (targets, self.of(value))
+                }
+                None => (rest, Origin::Computed),
+            },
+            "for" => match position(rest, &Token::Name("in")) {
+                Some(at) => (rest.get(..at).unwrap_or_default(), self.of(rest.get(at + 1..).unwrap_or_default())),
+                None => return,
+            },
+            "with" => {
+                let origin = self.of(rest);
+                for (at, _) in rest.iter().enumerate().filter(|(_, sign)| is(sign, "=")) {
+                    self.keep(rest.get(at.saturating_sub(1)..at).unwrap_or_default(), origin, is_new);
+                }
+                return;
+            }
+            // What a macro is called with is written somewhere in the template, or comes from whoever renders it.
+            "macro" | "call" => {
+                let open = rest.iter().position(|sign| is(sign, "(")).unwrap_or(rest.len());
+                let is_macro = *word == "macro";
+                self.keep(rest.get(..open).filter(|_| is_macro).unwrap_or_default(), Origin::Computed, is_new);
+                for argument in arguments(rest, open).into_iter().filter(|_| is_macro || open == 0) {
+                    self.keep(argument.get(..1).unwrap_or_default(), Origin::Constant, is_new);
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.keep(targets, origin, is_new);
+    }
+
+    fn constant(&mut self, name: &'t str, value: &[Placed<'t>]) {
+        let text = match value {
+            [Placed { token: Token::Text(text), .. }] => Some(text),
+            [Placed { token: Token::Number(number), .. }] => {
+                self.numbers.insert(name, *number);
+                None
+            }
+            _ => None,
+        };
+        let kept = self.texts.entry(name).or_insert_with(|| text.cloned());
+        if kept.as_ref() != text {
+            *kept = None;
+        }
+    }
+
+    fn keep(&mut self, targets: &[Placed<'t>], origin: Origin, is_new: &mut bool) {
+        for (at, target) in targets.iter().enumerate() {
+            let Token::Name(name) = target.token else { continue };
+            let is_attribute = at.checked_sub(1).and_then(|at| targets.get(at)).is_some_and(|sign| is(sign, "."));
+            let map = if is_attribute { &mut self.attributes } else { &mut self.variables };
+            let has_attribute = !is_attribute && targets.get(at + 1).is_some_and(|sign| is(sign, "."));
+            let kept = map.entry(name).or_insert_with(|| {
+                *is_new = true;
+                Origin::Data
+            });
+            if !has_attribute && *kept < origin {
+                (*kept, *is_new) = (origin, true);
+            }
+        }
+    }
+
+    /// What `namespace(a='…')` gives its attributes.
+    fn namespaces(&mut self, tokens: &[Placed<'t>], is_new: &mut bool) {
+        for at in 0..tokens.len() {
+            let is_namespace = tokens.get(at).is_some_and(|name| name.token == Token::Name("namespace"));
+            let Some(sign) = tokens.get(at + 1).filter(|_| is_namespace) else { continue };
+            if !is(sign, "(") {
+                continue;
+            }
+            for argument in arguments(tokens, at + 1) {
+                let [name, sign, value @ ..] = argument else { continue };
+                if let (Token::Name(name), true) = (&name.token, is(sign, "=")) {
+                    let origin = self.of(value);
+                    let kept = self.attributes.entry(name).or_default();
+                    if *kept < origin {
+                        (*kept, *is_new) = (origin, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number that a token is.
+    pub(super) fn number(&self, token: &Token<'_>) -> Option<f64> {
+        match token {
+            Token::Number(number) => Some(*number),
+            Token::Name(name) => self.numbers.get(name).copied(),
+            _ => None,
+        }
+    }
+
+    /// The text that a token is.
+    pub(super) fn text<'l>(&'l self, token: &'l Token<'_>) -> Option<&'l str> {
+        match token {
+            Token::Text(text) => Some(text),
+            Token::Name(name) => self.texts.get(name)?.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn name(&self, tokens: &[Placed<'_>], at: usize) -> Origin {
+        let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+        match tokens.get(at).map(|token| &token.token) {
+            Some(Token::Text(_)) => Origin::Constant,
+            Some(Token::Name(name)) if before.is_some_and(|sign| is(sign, ".")) => {
+                self.attributes.get(name).copied().unwrap_or_default()
+            }
+            Some(Token::Name(name)) => {
+                let own = if TOKENS.contains(name) { Origin::Computed } else { Origin::Data };
+                self.variables.get(name).copied().unwrap_or(own)
+            }
+            _ => Origin::Data,
+        }
+    }
+
+    /// Where the text that an expression makes comes from.
+    pub(super) fn of(&self, tokens: &[Placed<'_>]) -> Origin {
+        let (mut most, mut composes, mut at) = (Origin::Data, false, 0);
+        let sign_at = |at: usize, sign: &str| tokens.get(at).is_some_and(|token| is(token, sign));
+        while let Some(placed) = tokens.get(at) {
+            let before = |sign: &str| at.checked_sub(1).is_some_and(|before| sign_at(before, sign));
+            let is_called = sign_at(at + 1, "(");
+            match &placed.token {
+                Token::Text(_) => {
+                    most = most.max(Origin::Constant);
+                    composes |=
+                        matches!(tokens.get(at + 1).map(|next| &next.token), Some(Token::Text(_) | Token::Sign("[")));
+                }
+                Token::Name(name) if KEYWORDS.contains(name) => {}
+                Token::Name(name) if before("|") || is_called => {
+                    let is_method = before(".") || before("|");
+                    if NUMBERS.contains(name) || PARTS.contains(name) || CUTS.contains(name) && before(".") {
+                        composes |= CUTS.contains(name);
+                        at = if is_called { end_of_group(tokens, at + 1) } else { at + 1 };
+                        continue;
+                    }
+                    composes |= !matches!(*name, "default" | "d");
+                    if !is_method {
+                        most = most.max(if MAKERS.contains(name) { Origin::Computed } else { self.name(tokens, at) });
+                    }
+                }
+                // The name of an argument may become a text: `dict(a=1)|join`.
+                Token::Name(_) if sign_at(at + 1, "=") => most = most.max(Origin::Constant),
+                Token::Name(_) => most = most.max(self.name(tokens, at)),
+                // What an item is taken by is no part of it; a part of a text is another text.
+                Token::Sign("[") if is_value(tokens, at) => {
+                    let end = end_of_group(tokens, at);
+                    let inside = tokens.get(at + 1..end.saturating_sub(1)).unwrap_or_default();
+                    composes |= before(")") || position(inside, &Token::Sign(":")).is_some();
+                    at = end;
+                    continue;
+                }
+                Token::Sign("~" | "+" | "*" | "%") => composes |= self.joins(tokens, at),
+                _ => {}
+            }
+            at += 1;
+        }
+        if composes && most == Origin::Constant { Origin::Computed } else { most }
+    }
+
+    /// Whether what stands beside an operator may be a text of the template.
+    fn joins(&self, tokens: &[Placed<'_>], at: usize) -> bool {
+        let may = |at: usize| match tokens.get(at).map(|placed| &placed.token) {
+            Some(Token::Name(_) | Token::Text(_)) => self.name(tokens, at) > Origin::Data,
+            Some(Token::Sign(sign)) => *sign != ".",
+            _ => false,
+        };
+        let is_chain = |at: &usize| {
+            tokens.get(*at).is_some_and(|placed| is(placed, ".") || matches!(placed.token, Token::Name(_)))
+        };
+        let chain = (at + 1..).take_while(is_chain);
+        let last = at.checked_sub(1);
+        last.is_some_and(may) || may(at + 1) || chain.into_iter().any(may)
     }
 }
 
-fn computed(origin: Origin) -> Origin {
-    if origin == Origin::Data { Origin::Data } else { Origin::Computed }
+/// Whether this is the sign.
+pub(super) fn is(placed: &Placed<'_>, sign: &str) -> bool {
+    matches!(placed.token, Token::Sign(found) if found == sign)
 }
 
-/// All that names are given in a template.
-fn collect<'t, 'a>(body: &'t [Stmt<'a>], given: &mut Vec<(Name<'a>, Given<'t, 'a>)>) {
-    for statement in body {
-        match statement {
-            Stmt::Set(set) => assign(&set.target, &set.expr, given),
-            Stmt::WithBlock(with) => with.assignments.iter().for_each(|(target, value)| assign(target, value, given)),
-            Stmt::SetBlock(set) => {
-                if let Some(name) = name_of(&set.target) {
-                    given.push((
-                        name,
-                        match (set.body.as_slice(), &set.filter) {
-                            ([Stmt::EmitRaw(raw)], None) => Given::Raw(raw.raw),
-                            _ => Given::Origin(Origin::Computed),
-                        },
-                    ));
-                }
-            }
-            Stmt::ForLoop(each) => {
-                let mut names = Vec::new();
-                assign(&each.target, &each.iter, &mut names);
-                given.extend(names.into_iter().map(|(name, _)| (name, Given::Each(&each.iter))));
-            }
-            Stmt::Macro(made) => {
-                given.push((Name::Variable(made.name), Given::Origin(Origin::Computed)));
-                of_macro(&made.args, given);
-            }
-            Stmt::CallBlock(call) => of_macro(&call.macro_decl.args, given),
+/// Where a token first stands outside of brackets.
+pub(super) fn position(tokens: &[Placed<'_>], wanted: &Token<'_>) -> Option<usize> {
+    let mut depth = 0_usize;
+    tokens.iter().position(|placed| {
+        match placed.token {
+            Token::Sign("(" | "[" | "{") => depth += 1,
+            Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
             _ => {}
         }
-        for body in bodies(statement) {
-            collect(body, given);
+        depth == 0 && placed.token == *wanted
+    })
+}
+
+/// What follows the bracket that closes the one here.
+pub(super) fn end_of_group(tokens: &[Placed<'_>], open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, placed) in tokens.iter().enumerate().skip(open) {
+        match placed.token {
+            Token::Sign("(" | "[" | "{") => depth += 1,
+            Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
         }
     }
+    tokens.len()
 }
 
-/// What a macro is called with is written somewhere in the template, or comes from whoever renders it.
-fn of_macro<'a>(arguments: &[Expr<'a>], given: &mut Vec<(Name<'a>, Given<'_, 'a>)>) {
-    let names = arguments.iter().filter_map(name_of);
-    given.extend(names.map(|name| (name, Given::Origin(Origin::Constant))));
-}
-
-fn assign<'t, 'a>(target: &'t Expr<'a>, value: &'t Expr<'a>, given: &mut Vec<(Name<'a>, Given<'t, 'a>)>) {
-    if let Expr::Call(call) = value
-        && matches!(&call.expr, Expr::Var(function) if function.id == "namespace")
-    {
-        for argument in &call.args {
-            if let CallArg::Kwarg(name, value) = argument {
-                given.push((Name::Attribute(name), Given::Value(value)));
-            }
-        }
-        return;
+/// The arguments of a call whose bracket is here.
+pub(super) fn arguments<'a, 't>(tokens: &'a [Placed<'t>], open: usize) -> Vec<&'a [Placed<'t>]> {
+    let end = end_of_group(tokens, open).saturating_sub(1).max(open + 1);
+    let mut rest = tokens.get(open + 1..end).unwrap_or_default();
+    let mut arguments = Vec::new();
+    while !rest.is_empty() {
+        let comma = position(rest, &Token::Sign(",")).unwrap_or(rest.len());
+        arguments.push(rest.get(..comma).unwrap_or_default());
+        rest = rest.get(comma + 1..).unwrap_or_default();
     }
-    match (items(target), items(value)) {
-        (Some(targets), Some(values)) if targets.len() == values.len() => {
-            targets.iter().zip(values).for_each(|(target, value)| assign(target, value, given));
-        }
-        (Some(targets), _) => targets.iter().for_each(|target| assign(target, value, given)),
-        (None, _) => given.extend(name_of(target).map(|name| (name, Given::Value(value)))),
-    }
+    arguments
 }
 
-fn items<'t, 'a>(list: &'t Expr<'a>) -> Option<&'t [Expr<'a>]> {
-    match list {
-        Expr::List(list) => Some(&list.items),
-        Expr::Tuple(tuple) => Some(&tuple.items),
-        _ => None,
-    }
-}
-
-fn name_of<'a>(target: &Expr<'a>) -> Option<Name<'a>> {
-    match target {
-        Expr::Var(name) => Some(Name::Variable(name.id)),
-        Expr::GetAttr(get) => Some(Name::Attribute(get.name)),
-        _ => None,
+/// Whether a bracket follows a value, of which it takes an item.
+pub(super) fn is_value(tokens: &[Placed<'_>], at: usize) -> bool {
+    match at.checked_sub(1).and_then(|before| tokens.get(before)).map(|placed| &placed.token) {
+        Some(Token::Name(name)) => !KEYWORDS.contains(name),
+        Some(Token::Text(_) | Token::Sign(")" | "]" | "}")) => true,
+        _ => false,
     }
 }
