@@ -44,10 +44,6 @@ rules! {
         "a file is a link to a file outside the folder";
         "the folder was assembled from links, or came with one that leads elsewhere";
         "replace the link with the file itself if the folder is meant to be self-contained";
-    REPOSITORY_PATH_FILE "MW-EX-310" "repository.path-file" NeedsTrust:
-        "a text file named .pth has lines that Python runs at startup";
-        "Python's path files have the same suffix as weights, but have no use among weights";
-        "delete it, and never unpack it into a folder of packages";
     REPOSITORY_PICKLE_BESIDE "MW-EX-311" "repository.pickle-beside" Note:
         "the same weights are there as pickles and as safetensors";
         "the repository was converted, but the pickles were kept";

@@ -224,14 +224,6 @@ fn notebooks_are_read_as_programs() {
 }
 
 #[test]
-fn a_file_for_the_paths_of_python_is_no_weights() {
-    let found = found(&[("evil.pth", "/some/path\nimport os; os.system('id')\n")]);
-    assert_eq!(only("repository.path-file", &found).answer, Answer::NeedsTrust);
-    assert!(only("repository.path-file", &found).message.contains("line 2"));
-    assert!(rules(&[("paths.pth", "/some/path\n")]).is_empty());
-}
-
-#[test]
 fn compiled_code_needs_trust() {
     for (name, bytes) in [("modeling_x.pyc", b"\xa7\r\r\n\0\0\0\0".as_slice()), ("lib.so", b"\x7fELF\x02\x01\x01\0\0")]
     {

@@ -178,7 +178,6 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
     let name = entry.name();
     // Names decide and not bytes: a text may begin as a file of weights does, and its loader goes by its name.
     let is_text = !matches!(entry.kind, Kind::LfsPointer | Kind::Empty | Kind::Zeros);
-    let is_weights = matches!(entry.kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
     let named = |suffixes: &[&str]| has_suffix(name, suffixes) && is_text;
     if name.to_ascii_lowercase().ends_with(".index.json") && is_text {
         if let Some(bytes) = read(entry, MAX_INDEX_BYTES, context)? {
@@ -207,10 +206,6 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
     {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             templates::of_file(&bytes, &mut |finding| context.report(&entry.path, finding));
-        }
-    } else if named(&["pth"]) && !is_weights && entry.bytes <= MAX_CONFIG_BYTES {
-        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
-            programs::path_file(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
     } else if named(&["txt"]) && name.to_ascii_lowercase().contains("requirements") {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {

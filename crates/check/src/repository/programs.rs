@@ -11,8 +11,6 @@ use super::program::Program;
 
 /// Characters of a statement that a finding shows.
 const EVIDENCE: usize = 120;
-/// Lines of a file that are said one by one.
-const MAX_LINES: usize = 20;
 
 /// Programs that Python, torch.hub, pytest or a server runs by their names alone.
 const BY_NAME: [(&str, &str); 7] = [
@@ -136,20 +134,6 @@ fn is_usual(command: &str) -> bool {
     let command = command.trim_start_matches('!').trim();
     let word = command.split_whitespace().next().unwrap_or_default();
     USUAL.contains(&word) && !command.contains(['|', ';', '&', '`', '$', '>'])
-}
-
-/// A file named `.pth` that is text: Python runs each of its lines that begins with `import`, if it lies where packages lie.
-pub(super) fn path_file(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
-    let text = String::from_utf8_lossy(bytes);
-    let lines = text
-        .split(['\n', '\r'])
-        .enumerate()
-        .filter(|(_, line)| line.starts_with("import ") || line.starts_with("import\t"));
-    for (number, line) in lines.take(MAX_LINES) {
-        let sentence =
-            format!("line {}: Python runs this line at startup if the file is in a folder of packages", number + 1);
-        report(Diagnostic::new(rules::REPOSITORY_PATH_FILE, sentence).evidence(shown(line)));
-    }
 }
 
 /// Requirements that come from elsewhere than the index of packages.

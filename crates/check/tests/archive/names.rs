@@ -37,6 +37,9 @@ fn a_path_file_of_python_with_a_line_that_is_run_is_malicious() {
     assert_eq!(found("evil.pth", b"/a/path\nimport os; os.system('true')\n"), ["container.path-file"]);
     assert_eq!(found("paths.pth", b"# a comment\n/a/path\n./another\n"), NONE);
     assert_eq!(found("model.pth", b"Not found\n"), ["format.unknown"]);
+    let padded = [&b"#\n".repeat(1 << 20)[..], b"\rimport os\r"].concat();
+    assert_eq!(found("evil.pth", &padded), ["container.path-file"]);
+    assert!(found("evil.pth", b"\xff\xfe\0\nimport os\n").contains(&"container.path-file"));
 }
 
 #[test]

@@ -72,16 +72,17 @@ const NAMES_RAW_DATA: [&str; 8] = [
 const STDIN: &str = "stdin";
 /// Other suffixes of files that are broken if they are empty.
 const NEVER_EMPTY: [&str; 4] = ["json", "yaml", "yml", "jinja"];
-/// Texts longer than this are not Python path files.
-const MAX_PATH_FILE: usize = 1 << 20;
+/// Longer files are not looked at as Python's path files.
+const MAX_PATH_FILE: u64 = 32 << 20;
 
 /// Looks at a file by its name.
 pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let is_file = piece.member.is_none();
     let is_given = is_file && piece.name == STDIN;
     let names_weights = has_suffix(piece.name, &WEIGHTS) || is_given;
+    path_lines(piece, kind, context)?;
     let report = |rule, message: String, context: &mut Context<'_>| {
-        context.report(piece, Diagnostic::new(rule, message).offset(0))
+        context.report(piece, Diagnostic::new(rule, message).offset(0));
     };
     match kind {
         Kind::Empty if is_file && (names_weights || has_suffix(piece.name, &NEVER_EMPTY)) => {
@@ -110,11 +111,8 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         Kind::Script | Kind::Python if names_weights => {
             let message = format!("'{}' is a script named like weights", shown(piece.name));
             report(rules::CONTAINER_EXECUTABLE, message, context);
-            if has_suffix(piece.name, &["pth"]) {
-                return path_file(piece, context);
-            }
         }
-        Kind::Text if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
+        Kind::Text if has_suffix(piece.name, &["pth"]) && is_path_file(piece)? => {}
         Kind::Text | Kind::Unknown if has_suffix(piece.name, &NO_TEXT) => no_weights(piece, kind, context),
         Kind::Media if names_weights => {
             let message = format!("this is {} in place of weights", kind.with_article());
@@ -182,21 +180,27 @@ pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>)
     }
 }
 
-/// A `.pth` file of Python's: paths, and lines that are run.
-fn path_file(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    let text = piece.bytes.first(MAX_PATH_FILE)?;
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find(|line| line.starts_with("import ") || line.starts_with("import\t"));
-    if let Some(line) = line {
+/// Says that Python runs a line of a file, which is one of its path files by the name, whatever else it is.
+fn path_lines(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    let is_weights = matches!(kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
+    if !has_suffix(piece.name, &["pth"]) || is_weights || piece.bytes.len() > MAX_PATH_FILE {
+        return Ok(());
+    }
+    let text = piece.bytes.first(MAX_PATH_FILE as usize)?;
+    let runs = |line: &&[u8]| line.starts_with(b"import ") || line.starts_with(b"import\t");
+    if let Some(line) = text.split(|byte| matches!(byte, b'\n' | b'\r')).find(runs) {
         let message = "Python runs a line of this file whenever it starts, if the file is in a folder of packages";
-        context.report(piece, Diagnostic::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line)));
-    } else if !text.lines().all(|line| line.is_empty() || line.starts_with(['/', '.', '#'])) {
-        context.report(
-            piece,
-            Diagnostic::new(rules::FORMAT_UNKNOWN, "this is a text file, but is named like weights").offset(0),
-        );
+        let line = shown(&String::from_utf8_lossy(line));
+        context.report(piece, Diagnostic::new(rules::CONTAINER_PATH_FILE, message).evidence(line));
     }
     Ok(())
+}
+
+/// Whether a text has what Python's path files have: paths, comments and lines that are run.
+fn is_path_file(piece: &Piece<'_>) -> Result<bool> {
+    let text = piece.bytes.first(MAX_PATH_FILE as usize)?;
+    let is_own = |line: &[u8]| line.is_empty() || line.starts_with(b"import") || matches!(line, [b'/' | b'.' | b'#', ..]);
+    Ok(text.split(|byte| matches!(byte, b'\n' | b'\r')).all(is_own))
 }
 
 /// The size of the real file, from the line `size N` of a git-LFS pointer.
