@@ -30,4 +30,5 @@ mod repository_random;
 mod repository_support;
 mod repository_targets;
 mod repository_templates;
+mod settings;
 mod support;

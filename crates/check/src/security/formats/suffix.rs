@@ -199,7 +199,8 @@ fn path_lines(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Resul
 /// Whether a text has what Python's path files have: paths, comments and lines that are run.
 fn is_path_file(piece: &Piece<'_>) -> Result<bool> {
     let text = piece.bytes.first(MAX_PATH_FILE as usize)?;
-    let is_own = |line: &[u8]| line.is_empty() || line.starts_with(b"import") || matches!(line, [b'/' | b'.' | b'#', ..]);
+    let is_own =
+        |line: &[u8]| line.is_empty() || line.starts_with(b"import") || matches!(line, [b'/' | b'.' | b'#', ..]);
     Ok(text.split(|byte| matches!(byte, b'\n' | b'\r')).all(is_own))
 }
 
