@@ -18,24 +18,24 @@ fn only(bytes: &[u8], name: &str, verdict: Verdict) -> GlobalUse {
 #[test]
 fn names_of_python_2_are_those_that_are_imported() {
     // So torch.save writes subprocess.Popen, whose protocol is 2.
-    only(b"\x80\x02ccommands\nPopen\n(S'echo hi'\ntR.", "subprocess.Popen", Verdict::Dangerous);
-    only(b"\x80\x02c__builtin__\nreduce\n)R.", "functools.reduce", Verdict::Dangerous);
-    only(b"\x80\x02cexceptions\nValueError\n)R.", "builtins.ValueError", Verdict::Unknown);
-    let spelled = only(b"\x80\x02cQueue\nQueue\n)R.", "queue.Queue", Verdict::Unknown);
+    only(b"\x80\x02ccommands\nPopen\n(S'echo hi'\ntR.", "subprocess.Popen", Verdict::RunsCode);
+    only(b"\x80\x02c__builtin__\nreduce\n)R.", "functools.reduce", Verdict::RunsCode);
+    only(b"\x80\x02cexceptions\nValueError\n)R.", "builtins.ValueError", Verdict::Library);
+    let spelled = only(b"\x80\x02cQueue\nQueue\n)R.", "queue.Queue", Verdict::NeedsTrust);
     assert_eq!((spelled.module.as_str(), spelled.name.as_str()), ("Queue", "Queue"));
 }
 
 #[test]
 fn a_pickle_that_says_no_protocol_has_names_of_python_2() {
-    only(b"ccPickle\nloads\n(S'.'\ntR.", "pickle.loads", Verdict::Dangerous);
-    only(b"(S'echo hi'\nicommands\ngetoutput\n.", "subprocess.getoutput", Verdict::Dangerous);
+    only(b"ccPickle\nloads\n(S'.'\ntR.", "pickle.loads", Verdict::RunsCode);
+    only(b"(S'echo hi'\nicommands\ngetoutput\n.", "subprocess.getoutput", Verdict::RunsCode);
 }
 
 #[test]
 fn from_protocol_3_on_a_name_is_what_it_says_and_does_harm_to_whoever_takes_it_for_old() {
-    only(b"\x80\x04\x8c\x08commands\x8c\x05Popen\x93)R.", "commands.Popen", Verdict::Dangerous);
-    only(b"\x80\x03ccPickle\nloads\n)R.", "cPickle.loads", Verdict::Dangerous);
-    only(b"\x80\x03cQueue\nQueue\n)R.", "Queue.Queue", Verdict::Unknown);
+    only(b"\x80\x04\x8c\x08commands\x8c\x05Popen\x93)R.", "commands.Popen", Verdict::RunsCode);
+    only(b"\x80\x03ccPickle\nloads\n)R.", "cPickle.loads", Verdict::RunsCode);
+    only(b"\x80\x03cQueue\nQueue\n)R.", "Queue.Queue", Verdict::NeedsTrust);
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn a_file_lists_its_values_its_calls_and_its_names() {
     let named: Vec<_> = catalog.objects().map(|found| (found.name, found.source(100))).collect();
     assert_eq!(named, [("evil", "posix.system('hi')".to_owned()), ("lr", "0.1".to_owned())]);
     let evil = catalog.objects().next().unwrap();
-    assert_eq!(evil.global().unwrap().verdict, Verdict::Dangerous);
+    assert_eq!(evil.global().unwrap().verdict, Verdict::RunsCode);
 
     let calls: Vec<_> = catalog.calls().map(|found| found.source(100)).collect();
     assert_eq!(calls, ["subprocess.Popen()", "nt.system()", "posix.system('hi')"]);

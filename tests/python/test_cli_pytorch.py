@@ -32,9 +32,9 @@ def test_globals_that_are_known_are_status_0(plain: Path) -> None:
     assert result.status == 0, result.stderr
     lines = [line.split() for line in result.stdout.split("\n\n")[0].splitlines()]
     assert [line[1:3] for line in lines] == [
-        ["known", "collections.OrderedDict"],
-        ["known", "torch._utils._rebuild_tensor_v2"],
-        ["known", "torch.FloatStorage"],
+        ["harmless", "collections.OrderedDict"],
+        ["harmless", "torch._utils._rebuild_tensor_v2"],
+        ["harmless", "torch.FloatStorage"],
     ]
     pickled = plain.read_bytes()
     if zipfile.is_zipfile(plain):
@@ -43,7 +43,7 @@ def test_globals_that_are_known_are_status_0(plain: Path) -> None:
     for offset, _, name, *_ in lines:
         found = pickled[int(offset) :]
         assert found.startswith(b"c" + name.rpartition(".")[0].encode() + b"\n"), name
-    assert "3 globals, 0 not known" in result.stdout
+    assert "3 globals, 0 not harmless" in result.stdout
 
 
 def test_a_global_that_is_not_known_is_status_1(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_a_global_that_is_not_known_is_status_1(tmp_path: Path) -> None:
     assert result.status == 1
     lines = result.stdout.split("\n\n")[0].splitlines()
     verdicts = {name: verdict for _, verdict, name, *_ in map(str.split, lines)}
-    assert verdicts[f"{__name__}.Config"] == "unknown"
-    [dangerous] = [name for name, verdict in verdicts.items() if verdict == "dangerous"]
-    assert dangerous.endswith(".eval")
-    assert "2 not known" in result.stdout
+    assert verdicts[f"{__name__}.Config"] == "needs-trust"
+    [runs_code] = [name for name, verdict in verdicts.items() if verdict == "runs-code"]
+    assert runs_code.endswith(".eval")
+    assert "2 not harmless" in result.stdout
     in_json = run("globals", tmp_path / "a.pt", "--json")
     found = json.loads(in_json.stdout)
     assert (in_json.status, in_json.stderr) == (1, "")
-    assert (found["schema"], found["files"], found["unknown"]) == (
+    assert (found["schema"], found["files"], found["not_harmless"]) == (
         "max-weights.globals/1",
         [str(tmp_path / "a.pt")],
         2,
@@ -85,7 +85,7 @@ def test_every_file_of_a_folder_is_looked_at(tmp_path: Path, models: Path) -> No
     assert result.status == 1
     found = json.loads(result.stdout)
     dangerous = {
-        (Path(of["file"]).name, of["member"], of["name"]) for of in found["globals"] if of["verdict"] != "known"
+        (Path(of["file"]).name, of["member"], of["name"]) for of in found["globals"] if of["verdict"] != "harmless"
     }
     assert dangerous == {("vocab.pkl", None, "os.system"), ("pytorch_model.bin", "hook.pkl", "os.popen")}
     assert len(found["files"]) == 3
@@ -118,13 +118,13 @@ def test_show_prints_the_calls_of_a_hostile_pickle_and_makes_none(tmp_path: Path
     assert done.status == 0
     (warning,) = done.stderr.splitlines()
     assert "names builtins.eval" in warning
-    (line,) = [line for line in done.stdout.splitlines() if line.split()[1:2] == ["dangerous"]]
+    (line,) = [line for line in done.stdout.splitlines() if line.split()[1:2] == ["runs-code"]]
     assert "eval(" in line
     assert f"open('{made}', 'w')" in line
     assert "\\x1b[31m" in line
     in_json = run("show", "--json", tmp_path / "a.pt")
     (call,) = json.loads(in_json.stdout)["calls"]
-    assert (call["file"], call["verdict"]) == (str(tmp_path / "a.pt"), "dangerous")
+    assert (call["file"], call["verdict"]) == (str(tmp_path / "a.pt"), "runs-code")
     assert call["call"] in line
     assert "\x1b" not in done.stdout + in_json.stdout
     assert not made.exists()

@@ -69,7 +69,7 @@ def test_a_wrong_checksum_hides_nothing_cve_2025_10156(evil: Path) -> None:
         read.read("a/data.pkl")
     refused(evil, "torch-zip.crc")
     weights = max_weights.load_weights(evil, strict=False)
-    assert [name for _, name, _, verdict in torch_globals(weights) if verdict == "dangerous"] == ["os.system"]
+    assert [name for _, name, _, verdict in torch_globals(weights) if verdict == "runs-code"] == ["os.system"]
     assert any("checksum" in warning for warning in weights.warnings)
 
 
@@ -77,7 +77,7 @@ def test_a_wrong_checksum_hides_nothing_cve_2025_10156(evil: Path) -> None:
 def test_another_file_name_cve_2025_1889_and_10155(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / name, attack(ATTACKS["os.system"]))
     weights = max_weights.load_weights(path)
-    assert {verdict for *_, verdict in torch_globals(weights)} >= {"dangerous"}
+    assert {verdict for *_, verdict in torch_globals(weights)} >= {"runs-code"}
     with pytest.raises(UnsupportedError, match=r"os\.system"):
         load(path)
 
@@ -95,7 +95,7 @@ def test_submodule_names_cve_2025_10157(tmp_path: Path, monkeypatch: pytest.Monk
         path = archive(tmp_path / "a.pt", attack(stacked_call(module, name, COMMAND)))
         weights = max_weights.load_weights(path)
         verdicts = {found: verdict for _, found, _, verdict in torch_globals(weights)}
-        assert verdicts[f"{module}.{name}"] in ("unknown", "dangerous")
+        assert verdicts[f"{module}.{name}"] == "runs-code"
         with pytest.raises(UnsupportedError):
             load(path)
         assert not (tmp_path / MARKER).exists()

@@ -1,19 +1,59 @@
-//! What of Python itself no configuration of a model names for a good reason, whatever loader it is for.
+//! What of the one list of Python's names no configuration of a model, and no model of Keras or skops, has for a good reason.
 
-/// Modules that run commands, load code, or reach files and networks.
-const MODULES: &str = "
-    _ctypes _io _pickle _posixsubprocess asyncio atexit bdb cPickle cProfile cloudpickle code codeop commands ctypes dill distutils doctest
-    ensurepip ftplib http idlelib imp importlib io jsonpickle marshal multiprocessing nt os pdb pickle pip pkgutil platform posix profile pty
-    pydoc requests runpy shelve shutil site smtplib socket ssl subprocess sys tempfile timeit trace types unittest urllib venv webbrowser";
-/// Functions that do so without a module.
-const FUNCTIONS: &str = "eval exec execfile compile __import__ open getattr setattr globals vars input breakpoint";
+use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::names::{exact, look_up};
 
-/// Whether this module of Python's own, without what is below it, runs commands, loads code, or reaches files and networks.
-pub(crate) fn is_module(name: &str) -> bool {
-    MODULES.split_whitespace().any(|module| module == name)
+/// Reasons for which a name runs code that programs and configurations have all the same.
+const ELSEWHERE: [&str; 2] = ["calls", "gadget"];
+
+/// Whether this name of this module runs commands, loads code, or reaches files or networks, whatever loader it is for. No module is that of
+/// the built-in names.
+pub(crate) fn is_dangerous(module: &str, name: &str) -> bool {
+    let is_builtin = matches!(module.split('.').next(), Some("builtins" | "__builtin__" | ""));
+    let entry =
+        if is_builtin { name.split('.').find_map(|part| exact("builtins", part)) } else { look_up(module, name) };
+    entry.is_some_and(|entry| match entry.verdict {
+        Verdict::RunsCode => !ELSEWHERE.contains(&entry.reason),
+        _ => entry.reason == "pickled",
+    })
 }
 
-/// Whether this function of Python's own does.
-pub(crate) fn is_function(name: &str) -> bool {
-    FUNCTIONS.split_whitespace().any(|function| function == name)
+/// Whether it does so in a model that a program saved, into which paths and caches that a person may name in a configuration do not belong.
+pub(crate) fn is_dangerous_in_model(module: &str, name: &str) -> bool {
+    is_dangerous(module, name) || matches!(module.split('.').next(), Some("joblib" | "pathlib"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_dangerous, is_dangerous_in_model};
+
+    #[test]
+    fn modules_are_known_with_their_submodules_and_built_in_names_by_themselves() {
+        for (module, name) in [
+            ("os.path", "join"),
+            ("builtins", "eval"),
+            ("", "__import__"),
+            ("", "input"),
+            ("builtins", "getattr"),
+            ("torch.hub", "load"),
+            ("hydra.utils", "instantiate"),
+            ("yaml", "unsafe_load"),
+            ("io", "BytesIO"),
+        ] {
+            assert!(is_dangerous(module, name), "{module}.{name}");
+        }
+        assert!(is_dangerous_in_model("pathlib", "Path") && !is_dangerous("pathlib", "Path"));
+        for (module, name) in [
+            ("keras.layers", "Dense"),
+            ("builtins", "dict"),
+            ("builtins", "my_activation"),
+            ("osgeo", "x"),
+            ("torch.utils.data", "DataLoader"),
+            ("torch", "compile"),
+            ("functools", "partial"),
+            ("test", "Model"),
+        ] {
+            assert!(!is_dangerous(module, name), "{module}.{name}");
+        }
+    }
 }

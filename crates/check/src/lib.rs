@@ -36,5 +36,5 @@ pub use kind::Kind;
 pub use max_weights::Diagnostic;
 pub use options::{Level, Options, Selection};
 pub use progress::Progress;
-pub use report::{Depth, FileReport, Global, Report, Safety, TensorSummary, Verdict};
+pub use report::{Depth, FileReport, Global, Report, TensorSummary, Verdict};
 pub use validate::validate;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use max_weights::Diagnostic;
 use max_weights::check::{Number, Statistics};
+use max_weights::format::pickle::names;
 use max_weights::rules::{Answer, Rule, Severity};
 use max_weights::tensor::TensorInfo;
 
@@ -36,28 +37,6 @@ impl Depth {
             Self::Header => "header",
             Self::Structure => "structure",
             Self::Content => "content",
-        }
-    }
-}
-
-/// What is known of a class or function that a pickle names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Safety {
-    /// On the list of what plain weights need.
-    Innocuous,
-    /// On no list, or on that of what needs trust.
-    Suspicious,
-    /// It runs code or reaches files.
-    Dangerous,
-}
-
-impl Safety {
-    /// The word for it, which is that of the Hugging Face hub.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Innocuous => "innocuous",
-            Self::Suspicious => "suspicious",
-            Self::Dangerous => "dangerous",
         }
     }
 }
@@ -125,11 +104,22 @@ pub struct Global {
     /// Its name in the module, with dots.
     pub name: String,
     /// What is known of it.
-    pub safety: Safety,
+    pub verdict: names::Verdict,
     /// Where it is first.
     pub member: Option<String>,
     /// The byte there.
     pub offset: u64,
+}
+
+impl Global {
+    /// The word that the Hugging Face hub has for the verdict.
+    pub fn safety(&self) -> &'static str {
+        match self.verdict {
+            names::Verdict::Harmless => "innocuous",
+            names::Verdict::Library | names::Verdict::NeedsTrust => "suspicious",
+            names::Verdict::RunsCode => "dangerous",
+        }
+    }
 }
 
 /// One file.

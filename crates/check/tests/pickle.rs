@@ -20,7 +20,9 @@ fn a_call_is_shown_as_the_python_that_it_would_run_with_its_place() {
     let nested = scan(&protocol_2(b"c__builtin__\neval\n(c__builtin__\ncompile\n(S'1'\nJ\xff\xff\xff\x7f\x8a\x20aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaatRtR"));
     assert_eq!(
         nested.findings[1].evidence.as_deref(),
-        Some("builtins.eval(builtins.compile('1', 2147483647, <an integer of 32 bytes>))")
+        Some(
+            "builtins.eval(builtins.compile('1', 2147483647, 44046402572626160612103472728795008085361523578694645928734845681441465000289))"
+        )
     );
 }
 
@@ -35,13 +37,7 @@ fn every_instruction_that_calls_is_followed() {
         b"((cos\nsystem\nS'true'\no1N.",
     ] {
         let scanned = scan(pickle);
-        assert_eq!(
-            scanned.evidence("code.malicious-global"),
-            match pickle.first() {
-                Some(0x80) => "os.system('true', **{})",
-                _ => "os.system('true')",
-            }
-        );
+        assert_eq!(scanned.evidence("code.malicious-global"), "os.system('true')");
     }
 }
 

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
+use max_weights::format::pickle::Verdict;
 use max_weights::rules::{Answer, Severity};
 use max_weights::{Diagnostic, text, uninterrupted};
-use max_weights_check::{Options, Progress, Report, Safety, Selection};
+use max_weights_check::{Options, Progress, Report, Selection};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -20,8 +21,8 @@ struct Object<'a> {
     /// How many pickles were looked through.
     pickles: u64,
     globals: Vec<Global<'a>>,
-    /// How many are not known.
-    unknown: usize,
+    /// How many are not harmless.
+    not_harmless: usize,
     /// What else keeps the files from being clean.
     errors: Vec<Problem<'a>>,
 }
@@ -35,7 +36,8 @@ struct Global<'a> {
     member: Option<&'a str>,
     /// The byte at which it stands first: in the member, if there is one.
     offset: u64,
-    verdict: &'static str,
+    #[serde(serialize_with = "as_word")]
+    verdict: Verdict,
     name: String,
 }
 
@@ -54,10 +56,11 @@ struct Problem<'a> {
 /// List the code that pickles name, with a verdict on each.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-known:      plain data or a tensor is made from it
-unknown:    kept as a placeholder, never built
-dangerous:  likewise, and calling it could run code or reach files
-Every file below the paths is looked at. Exit status 1 if any is not known,
+harmless:     plain data or a tensor is made from it
+library:      the code of a library runs when its objects are loaded
+needs-trust:  on no list: loading it runs whatever it is
+runs-code:    calling it runs code, or reaches files or the network
+Every file below the paths is looked at. Exit status 1 if any is not harmless,
 3 if something could not be looked at; `max-weights scan` says more.")]
 pub(crate) struct Globals {
     /// Files, folders, indexes, ORG/MODEL in the local cache; - for stdin.
@@ -80,8 +83,8 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
     let report = inputs.renamed(report);
     let found = globals(&report);
     let errors = problems(&report);
-    let unknown = found.iter().filter(|global| global.verdict != "known").count();
-    screen.status = if unknown > 0 || errors.iter().any(|error| error.runs_code) {
+    let not_harmless = found.iter().filter(|global| global.verdict != Verdict::Harmless).count();
+    screen.status = if not_harmless > 0 || errors.iter().any(|error| error.runs_code) {
         FINDINGS
     } else if errors.is_empty() {
         CLEAN
@@ -91,11 +94,11 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
     if options.json {
         let files = report.files.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
         let pickles = report.files.iter().map(|file| file.pickles).sum();
-        let object = Object { schema: "max-weights.globals/1", files, pickles, globals: found, unknown, errors };
+        let object = Object { schema: "max-weights.globals/1", files, pickles, globals: found, not_harmless, errors };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
     } else {
-        print(&found, unknown, &report, screen)?;
+        print(&found, not_harmless, &report, screen)?;
         let said = |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
         screen.warn(errors.iter().map(said))?;
     }
@@ -108,11 +111,7 @@ fn globals(report: &Report) -> Vec<Global<'_>> {
         file: &file.path,
         member: global.member.as_deref(),
         offset: global.offset,
-        verdict: match global.safety {
-            Safety::Innocuous => "known",
-            Safety::Suspicious => "unknown",
-            Safety::Dangerous => "dangerous",
-        },
+        verdict: global.verdict,
         name: format!("{}.{}", global.module, global.name),
     });
     found.collect()
@@ -132,12 +131,12 @@ fn problems<'a>(report: &'a Report) -> Vec<Problem<'a>> {
     counts.map(problem).collect()
 }
 
-fn print(found: &[Global<'_>], unknown: usize, report: &Report, screen: &mut Screen) -> Result<(), Failure> {
+fn print(found: &[Global<'_>], not_harmless: usize, report: &Report, screen: &mut Screen) -> Result<(), Failure> {
     let paint = screen.paint;
     let several = report.files.len() > 1;
     let width = found.iter().map(|global| global.offset.to_string().len()).max().unwrap_or(0);
     for Global { file, member, offset, verdict, name } in found {
-        let style = paint.verdict(verdict);
+        let style = paint.verdict(*verdict);
         let place = match (several, member) {
             (true, Some(member)) => format!("{}!/{member}", text::path(file)),
             (true, None) => text::path(file),
@@ -145,16 +144,20 @@ fn print(found: &[Global<'_>], unknown: usize, report: &Report, screen: &mut Scr
             (false, None) => String::new(),
         };
         let place = if place.is_empty() { place } else { format!("  {0}{place}{0:#}", paint.dim) };
-        let (verdict, name) = (padded(verdict, 9), text::printable(name));
+        let (verdict, name) = (padded(verdict.name(), 11), text::printable(name));
         screen.line(&format!("{offset:>width$}  {style}{verdict}{style:#}  {name}{place}"))?;
     }
     screen.line("")?;
     let count = text::plural(found.len() as u64, "global");
     let pickles = text::plural(report.files.iter().map(|file| file.pickles).sum(), "pickle");
     let files = text::plural(report.files.len() as u64, "file");
-    let unknown = text::grouped(unknown as u64);
-    screen.line(&format!("{0}{count}, {unknown} not known, in {pickles} of {files}{0:#}", paint.bold))?;
+    let not_harmless = text::grouped(not_harmless as u64);
+    screen.line(&format!("{0}{count}, {not_harmless} not harmless, in {pickles} of {files}{0:#}", paint.bold))?;
     Ok(())
+}
+
+fn as_word<S: serde::Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(verdict.name())
 }
 
 fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {

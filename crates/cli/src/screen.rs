@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use max_weights::format::pickle::Verdict;
 use max_weights::text;
 use max_weights_check::output::json_escaped;
 use unicode_width::UnicodeWidthStr as _;
@@ -54,11 +55,11 @@ impl Paint {
     }
 
     /// The colour of a verdict on a class or function.
-    pub(crate) fn verdict(&self, verdict: &str) -> Style {
+    pub(crate) fn verdict(&self, verdict: Verdict) -> Style {
         match verdict {
-            "known" => self.good,
-            "unknown" => self.warning,
-            _ => self.error,
+            Verdict::Harmless => self.good,
+            Verdict::Library | Verdict::NeedsTrust => self.warning,
+            Verdict::RunsCode => self.error,
         }
     }
 }

@@ -7,7 +7,7 @@ use max_weights::{Catalog, Diagnostic, rules};
 pub(crate) fn warnings(catalog: &Catalog) -> Vec<Diagnostic> {
     let mut warnings = catalog.findings().to_vec();
     let mut last = None;
-    for (file, global) in catalog.globals().filter(|(_, global)| matches!(global.verdict, Verdict::Dangerous)) {
+    for (file, global) in catalog.globals().filter(|(_, global)| matches!(global.verdict, Verdict::RunsCode)) {
         if last.replace(file) == Some(file) {
             continue;
         }

@@ -65,9 +65,9 @@ impl TorchFile {
         self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default()
     }
 
-    fn refused(&self, name: &str, position: Option<u64>, dangerous: bool) -> Failure {
+    fn refused(&self, name: &str, position: Option<u64>, runs_code: bool) -> Failure {
         let what =
-            if dangerous { "can run code or reach files" } else { "is not one of those that tensors are made from" };
+            if runs_code { "can run code or reach files" } else { "is not one of those that tensors are made from" };
         let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
         let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_GLOBAL, cause) };
         fault.path(self.path()).unsupported().into()
@@ -119,9 +119,9 @@ impl TorchFile {
         let (py, file) = (slf.py(), slf.get());
         let torch = file.torch()?;
         for global in &torch.pickled.globals {
-            if !placeholders && !matches!(global.verdict, Verdict::Known(_)) {
-                let dangerous = global.verdict == Verdict::Dangerous;
-                return Err(file.refused(&global.full_name(), Some(global.offset), dangerous));
+            if !placeholders && global.known.is_none() {
+                let runs_code = global.verdict == Verdict::RunsCode;
+                return Err(file.refused(&global.full_name(), Some(global.offset), runs_code));
             }
         }
         let keys = first_of_each_key(torch)?;

@@ -1,12 +1,11 @@
 //! Calls, which are described and not made.
 
-use super::Step;
-use super::cursor::limit;
-use super::global::{GlobalId, Known, Verdict};
+use super::global::{GlobalId, Known};
 use super::machine::Machine;
 use super::object::{Dict, DictKind, Factory, Object, ObjectId, Opaque};
 use super::tensor::Layout;
 use super::text;
+use super::{Step, limit};
 use crate::budget::vec_bytes;
 use crate::error::Diagnostic;
 use crate::format::shown;
@@ -58,8 +57,7 @@ impl Machine<'_> {
                 return Err(self.fault(rules::PICKLE_CALL, cause));
             }
         };
-        let verdict = self.globals.get(global.index()).map(|global| global.verdict);
-        let Some(Verdict::Known(known)) = verdict else {
+        let Some(known) = self.known_of(global) else {
             return self.placeholder(global, callable, arguments, keywords);
         };
         if matches!(known, Known::Placeholder | Known::Storage(_)) {
@@ -74,6 +72,11 @@ impl Machine<'_> {
         let list = list.to_vec();
         let made = self.known(&Call { known, global, callee: callable, list: &list, arguments })?;
         made.ok_or_else(|| self.arguments(global))
+    }
+
+    /// What is made of this global.
+    pub(super) fn known_of(&self, global: GlobalId) -> Option<Known> {
+        self.globals.get(global.index()).and_then(|global| global.known)
     }
 
     pub(super) fn placeholder(

@@ -1,10 +1,10 @@
 //! The globals that a pickle names, and what is known about each.
 
-use super::cursor::limit;
 use super::dtype::StorageType;
 use super::machine::Machine;
+use super::names::{DISTRIBUTED, Verdict, exact, judge_spelled};
 use super::object::{DictKind, Factory, Object, ObjectId};
-use super::{Step, danger, python2};
+use super::{Step, limit, python2};
 use crate::tensor::TorchDType;
 
 number!(GlobalId, "globals");
@@ -23,8 +23,10 @@ pub struct GlobalUse {
     pub offset: u64,
     /// Module and name as Python 3 imports them, where the pickle has those of Python 2.
     pub imported: Option<Box<(String, String)>>,
-    /// What is known about it.
+    /// What is known of it.
     pub verdict: Verdict,
+    /// What is made of it, if it is one that PyTorch writes.
+    pub known: Option<Known>,
 }
 
 impl GlobalUse {
@@ -46,29 +48,7 @@ impl GlobalUse {
     }
 }
 
-/// What is known about a global.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// One that PyTorch writes: its meaning is known, and applied to plain data.
-    Known(Known),
-    /// Any other: kept as a placeholder, never built.
-    Unknown,
-    /// One that runs code, opens files or reaches the network when it is called: kept as a placeholder, never built.
-    Dangerous,
-}
-
-impl Verdict {
-    /// `known`, `unknown` or `dangerous`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Known(_) => "known",
-            Self::Unknown => "unknown",
-            Self::Dangerous => "dangerous",
-        }
-    }
-}
-
-/// The globals whose meaning is known.
+/// The globals whose meaning is known: each is built, or applied to plain data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the documentation
 pub enum Known {
@@ -109,17 +89,7 @@ pub enum Known {
     Placeholder,
 }
 
-/// What a global is, by the exact spelling of its module and its name. One that does harm under the name that Python 2 had for it does so in
-/// a pickle of any protocol: which of them a reader takes for old is its own affair.
-pub(super) fn verdict(module: &str, name: &str) -> Verdict {
-    let old = || python2::renamed(module, name).is_some_and(|(module, name)| danger::is_dangerous(module, name));
-    match known(module, name) {
-        Some(known) => Verdict::Known(known),
-        None if danger::is_dangerous(module, name) || old() => Verdict::Dangerous,
-        None => Verdict::Unknown,
-    }
-}
-
+/// What the machine makes of a global, by the exact spelling of its module and its name; `None`: a placeholder, never built.
 fn known(module: &str, name: &str) -> Option<Known> {
     Some(match (module, name) {
         ("collections", "OrderedDict") => Known::Dict(DictKind::OrderedDict),
@@ -166,9 +136,7 @@ fn known(module: &str, name: &str) -> Option<Known> {
             let dtype = || TorchDType::from_name(name).filter(|_| module == "torch").map(Known::DType);
             return storage.or_else(dtype);
         }
-        _ if DISTRIBUTED.iter().any(|(modules, names)| listed(modules, module) && listed(names, name)) => {
-            Known::Placeholder
-        }
+        _ if exact(module, name).is_some_and(|entry| entry.reason == DISTRIBUTED) => Known::Placeholder,
         _ => return None,
     })
 }
@@ -180,40 +148,6 @@ const QSCHEMES: [&str; 5] = [
     "per_channel_symmetric",
     "per_channel_affine_float_qparams",
 ];
-
-/// The modules of DTensor and FSDP, as they were called in different versions, and the classes of theirs that checkpoints name.
-const DISTRIBUTED: [(&str, &str); 8] = [
-    ("torch.distributed.tensor torch.distributed.tensor._api torch.distributed._tensor.api", "DTensor"),
-    (
-        "torch.distributed.tensor._dtensor_spec torch.distributed._tensor._dtensor_spec",
-        "DTensorSpec TensorMeta ShardOrderEntry",
-    ),
-    (
-        "torch.distributed.tensor._op_schema torch.distributed._tensor.op_schema torch.distributed._tensor.placement_types",
-        "DTensorSpec TensorMeta",
-    ),
-    (
-        "torch.distributed.tensor.placement_types torch.distributed._tensor.placement_types",
-        "Partial _Partial Replicate Shard _StridedShard",
-    ),
-    ("torch.distributed.device_mesh torch.distributed._tensor.device_mesh", "DeviceMesh _MeshEnv"),
-    ("torch.distributed._mesh_layout", "_MeshLayout _FlatLayout"),
-    (
-        "torch.distributed._shard.sharded_tensor.api torch.distributed._shard.sharded_tensor.shard
-        torch.distributed._shard.sharded_tensor.metadata torch.distributed._shard.metadata",
-        "ShardedTensor Shard ShardMetadata ShardedTensorMetadata TensorProperties MEM_FORMAT_ENCODING",
-    ),
-    (
-        "torch.distributed._shard.sharding_spec.api torch.distributed._shard.sharding_spec.chunk_sharding_spec
-        torch.distributed.remote_device",
-        "EnumerableShardingSpec ChunkShardingSpec _remote_device",
-    ),
-];
-
-/// Whether a list of words has this one.
-pub(super) fn listed(words: &str, word: &str) -> bool {
-    words.split_whitespace().any(|listed| listed == word)
-}
 
 impl Machine<'_> {
     /// The value of a global: one for each name.
@@ -230,15 +164,15 @@ impl Machine<'_> {
         if self.globals.len() >= self.limits.globals {
             return Err(limit("different globals", self.limits.globals, self.position));
         }
-        let verdict = verdict(module, name);
-        let id = self.make(match verdict {
-            Verdict::Known(Known::DType(dtype)) => Object::DType(dtype),
+        let (verdict, known) = (judge_spelled(module, name, self.protocol), known(module, name));
+        let id = self.make(match known {
+            Some(Known::DType(dtype)) => Object::DType(dtype),
             _ => Object::Global(GlobalId(self.globals.len() as u32)),
         })?;
         self.take(3 * (module.len() + name.len()) + GLOBAL_BYTES)?;
         let imported = imported.map(|(module, name)| Box::new((module.to_owned(), name.to_owned())));
         let (module, name) = (module.to_owned(), name.to_owned());
-        self.globals.push(GlobalUse { module, name, offset: self.position, imported, verdict });
+        self.globals.push(GlobalUse { module, name, offset: self.position, imported, verdict, known });
         self.global_ids.insert(key, id);
         Ok(id)
     }
@@ -250,14 +184,17 @@ mod tests {
 
     #[test]
     fn only_the_exact_spelling_of_a_global_is_known() {
-        assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2"), Verdict::Known(Known::RebuildTensorV2));
-        assert_eq!(verdict("torch", "_utils._rebuild_tensor_v2"), Verdict::Unknown);
-        assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2.__globals__"), Verdict::Dangerous);
-        assert_eq!(
-            verdict("torch", "FloatStorage"),
-            Verdict::Known(Known::Storage(StorageType::Typed(TorchDType::Plain(crate::dtype::DType::Float32)),))
-        );
-        assert_eq!(verdict("torch.storage", "float32"), Verdict::Unknown);
-        assert_eq!(verdict("__main__", "Model"), Verdict::Unknown);
+        assert_eq!(known("torch._utils", "_rebuild_tensor_v2"), Some(Known::RebuildTensorV2));
+        let float = StorageType::Typed(TorchDType::Plain(crate::dtype::DType::Float32));
+        assert_eq!(known("torch", "FloatStorage"), Some(Known::Storage(float)));
+        assert_eq!(known("torch.distributed.tensor", "DTensor"), Some(Known::Placeholder));
+        for (module, name) in [
+            ("torch", "_utils._rebuild_tensor_v2"),
+            ("torch._utils", "_rebuild_tensor_v2.__globals__"),
+            ("torch.storage", "float32"),
+            ("__main__", "Model"),
+        ] {
+            assert_eq!(known(module, name), None, "{module}.{name}");
+        }
     }
 }

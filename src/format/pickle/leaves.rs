@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::cursor::limit;
 use super::object::{Object, ObjectId, Objects};
 use super::reach::leads_to_tensor;
 use super::tensor::TensorId;
-use super::{Limits, MIN_NAME_BYTES, Pickled, Step};
+use super::{Limits, MIN_NAME_BYTES, Pickled, Step, limit};
 use crate::budget::{self, BLOCK_BYTES, Pace};
 use crate::error::{Diagnostic, Result};
 use crate::format::shown;

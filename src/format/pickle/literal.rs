@@ -150,7 +150,7 @@ fn digits(value: f64, whole: &str) -> String {
 }
 
 /// The decimal digits of an integer in two's complement, least significant byte first.
-pub(super) fn big_integer(bytes: &[u8]) -> String {
+pub fn big_integer(bytes: &[u8]) -> String {
     const BASE: u64 = 1_000_000_000;
     let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let mut carry = u16::from(negative);

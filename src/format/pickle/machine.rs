@@ -4,14 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::cursor::{Cursor, limit};
 use super::dtype::StorageType;
 use super::global::GlobalUse;
+use super::instruction::{Instruction, NoInstruction, decode, little};
 use super::memo::Memo;
 use super::object::{Object, ObjectId, Objects, Slice};
 use super::tensor::{StorageId, StorageRef, StorageView, TensorRef};
-use super::text::{self, Integer};
-use super::{Limits, PersistentIds, Pickled, Step, keys};
+use super::text::{self, NoNumber};
+use super::{Limits, PersistentIds, Pickled, Step, keys, limit};
 use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
 use crate::error::Diagnostic;
 use crate::format::shown;
@@ -21,7 +21,11 @@ use crate::rules::{self, Rule};
 const HIGHEST_PROTOCOL: u8 = 5;
 
 pub(super) struct Machine<'a> {
-    cursor: Cursor<'a>,
+    bytes: &'a [u8],
+    /// Where the bytes are in the file.
+    at: u64,
+    /// The instruction at hand; the next one begins where it ends.
+    instruction: Instruction,
     pub(super) limits: &'a Limits,
     pub(super) persistent: PersistentIds,
     pub(super) objects: Objects,
@@ -67,7 +71,9 @@ const SHARED: usize = 260;
 impl<'a> Machine<'a> {
     pub(super) fn new(bytes: &'a [u8], at: u64, limits: &'a Limits, persistent: PersistentIds) -> Self {
         Self {
-            cursor: Cursor::new(bytes, at, limits),
+            bytes,
+            at,
+            instruction: Instruction { opcode: 0, start: 0, len: 0, next: 0 },
             limits,
             persistent,
             objects: Objects::default(),
@@ -105,33 +111,86 @@ impl<'a> Machine<'a> {
             + map_bytes(&self.dims)
             + map_bytes(&self.encoded);
         self.budget.give(gone);
-        let Self { cursor, objects, globals, storages, tensors, budget, .. } = self;
-        Ok(Pickled { objects, root, consumed: cursor.position(), globals, storages, tensors, budget })
+        let consumed = self.next();
+        let Self { objects, globals, storages, tensors, budget, .. } = self;
+        Ok(Pickled { objects, root, consumed, globals, storages, tensors, budget })
     }
 
     pub(super) fn run_for_globals(mut self) -> (Vec<GlobalUse>, Step<usize>) {
-        let outcome = self.steps().map(|_| self.cursor.position());
+        let outcome = self.steps().map(|_| self.next());
         (self.globals, outcome)
     }
 
     fn steps(&mut self) -> Step<ObjectId> {
         loop {
-            self.position = self.cursor.offset();
+            let at = self.instruction.next;
+            self.position = self.at.saturating_add(at);
             self.operations += 1;
             if self.operations > self.limits.operations {
                 return Err(limit("instructions", self.limits.operations, self.position));
             }
             self.pace.step().map_err(|short| self.short(short))?;
-            let opcode = self.cursor.u8()?;
-            if opcode == b'.' {
-                if self.frame_end > self.cursor.position() {
-                    let cause =
-                        format!("the pickle ends {} bytes before its frame", self.frame_end - self.cursor.position());
+            let Ok(decoded) = decode(&mut self.bytes, at);
+            self.instruction = decoded.map_err(|none| self.no_instruction(none))?;
+            if self.next() > self.limits.pickle_bytes {
+                return Err(limit("bytes", self.limits.pickle_bytes, self.position));
+            }
+            if self.instruction.opcode == b'.' {
+                if self.frame_end > self.next() {
+                    let cause = format!("the pickle ends {} bytes before its frame", self.frame_end - self.next());
                     return Err(self.fault(rules::PICKLE_FRAME, cause));
                 }
                 return self.pop();
             }
-            self.step(opcode)?;
+            self.step(self.instruction.opcode)?;
+        }
+    }
+
+    /// Where the next instruction begins.
+    fn next(&self) -> usize {
+        self.instruction.next as usize
+    }
+
+    fn part(&self, (start, len): (u64, u64)) -> &'a [u8] {
+        self.bytes.get(start as usize..start as usize + len as usize).unwrap_or_default()
+    }
+
+    /// The bytes of the argument, of two lines those of the first.
+    fn argument(&self) -> &'a [u8] {
+        self.part((self.instruction.start, self.instruction.len))
+    }
+
+    /// The argument, which is not longer than strings may be.
+    fn string(&self) -> Step<&'a [u8]> {
+        let argument = self.argument();
+        if argument.len() > self.limits.string_bytes {
+            return Err(limit("bytes of one string", self.limits.string_bytes, self.position));
+        }
+        Ok(argument)
+    }
+
+    /// The argument, which is not longer than numbers may be.
+    fn digits(&self) -> Step<&'a [u8]> {
+        let argument = self.argument();
+        if argument.len() > self.limits.integer_bytes {
+            return Err(limit("bytes of one integer", self.limits.integer_bytes, self.position));
+        }
+        Ok(argument)
+    }
+
+    fn no_instruction(&self, none: NoInstruction) -> Box<Diagnostic> {
+        match none {
+            NoInstruction::Cut { at, bytes } => {
+                let left = (self.bytes.len() as u64).saturating_sub(at);
+                let cause =
+                    format!("the pickle ends within an instruction, which needs {bytes} bytes; {left} are left");
+                Diagnostic::new(rules::PICKLE_TRUNCATED, cause).offset(self.at.saturating_add(at)).into()
+            }
+            NoInstruction::Negative(len) => self.fault(rules::PICKLE_TEXT, format!("a value has {len} bytes")),
+            NoInstruction::Unknown(opcode) => {
+                let cause = format!("the byte 0x{opcode:02x} is not a pickle instruction");
+                self.fault(rules::PICKLE_OPCODE, cause)
+            }
         }
     }
 
@@ -151,8 +210,7 @@ impl<'a> Machine<'a> {
             b'a' | b'e' | b's' | b'u' | 0x90 | b'b' => self.change(opcode),
             b'c' | 0x93 | b'i' | b'o' | b'R' | 0x81 | 0x92 => self.call_opcode(opcode),
             b'P' => {
-                let line = self.cursor.line()?;
-                let id = self.resolve_text(line)?;
+                let id = self.resolve_text(self.string()?)?;
                 self.push(id)
             }
             b'Q' => {
@@ -166,24 +224,20 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// An instruction that is none, or that has no place in a checkpoint.
+    /// An instruction that has no place in a checkpoint.
     fn refused(&self, opcode: u8) -> Box<Diagnostic> {
         let name = match opcode {
             0x82 => "EXT1, which needs the registry of extensions of the program that wrote it",
             0x83 => "EXT2, which needs the registry of extensions of the program that wrote it",
             0x84 => "EXT4, which needs the registry of extensions of the program that wrote it",
             0x97 => "NEXT_BUFFER, whose buffer is not in the file",
-            0x98 => "READONLY_BUFFER, which belongs to buffers outside the file",
-            _ => {
-                let cause = format!("the byte 0x{opcode:02x} is not a pickle instruction");
-                return self.fault(rules::PICKLE_OPCODE, cause);
-            }
+            _ => "READONLY_BUFFER, which belongs to buffers outside the file",
         };
         self.fault(rules::PICKLE_OPCODE, format!("the instruction is {name}"))
     }
 
     fn protocol(&mut self) -> Step<()> {
-        let version = self.cursor.u8()?;
+        let version = little(self.argument()) as u8;
         if version > HIGHEST_PROTOCOL {
             let cause = format!("the pickle uses protocol {version}; protocols 0 to {HIGHEST_PROTOCOL} can be read");
             return Err(self.fault(rules::PICKLE_PROTOCOL, cause));
@@ -193,13 +247,13 @@ impl<'a> Machine<'a> {
     }
 
     fn frame(&mut self) -> Step<()> {
-        let len = self.cursor.u64()?;
-        let left = self.cursor.left();
+        let len = little(self.argument());
+        let left = self.bytes.len().saturating_sub(self.next());
         if len > left as u64 {
             let cause = format!("a frame of {len} bytes begins {left} bytes before the end");
             return Err(self.fault(rules::PICKLE_TRUNCATED, cause));
         }
-        self.frame_end = self.cursor.position().saturating_add(len as usize);
+        self.frame_end = self.next().saturating_add(len as usize);
         Ok(())
     }
 
@@ -225,117 +279,89 @@ impl<'a> Machine<'a> {
             0x88 => return self.shared(TRUE, Object::Bool(true)),
             0x89 => return self.shared(FALSE, Object::Bool(false)),
             b'K' => {
-                let value = self.cursor.u8()?;
-                return self.shared(usize::from(value), Object::Int(i64::from(value)));
+                let value = little(self.argument());
+                return self.shared(value as usize, Object::Int(value as i64));
             }
-            b'M' => Object::Int(i64::from(self.cursor.u16()?)),
-            b'J' => Object::Int(i64::from(self.cursor.u32()? as i32)),
-            b'G' => Object::Float(self.cursor.f64()?),
+            b'G' => Object::Float(f64::from_bits(little(self.argument()).swap_bytes())),
             b'F' => {
-                let line = self.number_line()?;
-                let value = text::float(line);
-                Object::Float(value.ok_or_else(|| self.no_number(line))?)
+                let line = self.digits()?;
+                Object::Float(text::float(line).ok_or_else(|| self.no_number(line))?)
             }
-            0x8a | 0x8b => {
-                let len = if opcode == 0x8a { u32::from(self.cursor.u8()?) } else { self.cursor.u32()? };
-                if len as usize > self.limits.integer_bytes {
-                    return Err(limit("bytes of one integer", self.limits.integer_bytes, self.position));
-                }
-                let value = text::integer(self.cursor.take(len as usize)?);
-                self.integer(value)?
-            }
-            _ => {
-                let line = self.number_line()?;
-                match (opcode, line) {
-                    (b'I', b"00") => return self.shared(FALSE, Object::Bool(false)),
-                    (b'I', b"01") => return self.shared(TRUE, Object::Bool(true)),
-                    _ => {}
-                }
-                let digits = if opcode == b'L' { line.strip_suffix(b"L").unwrap_or(line) } else { line };
-                let value = text::decimal(digits).ok_or_else(|| self.no_number(line))?;
-                self.integer(value)?
-            }
+            _ => match (opcode, self.digits()?) {
+                (b'I', b"00") => return self.shared(FALSE, Object::Bool(false)),
+                (b'I', b"01") => return self.shared(TRUE, Object::Bool(true)),
+                (_, digits) => self.integer(opcode, digits)?,
+            },
         };
         let id = self.make(value)?;
         self.push(id)
     }
 
-    fn number_line(&mut self) -> Step<&'a [u8]> {
-        let line = self.cursor.line()?;
-        if line.len() > self.limits.integer_bytes {
-            return Err(limit("bytes of one integer", self.limits.integer_bytes, self.position));
-        }
-        Ok(line)
+    /// An integer: one that does not fit is its bytes in two's complement, least significant first.
+    fn integer(&mut self, opcode: u8, digits: &[u8]) -> Step<Object> {
+        let is_line = matches!(opcode, b'I' | b'L');
+        let bytes = match text::integer_of(opcode, digits) {
+            Ok(value) => match i64::try_from(value) {
+                Ok(small) => return Ok(Object::Int(small)),
+                Err(_) if is_line => value.to_le_bytes().to_vec(),
+                Err(_) => digits.to_vec(),
+            },
+            Err(NoNumber::Large) if !is_line => digits.to_vec(),
+            Err(NoNumber::Large) => {
+                let value =
+                    str::from_utf8(digits).ok().and_then(|line| line.trim_end_matches('L').parse::<u128>().ok());
+                let value = value.ok_or_else(|| self.no_number(digits))?;
+                [&value.to_le_bytes()[..], &[0]].concat()
+            }
+            Err(NoNumber::None | NoNumber::Lenient(_)) => return Err(self.no_number(digits)),
+        };
+        Ok(Object::BigInt(self.store_bytes(&bytes)?))
     }
 
     fn no_number(&self, line: &[u8]) -> Box<Diagnostic> {
         self.fault(rules::PICKLE_NUMBER, format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
     }
 
-    fn integer(&mut self, value: Integer) -> Step<Object> {
-        Ok(match value {
-            Integer::Small(value) => Object::Int(value),
-            Integer::Large(bytes) => Object::BigInt(self.store_bytes(&bytes)?),
-        })
-    }
-
     fn text(&mut self, opcode: u8) -> Step<()> {
-        let len = match opcode {
+        let bytes = self.string()?;
+        let id = match opcode {
             b'S' => {
-                let line = self.cursor.line()?;
-                self.scratch(line.len())?;
-                let bytes = text::quoted(line);
+                self.scratch(bytes.len())?;
+                let bytes = text::quoted(bytes);
                 let bytes =
                     bytes.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a Python 2 string literal is broken"))?;
-                return self.eight_bit_text(&bytes);
+                self.eight_bit_text(&bytes)?
             }
             b'V' => {
-                let line = self.cursor.line()?;
-                self.scratch(line.len().saturating_mul(2))?;
-                let text = text::raw_unicode_escape(line);
+                self.scratch(bytes.len().saturating_mul(2))?;
+                let text = text::raw_unicode_escape(bytes);
                 let text = text.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a string is not Unicode"))?;
-                let id = self.make_text(&text)?;
-                return self.push(id);
+                self.make_text(&text)?
             }
-            b'U' | 0x8c => u64::from(self.cursor.u8()?),
-            b'T' => {
-                let len = self.cursor.u32()? as i32;
-                u64::try_from(len).map_err(|_| self.fault(rules::PICKLE_TEXT, format!("a string has {len} bytes")))?
+            b'T' | b'U' => self.eight_bit_text(bytes)?,
+            _ => {
+                let text =
+                    str::from_utf8(bytes).map_err(|_| self.fault(rules::PICKLE_TEXT, "a string is not UTF-8"))?;
+                self.make_text(text)?
             }
-            b'X' => u64::from(self.cursor.u32()?),
-            _ => self.cursor.u64()?,
         };
-        let bytes = self.cursor.string(len)?;
-        if matches!(opcode, b'T' | b'U') {
-            return self.eight_bit_text(bytes);
-        }
-        let text = str::from_utf8(bytes).map_err(|_| self.fault(rules::PICKLE_TEXT, "a string is not UTF-8"))?;
-        let id = self.make_text(text)?;
         self.push(id)
     }
 
     /// A string of Python 2, which does not say whether it is text: UTF-8 if it can be, otherwise a character for each byte.
-    fn eight_bit_text(&mut self, bytes: &[u8]) -> Step<()> {
-        let id = if let Ok(text) = str::from_utf8(bytes) {
-            self.make_text(text)?
-        } else {
-            self.scratch(bytes.len().saturating_mul(2))?;
-            let id = self.make_text(&text::latin1(bytes))?;
-            let raw = self.store_bytes(bytes)?;
-            self.objects.set_raw(id, raw, &mut self.budget).map_err(|short| self.short(short))?;
-            id
-        };
-        self.push(id)
+    fn eight_bit_text(&mut self, bytes: &[u8]) -> Step<ObjectId> {
+        if let Ok(text) = str::from_utf8(bytes) {
+            return self.make_text(text);
+        }
+        self.scratch(bytes.len().saturating_mul(2))?;
+        let id = self.make_text(&text::latin1(bytes))?;
+        let raw = self.store_bytes(bytes)?;
+        self.objects.set_raw(id, raw, &mut self.budget).map_err(|short| self.short(short))?;
+        Ok(id)
     }
 
     fn bytes(&mut self, opcode: u8) -> Step<()> {
-        let len = match opcode {
-            b'C' => u64::from(self.cursor.u8()?),
-            b'B' => u64::from(self.cursor.u32()?),
-            _ => self.cursor.u64()?,
-        };
-        let bytes = self.cursor.string(len)?;
-        let slice = self.store_bytes(bytes)?;
+        let slice = self.store_bytes(self.string()?)?;
         let id = self.make(if opcode == 0x96 { Object::ByteArray(slice) } else { Object::Bytes(slice) })?;
         self.push(id)
     }
@@ -376,7 +402,7 @@ impl<'a> Machine<'a> {
     fn call_opcode(&mut self, opcode: u8) -> Step<()> {
         let made = match opcode {
             b'c' | b'i' => {
-                let (module, name) = (self.cursor.line()?, self.cursor.line()?);
+                let (module, name) = (self.argument(), self.part(self.instruction.second_line()));
                 let (Ok(module), Ok(name)) = (str::from_utf8(module), str::from_utf8(name)) else {
                     return Err(self.fault(rules::PICKLE_TEXT, "the name of a global is not UTF-8"));
                 };
@@ -425,11 +451,7 @@ impl<'a> Machine<'a> {
     }
 
     fn recall(&mut self, opcode: u8) -> Step<()> {
-        let index = match opcode {
-            b'g' => self.memo_line()?,
-            b'h' => u32::from(self.cursor.u8()?),
-            _ => self.cursor.u32()?,
-        };
+        let index = self.memo_index(opcode)?;
         match self.memo.get(index) {
             Some(id) => self.push(id),
             None => Err(self.fault(rules::PICKLE_MEMO, format!("the value {index} is used before it exists"))),
@@ -437,12 +459,7 @@ impl<'a> Machine<'a> {
     }
 
     fn remember(&mut self, opcode: u8) -> Step<()> {
-        let index = match opcode {
-            b'p' => self.memo_line()?,
-            b'q' => u32::from(self.cursor.u8()?),
-            b'r' => self.cursor.u32()?,
-            _ => self.memo.len() as u32,
-        };
+        let index = if opcode == 0x94 { self.memo.len() as u32 } else { self.memo_index(opcode)? };
         let top = self.top()?;
         self.memo.put(index, top, &mut self.budget).map_err(|short| self.short(short))?;
         if self.memo.len() > self.limits.memo {
@@ -451,9 +468,12 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn memo_line(&mut self) -> Step<u32> {
-        let line = self.number_line()?;
-        let index = str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+    fn memo_index(&self, opcode: u8) -> Step<u32> {
+        if !matches!(opcode, b'g' | b'p') {
+            return Ok(little(self.argument()) as u32);
+        }
+        let line = self.digits()?;
+        let index = text::line_integer(line).ok().and_then(|index| u32::try_from(index).ok());
         index.ok_or_else(|| self.no_number(line))
     }
 

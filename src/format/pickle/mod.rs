@@ -2,7 +2,7 @@
 //!
 //! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here a name that is
 //! imported becomes an entry of [`Pickled::globals`], and a call becomes a description: of a tensor, a storage or a plain value if the
-//! name is one that PyTorch writes ([`Verdict::Known`]) and the arguments have the right kinds, and otherwise an [`Opaque`] that records
+//! name is one that PyTorch writes ([`Known`]) and the arguments have the right kinds, and otherwise an [`Opaque`] that records
 //! what the call would have been given. No code of the file, and none that it names, is ever run.
 //!
 //! The values of a pickle are in an arena and refer to one another by number, so that they may share and even contain each other, and
@@ -28,15 +28,15 @@ macro_rules! number {
 
 mod build;
 mod construct;
-mod cursor;
-mod danger;
 mod dtype;
 mod global;
+mod instruction;
 mod keys;
 mod leaves;
 mod literal;
 mod machine;
 mod memo;
+pub mod names;
 mod numpy;
 mod object;
 mod persistent;
@@ -44,28 +44,33 @@ mod python2;
 mod python_source;
 mod reach;
 mod rebuild;
+mod source;
 mod tensor;
 mod text;
 
 pub use dtype::StorageType;
-pub use global::{GlobalId, GlobalUse, Known, Verdict};
+pub use global::{GlobalId, GlobalUse, Known};
 pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
+pub use names::Verdict;
 pub use numpy::{Number, NumpyDType};
 pub use object::{Dict, DictKind, Factory, Object, ObjectId, Objects, Opaque, Slice};
 pub use python_source::source_of;
 pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};
 
-/// What another machine needs to understand names, texts and numbers in the same way.
+/// What another machine needs to read instructions, names, texts and numbers in the same way.
 #[doc(hidden)] // for the crate that looks for code in pickles
 pub mod spelling {
-    pub use super::literal::{Limited, float};
+    pub use super::instruction::{Bytes, Instruction, NoInstruction, decode, little};
+    pub use super::literal::{Limited, big_integer, float};
     pub use super::python2::{LAST_PROTOCOL, renamed};
-    pub use super::text::{latin1, quoted, raw_unicode_escape};
+    pub use super::source::{Call, Form, Part, Values, Writer, put_global};
+    pub use super::text::{NoNumber, integer_of, is_blank, latin1, line_integer, text_of, until_nul};
 }
 
 use crate::budget::{self, Budget};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::MAX_RANK;
+use crate::rules;
 
 /// The longest pickle that is read. That of a checkpoint with a hundred thousand tensors has twenty megabytes.
 pub const MAX_PICKLE_BYTES: usize = 1 << 30;
@@ -229,6 +234,11 @@ pub fn read(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -
 pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> (Vec<GlobalUse>, Result<usize>) {
     let (globals, outcome) = machine::Machine::new(bytes, at, limits, persistent).run_for_globals();
     (globals, outcome.map_err(wrap))
+}
+
+/// More of something than a limit allows.
+fn limit(what: &str, most: usize, offset: u64) -> Box<Diagnostic> {
+    Diagnostic::new(rules::PICKLE_LIMIT, format!("the pickle has more than {most} {what}")).offset(offset).into()
 }
 
 fn wrap(fault: Box<Diagnostic>) -> Error {

@@ -4,7 +4,7 @@ use half::f16;
 
 use super::Step;
 use super::construct::Call;
-use super::global::{Known, Verdict};
+use super::global::Known;
 use super::machine::Machine;
 use super::object::{Object, ObjectId, Slice};
 use crate::format::shown_shape;
@@ -119,8 +119,7 @@ impl Machine<'_> {
             (Known::NumpyReconstruct, [class, _, _]) => match self.objects.get(*class) {
                 Object::Global(class) => {
                     let class = *class;
-                    let verdict = self.globals.get(class.index()).map(|global| global.verdict);
-                    if verdict != Some(Verdict::Known(Known::NumpyArray)) {
+                    if self.known_of(class) != Some(Known::NumpyArray) {
                         return self.placeholder(class, callee, arguments, None).map(Some);
                     }
                     let dtype = NumpyDType { kind: b'V', bytes: 0, big_endian: false };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::dtype::StorageType;
-use super::global::{Known, Verdict};
+use super::global::Known;
 use super::machine::Machine;
 use super::object::{Object, ObjectId};
 use super::tensor::{StorageId, StorageRef, StorageView};
@@ -146,8 +146,8 @@ impl Machine<'_> {
 
     fn storage_type(&self, class: ObjectId) -> Step<StorageType> {
         match self.objects.get(class) {
-            Object::Global(id) => match self.globals.get(id.index()).map(|global| (global.verdict, global)) {
-                Some((Verdict::Known(Known::Storage(dtype)), _)) => Ok(dtype),
+            Object::Global(id) => match self.globals.get(id.index()).map(|global| (global.known, global)) {
+                Some((Some(Known::Storage(dtype)), _)) => Ok(dtype),
                 Some((_, global)) => {
                     let cause = format!("the storage type {} is unknown", shown(&global.full_name()));
                     Err(self.fault(rules::PICKLE_STORAGE, cause))

@@ -3,8 +3,6 @@
 //! The tables are those of CPython's `_compat_pickle`, with which a test compares them. `subprocess.Popen` is in a file of torch.save as
 //! `commands.Popen`: what a message says, and what is judged, is the name that is imported.
 
-use super::global::listed;
-
 /// The highest protocol whose names are those of Python 2.
 pub const LAST_PROTOCOL: u8 = 2;
 
@@ -66,7 +64,7 @@ pub fn renamed<'a>(module: &'a str, name: &'a str) -> Option<(&'a str, &'a str)>
     if let Some(row) = NAMES.iter().find(|row| (row.0, row.1) == (module, name)) {
         return Some((row.2, row.3));
     }
-    if module == "exceptions" && listed(EXCEPTIONS, name) {
+    if module == "exceptions" && EXCEPTIONS.split_whitespace().any(|listed| listed == name) {
         return Some(("builtins", name));
     }
     MODULES.iter().find(|row| row.0 == module).map(|row| (row.1, name))

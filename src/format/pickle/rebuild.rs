@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Step;
 use super::construct::Call;
-use super::global::{GlobalId, Known, Verdict};
+use super::global::{GlobalId, Known};
 use super::machine::Machine;
 use super::object::{Object, ObjectId};
 use super::tensor::{Layout, StorageId, Strided, TensorId, TensorKind, TensorRef};
@@ -229,7 +229,7 @@ impl Machine<'_> {
             _ => return Ok(None),
         };
         let Object::Global(scheme) = *self.objects.get(scheme) else { return Ok(None) };
-        if self.globals.get(scheme.index()).is_none_or(|scheme| scheme.verdict != Verdict::Known(Known::QScheme)) {
+        if self.known_of(scheme) != Some(Known::QScheme) {
             return Ok(None);
         }
         let axis = axis.map(|axis| self.size(axis, "the axis of a quantised tensor")).transpose()?;
@@ -317,9 +317,9 @@ impl Machine<'_> {
         else {
             return Ok(None);
         };
-        let (class, known) = (*class, self.globals.get(function_id.index()).map(|global| global.verdict));
+        let (class, known) = (*class, self.known_of(*function_id));
         let rebuilds = match known {
-            Some(Verdict::Known(
+            Some(
                 Known::RebuildTensor
                 | Known::RebuildTensorV2
                 | Known::RebuildTensorV3
@@ -329,10 +329,10 @@ impl Machine<'_> {
                 | Known::RebuildWrapperSubclass
                 | Known::RebuildFromNumpy
                 | Known::RebuildFromCpuTensor,
-            )) => true,
+            ) => true,
             // Calls within calls within calls are not followed.
-            Some(Verdict::Known(_)) => return Ok(None),
-            _ => false,
+            Some(_) => return Ok(None),
+            None => false,
         };
         if !rebuilds {
             return self.placeholder(global, callee, arguments, None).map(Some);

@@ -12,7 +12,7 @@ pub(super) fn to_latin1(text: &str) -> Option<Vec<u8>> {
 
 /// A line of `UNICODE`: bytes are characters, but for `\u` with four hexadecimal digits and `\U` with eight; pairs of surrogates
 /// become one character.
-pub fn raw_unicode_escape(line: &[u8]) -> Option<String> {
+pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(line.len());
     // The first half of a pair.
     let mut high: Option<u32> = None;
@@ -48,7 +48,7 @@ pub fn raw_unicode_escape(line: &[u8]) -> Option<String> {
 }
 
 /// A line of `STRING`: a quoted literal of Python 2, as its bytes.
-pub fn quoted(line: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn quoted(line: &[u8]) -> Option<Vec<u8>> {
     let (first, last) = (line.first()?, line.last()?);
     if line.len() < 2 || first != last || !matches!(first, b'\'' | b'"') {
         return None;
@@ -97,43 +97,95 @@ fn hex(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0_u32, |value, digit| Some((value << 4) | char::from(*digit).to_digit(16)?))
 }
 
-/// An integer of a pickle.
-#[derive(Debug, PartialEq)]
-pub(super) enum Integer {
-    /// One that fits.
-    Small(i64),
-    /// Two's complement, least significant byte first.
-    Large(Vec<u8>),
+/// The text of these bytes, as the instruction reads them.
+pub fn text_of(opcode: u8, bytes: &[u8]) -> Option<String> {
+    let eight_bit = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|error| latin1(error.as_bytes()));
+    match opcode {
+        b'S' => quoted(bytes).map(eight_bit),
+        b'V' => raw_unicode_escape(bytes),
+        b'T' | b'U' => Some(eight_bit(bytes.to_vec())),
+        b'X' | 0x8c | 0x8d => String::from_utf8(bytes.to_vec()).ok(),
+        _ => None,
+    }
 }
 
-/// Two's complement, least significant byte first; no bytes are zero.
-pub(super) fn integer(bytes: &[u8]) -> Integer {
-    let sign = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-    let fill = if sign { 0xFF } else { 0 };
-    let mut word = [fill; 8];
-    let (low, high) = bytes.split_at(bytes.len().min(8));
-    for (to, from) in word.iter_mut().zip(low) {
-        *to = *from;
-    }
-    let small = i64::from_le_bytes(word);
-    if high.iter().all(|byte| *byte == fill) && (small < 0) == sign {
-        return Integer::Small(small);
-    }
-    Integer::Large(bytes.to_vec())
+/// How a number is written that not every reader takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoNumber {
+    /// No reader takes it.
+    None,
+    /// It is too large to be known here, and well written.
+    Large,
+    /// Some readers take it.
+    Lenient(i128),
 }
 
-/// Decimal digits, of at most 128 bits.
-pub(super) fn decimal(line: &[u8]) -> Option<Integer> {
-    let text = str::from_utf8(line).ok()?.trim();
-    if let Ok(small) = text.parse() {
-        return Some(Integer::Small(small));
+/// The integer of these bytes, as the instruction reads them.
+pub fn integer_of(opcode: u8, bytes: &[u8]) -> Result<i128, NoNumber> {
+    let little = |bytes: &[u8]| {
+        let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        let mut word = [if negative { 0xff } else { 0 }; 16];
+        let there = word.get_mut(..bytes.len()).ok_or(NoNumber::Large)?;
+        there.copy_from_slice(bytes);
+        Ok(i128::from_le_bytes(word))
+    };
+    match opcode {
+        b'K' | b'M' => little(&[bytes, &[0]].concat()),
+        b'J' | 0x8a | 0x8b => little(bytes),
+        // The reader in C takes nothing before a NUL for zero, in this instruction alone.
+        b'I' if bytes.first() == Some(&0) => Err(NoNumber::Lenient(0)),
+        b'I' | b'L' => line_integer(if opcode == b'L' { bytes.strip_suffix(b"L").unwrap_or(bytes) } else { bytes }),
+        _ => Err(NoNumber::None),
     }
-    if let Ok(wide) = text.parse::<i128>() {
-        return Some(integer(&wide.to_le_bytes()));
+}
+
+/// Whether a byte is a blank to the readers of numbers: Rust's own question leaves out the vertical tab.
+pub fn is_blank(byte: u8) -> bool {
+    byte == 0x0b || byte.is_ascii_whitespace()
+}
+
+/// What of a line the reader in C takes for a number: what is before a NUL, without blanks around it.
+pub fn until_nul(line: &[u8]) -> &[u8] {
+    let mut text = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    while let [first, rest @ ..] = text
+        && is_blank(*first)
+    {
+        text = rest;
     }
-    let mut bytes = text.parse::<u128>().ok()?.to_le_bytes().to_vec();
-    bytes.push(0);
-    Some(integer(&bytes))
+    while let [rest @ .., last] = text
+        && is_blank(*last)
+    {
+        text = rest;
+    }
+    text
+}
+
+/// An integer in a line: decimal for all readers, and for some with a base, with underscores, with spaces, or up to a NUL.
+pub fn line_integer(line: &[u8]) -> Result<i128, NoNumber> {
+    let digits = line.strip_prefix(b"-").unwrap_or(line);
+    if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
+        let text = str::from_utf8(line).map_err(|_| NoNumber::None)?;
+        return text.parse().map_err(|_| NoNumber::Large);
+    }
+    let until_nul = until_nul(line);
+    let unsigned = until_nul.strip_prefix(b"-").or(until_nul.strip_prefix(b"+")).unwrap_or(until_nul);
+    let text: String = unsigned.iter().filter(|byte| **byte != b'_').map(|byte| char::from(*byte)).collect();
+    let lower = text.to_ascii_lowercase();
+    let (digits, base) = match lower.get(..2) {
+        Some("0x") => (lower.get(2..).unwrap_or_default(), 16),
+        Some("0o") => (lower.get(2..).unwrap_or_default(), 8),
+        Some("0b") => (lower.get(2..).unwrap_or_default(), 2),
+        _ => (lower.as_str(), 10),
+    };
+    // The reader in C stops at what is no digit, and refuses the rest but for the end of the text.
+    let is_negative = until_nul.starts_with(b"-");
+    match i128::from_str_radix(digits.trim_end_matches('l'), base) {
+        Ok(value) => Err(NoNumber::Lenient(if is_negative { value.saturating_neg() } else { value })),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
+            Err(NoNumber::Lenient(if is_negative { i128::MIN } else { i128::MAX }))
+        }
+        Err(_) => Err(NoNumber::None),
+    }
 }
 
 /// A float as Python 2 and 3 print it.
@@ -162,15 +214,24 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_any_length_have_the_value_of_python() {
-        assert_eq!(integer(b""), Integer::Small(0));
-        assert_eq!(integer(b"\xff"), Integer::Small(-1));
-        assert_eq!(integer(b"\xff\x00"), Integer::Small(255));
-        assert_eq!(integer(&i64::MIN.to_le_bytes()), Integer::Small(i64::MIN));
-        assert_eq!(integer(b"\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x00"), Integer::Small(i64::MAX));
-        assert!(matches!(integer(b"\x00\x00\x00\x00\x00\x00\x00\x80\x00"), Integer::Large(_)));
-        assert_eq!(decimal(b"-12"), Some(Integer::Small(-12)));
-        assert!(matches!(decimal(b"340282366920938463463374607431768211455"), Some(Integer::Large(_))));
-        assert_eq!(decimal(b"1e3"), None);
+    fn integers_are_read_as_any_reader_reads_them() {
+        assert_eq!(integer_of(b'I', b"-12"), Ok(-12));
+        assert_eq!(integer_of(b'L', b"12L"), Ok(12));
+        assert_eq!(integer_of(b'K', &[0xff]), Ok(255));
+        assert_eq!(integer_of(b'J', &[0xff; 4]), Ok(-1));
+        assert_eq!(integer_of(0x8a, &[0, 1]), Ok(256));
+        assert_eq!(integer_of(0x8a, &[]), Ok(0));
+        assert_eq!(integer_of(b'I', b"0x10"), Err(NoNumber::Lenient(16)));
+        assert_eq!(integer_of(b'L', b"0x10L"), Err(NoNumber::Lenient(16)));
+        assert_eq!(integer_of(b'I', b"1\0rest"), Err(NoNumber::Lenient(1)));
+        assert_eq!(integer_of(b'I', b" 1_0 "), Err(NoNumber::Lenient(10)));
+        assert_eq!(integer_of(b'I', b"\x0b1\x0b"), Err(NoNumber::Lenient(1)));
+        assert_eq!(integer_of(b'I', b"\0rest"), Err(NoNumber::Lenient(0)));
+        assert_eq!(integer_of(b'L', b"\0rest"), Err(NoNumber::None));
+        assert_eq!(integer_of(b'I', &[&[b'9'; 40][..], b"\0"].concat()), Err(NoNumber::Lenient(i128::MAX)));
+        assert_eq!(integer_of(b'L', &[b"-", &[b'9'; 40][..], b"\0"].concat()), Err(NoNumber::Lenient(i128::MIN)));
+        assert_eq!(integer_of(b'I', &[b'9'; 100]), Err(NoNumber::Large));
+        assert_eq!(integer_of(b'I', b"abc"), Err(NoNumber::None));
+        assert_eq!(integer_of(b'I', b""), Err(NoNumber::None));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use max_weights::Result;
+use max_weights::format::pickle::Verdict;
 use max_weights::rules::Answer;
 use max_weights::workers::Interrupt;
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ use super::tree::Tree;
 use super::{Manifest, TensorRecord};
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::report::{FileReport, Report, Safety};
+use crate::report::{FileReport, Report};
 use crate::validate::validate;
 
 /// Licences as the Hugging Face hub calls them that are called otherwise in the list of SPDX; `gpl` and its like do not say whether later versions
@@ -169,7 +170,7 @@ fn safety(manifest: &Manifest, report: &Report, tree: &Tree) -> Vec<Value> {
     let names = tree.files.iter().filter(|(_, path)| code.contains(&***path)).map(|(name, _)| name);
     properties.extend(names.map(|name| property("code-bearing-file", name)));
     let globals =
-        report.files.iter().flat_map(|file| &file.globals).filter(|global| global.safety != Safety::Innocuous);
+        report.files.iter().flat_map(|file| &file.globals).filter(|global| global.verdict != Verdict::Harmless);
     let names: BTreeSet<String> = globals.map(|global| format!("{}.{}", global.module, global.name)).collect();
     properties.extend(names.iter().map(|name| property("global", name)));
     properties

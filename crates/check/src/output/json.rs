@@ -204,7 +204,7 @@ fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
     let imports = file.globals.iter().map(|global| Import {
         module: &global.module,
         name: &global.name,
-        safety: global.safety.name(),
+        safety: global.safety(),
         member: global.member.as_deref(),
         offset: global.offset,
     });

@@ -1,71 +1,34 @@
 //! Names of classes and functions in configurations, which Hydra, OmegaConf, Lightning and others import and call: `_target_: os.system`.
 
+use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::names::judge;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use crate::dangerous;
 
-/// Modules of which nothing belongs into the configuration of a model, though others of their classes may belong into a model itself.
-const OTHER_MODULES: [&str; 3] = ["__builtin__", "builtins", "functools"];
-/// Functions of libraries that run what they are given.
-const DANGEROUS_FUNCTIONS: [&str; 24] = [
-    "hydra.utils.get_method",
-    "hydra.utils.get_object",
-    "hydra.utils.call",
-    "hydra.utils.instantiate",
-    "hydra._internal.utils._locate",
-    "joblib.load",
-    "numpy.load",
-    "numpy.fromfile",
-    "pandas.read_pickle",
-    "pandas.eval",
-    "torch.load",
-    "torch.hub.load",
-    "torch.jit.load",
-    "torch.ops.load_library",
-    "torch.classes.load_library",
-    "torch.utils.cpp_extension.load",
-    "torch.utils.cpp_extension.load_inline",
-    "torch.utils.model_zoo.load_url",
-    "torch.hub.load_state_dict_from_url",
-    "torch.hub.download_url_to_file",
-    "yaml.load",
-    "yaml.unsafe_load",
-    "operator.methodcaller",
-    "logging.config.dictConfig",
-];
+/// The one function of a dangerous module that configurations call.
+const JOIN: &str = "os.path.join";
 
 /// Whether calling what this names can run any code or program: `os.system`, `builtins.eval`, `numpy.f2py.crackfortran.os.system`.
 pub(super) fn is_dangerous(name: &str) -> bool {
-    let name = name.trim();
-    let parts: Vec<&str> = name.split(['.', ':']).collect();
-    let Some((first, rest)) = parts.split_first() else { return false };
+    let name = name.trim().replace(':', ".");
+    let (module, last) = name.rsplit_once('.').unwrap_or(("", &name));
+    let parts: Vec<&str> = name.split('.').collect();
     // A module of the standard library that is reached through another one is there for no good reason.
-    let through = rest.iter().any(|part| ["os", "_os", "sys", "subprocess", "builtins"].contains(part));
-    let is_module = dangerous::is_module(first) || OTHER_MODULES.contains(first);
-    (rest.is_empty() && dangerous::is_function(first))
-        || (!rest.is_empty() && is_module && !is_plain(name))
-        || DANGEROUS_FUNCTIONS.contains(&name)
+    let through = parts.iter().skip(1).any(|part| ["os", "_os", "sys", "subprocess", "builtins"].contains(part));
+    // Of some modules nothing but plain data belongs into a configuration, though their names belong into a model itself.
+    let is_other = !module.is_empty()
+        && match parts.first() {
+            Some(&("__builtin__" | "builtins" | "functools")) => judge(module, last) != Verdict::Harmless,
+            Some(&"operator") => judge(module, last) == Verdict::RunsCode,
+            _ => false,
+        };
+    (name != JOIN && dangerous::is_dangerous(module, last))
+        || is_other
         || (through && !name.contains("torch.optim"))
         || parts.iter().any(|part| part.starts_with("__") && part.ends_with("__") && part.len() > 4)
-}
-
-/// Classes of those modules that hold data.
-fn is_plain(name: &str) -> bool {
-    [
-        "builtins.list",
-        "builtins.dict",
-        "builtins.tuple",
-        "builtins.set",
-        "builtins.int",
-        "builtins.float",
-        "builtins.str",
-        "builtins.bool",
-        "types.SimpleNamespace",
-        "os.path.join",
-    ]
-    .contains(&name)
 }
 
 /// Libraries that Diffusers takes the parts of a pipeline from.

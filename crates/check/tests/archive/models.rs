@@ -181,7 +181,7 @@ fn a_skops_file_is_judged_by_the_names_in_its_schema() {
         ("__main__", "Mine", "ObjectNode", "skops.type"),
         ("__main__", "__builtins__", "ObjectNode", "skops.malicious"),
         ("a.__main__", "Mine", "ObjectNode", "skops.malicious"),
-        ("numpy.f2py", "x", "FunctionNode", "skops.type"),
+        ("numpy.f2py", "x", "FunctionNode", "skops.malicious"),
     ] {
         assert_eq!(found("m.skops", &node(module, class, loader)), [rule], "{module}.{class}");
     }

@@ -50,15 +50,15 @@ pub(super) fn calls(catalog: &Catalog) -> Vec<Call> {
     let call = |object: FileObject<'_>| Call {
         file: catalog.files()[object.file as usize].path.to_string_lossy().into_owned(),
         offset: object.position(),
-        verdict: verdict(&object),
+        verdict: verdict(&object).name(),
         call: object.source(WHOLE),
     };
     catalog.calls().map(call).collect()
 }
 
 /// What calling it could do.
-fn verdict(object: &FileObject<'_>) -> &'static str {
-    object.global().map_or(Verdict::Unknown, |global| global.verdict).name()
+fn verdict(object: &FileObject<'_>) -> Verdict {
+    object.global().map_or(Verdict::NeedsTrust, |global| global.verdict)
 }
 
 /// Writes the values of this name and of those below it, one a line; whether there are any.
@@ -106,7 +106,7 @@ pub(super) fn write_calls(catalog: &Catalog, screen: &mut Screen) -> Result<(), 
         let style = paint.verdict(verdict);
         let place = object.position().map_or_else(|| "-".to_owned(), text::grouped);
         let call = object.source(WIDTH);
-        screen.line(&format!("  {place:>9}  {style}{verdict:9}{style:#}  {call}"))?;
+        screen.line(&format!("  {place:>9}  {style}{:11}{style:#}  {call}", verdict.name()))?;
     }
     if found.len() > SHOWN {
         screen.line(&format!("  … {}", text::plural((found.len() - SHOWN) as u64, "more call")))?;

@@ -134,13 +134,13 @@ fn write_file(file: &FileReport, path: &str, out: &mut dyn Write) -> io::Result<
     write!(out, "<tr><td class=\"path\"><code>{}</code>{note}", shown(path))?;
     if !file.globals.is_empty() {
         let mut globals: Vec<_> = file.globals.iter().collect();
-        globals.sort_by(|a, b| b.safety.cmp(&a.safety).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
+        globals.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
         writeln!(
             out,
             "\n<details><summary class=\"soft\">classes and functions in its pickles</summary><ul class=\"globals\">"
         )?;
         for global in globals.iter().take(MAX_GLOBALS) {
-            let (safety, name) = (global.safety.name(), shown(&format!("{}.{}", global.module, global.name)));
+            let (safety, name) = (global.safety(), shown(&format!("{}.{}", global.module, global.name)));
             writeln!(out, "<li class=\"{safety}\" title=\"{safety}\"><code>{name}</code></li>")?;
         }
         if let Some(more) = globals.len().checked_sub(MAX_GLOBALS).filter(|more| *more > 0) {

@@ -6,8 +6,8 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
-use super::names::{dangerous_in, is_dangerous};
 use crate::context::{Context, Piece};
+use crate::dangerous::is_dangerous_in_model;
 use crate::security::archive::{leads_out, scan_inside};
 use crate::security::base64;
 
@@ -15,6 +15,23 @@ use crate::security::base64;
 pub(super) const MAX_CONFIG: usize = 16 << 20;
 /// Objects in objects; serde_json itself stops at 128.
 const MAX_DEPTH: usize = 128;
+/// What is in compiled code that runs commands or loads more code.
+const DANGEROUS_BYTES: [&[u8]; 14] = [
+    b"system",
+    b"popen",
+    b"subprocess",
+    b"__import__",
+    b"exec",
+    b"eval",
+    b"socket",
+    b"urllib",
+    b"requests",
+    b"pickle",
+    b"marshal",
+    b"builtins",
+    b"\x02os",
+    b"execve",
+];
 /// Parts of Keras whose classes and functions are what a model is made of.
 const PARTS: [&str; 20] = [
     "layers",
@@ -176,7 +193,7 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
         class
     };
     let what = format!("'{}.{}'", shown(module), shown(name));
-    if is_dangerous(module, name) && !module.is_empty() {
+    if is_dangerous_in_model(module, name) && !module.is_empty() {
         report(
             rules::KERAS_MALICIOUS,
             format!("the loader imports {what}, which runs commands or reaches files"),
@@ -229,6 +246,12 @@ fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) 
         let message = "a Lambda layer holds compiled Python code, which loading the model may run";
         context.report(piece, Diagnostic::new(rules::KERAS_CODE, message));
     }
+}
+
+/// The first name in compiled code that runs commands, loads code, or reaches networks.
+fn dangerous_in(code: &[u8]) -> Option<&'static str> {
+    let found = DANGEROUS_BYTES.into_iter().find(|name| memchr::memmem::find(code, name).is_some())?;
+    std::str::from_utf8(found).ok().map(|name| name.trim_start_matches('\x02'))
 }
 
 /// The longest text in a value: the code among names and defaults.

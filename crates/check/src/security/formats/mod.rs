@@ -3,7 +3,6 @@
 pub(crate) mod hdf5;
 mod keras;
 mod literal;
-mod names;
 pub(crate) mod numpy;
 pub(crate) mod onnx;
 pub(crate) mod otherwise;

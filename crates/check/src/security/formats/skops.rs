@@ -6,8 +6,8 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
-use super::names::is_dangerous;
 use crate::context::{Context, Piece};
+use crate::dangerous::is_dangerous_in_model;
 
 /// Packages whose classes and functions estimators are made of.
 const PACKAGES: [&str; 8] = ["sklearn", "numpy", "scipy", "collections", "datetime", "lightgbm", "xgboost", "catboost"];
@@ -75,7 +75,7 @@ fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_
     let is_operator = first == "operator" || first == "_operator";
     // The program that wrote the file has classes of its own, too.
     let is_hidden = (module.contains("__") && module != "__main__") || class.contains("__");
-    if is_dangerous(module, class) || is_hidden {
+    if is_dangerous_in_model(module, class) || is_hidden {
         report(rules::SKOPS_MALICIOUS, format!("loading makes or calls '{}'", shown(&name)), context);
     } else if loader == "OperatorFuncNode" && !is_operator {
         let message = format!("a node is loaded as a function of operator, but names '{}'", shown(&name));

@@ -1,13 +1,13 @@
 //! What calls and changes would do: the verdict on each, and what is left of it as a value.
 
-use max_weights::format::pickle::StorageType;
+use max_weights::format::pickle::names::is_attribute;
+use max_weights::format::pickle::spelling::Instruction;
+use max_weights::format::pickle::{StorageType, Verdict};
 use max_weights::rules;
 
 use super::Expected;
-use super::allowed::{self, Fills};
+use super::harmless::{self, Fills};
 use super::machine::{Halt, Machine, Pairs, Step, broken};
-use super::malicious;
-use super::names::Verdict;
 use super::nested::Loader;
 use super::value::{KEPT, Kind, Node, Value};
 
@@ -45,9 +45,9 @@ impl Machine<'_, '_> {
         self.found.calls += 1;
         match callee.kind() {
             Kind::Global => self.call_global(callee, arguments, keywords)?,
-            Kind::Object => self.call_object(callee, arguments, keywords)?,
+            Kind::Object => self.call_object(callee, arguments, keywords),
             Kind::Unknown => {
-                let source = self.source_of_call(callee, arguments, keywords)?;
+                let source = self.source_of_call(callee, arguments, keywords);
                 self.found.report(
                     rules::CODE_UNRESOLVABLE,
                     "what is called shows only when the file is loaded".to_owned(),
@@ -57,7 +57,7 @@ impl Machine<'_, '_> {
             }
             _ => return broken("what is called is not a class or function"),
         }
-        if let Some((module, name, Verdict::Allowed)) = self.global_of(callee)
+        if let Some((module, name, Verdict::Harmless)) = self.global_of(callee)
             && (module.as_str(), name.as_str()) == ("torch.jit._pickle", "restore_type_tag")
             && let Some(same) = self.arena.get(arguments).and_then(|node| node.items.first().copied())
         {
@@ -72,11 +72,11 @@ impl Machine<'_, '_> {
         let Some((module, name, verdict)) = self.global_of(callee) else { return Ok(()) };
         let shown = self.names.get_mut(callee.payload()).is_some_and(|named| {
             named.calls += 1;
-            named.calls <= if verdict == Verdict::Malicious { SHOWN_CALLS } else { 1 }
+            named.calls <= if verdict == Verdict::RunsCode { SHOWN_CALLS } else { 1 }
         });
         match verdict {
-            Verdict::Allowed => {
-                self.check_allowed(&module, &name, arguments)?;
+            Verdict::Harmless => {
+                self.check_harmless(&module, &name, arguments)?;
                 // What a tensor is rebuilt from is of no more use.
                 if name.starts_with("_rebuild") {
                     self.arena.forget(arguments);
@@ -87,9 +87,9 @@ impl Machine<'_, '_> {
             }
             _ => {}
         }
-        let is_reported = verdict == Verdict::Malicious && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL);
-        if shown && verdict != Verdict::Allowed && (is_reported || verdict != Verdict::Malicious) {
-            let source = self.source_of_call(callee, arguments, keywords)?;
+        let is_reported = verdict == Verdict::RunsCode && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL);
+        if shown && verdict != Verdict::Harmless && (is_reported || verdict != Verdict::RunsCode) {
+            let source = self.source_of_call(callee, arguments, keywords);
             if is_reported {
                 let message = format!("loading it calls {}", max_weights::text::shown(&format!("{module}.{name}")));
                 self.found.report(rules::CODE_MALICIOUS_GLOBAL, message, at, Some(source.clone()));
@@ -107,8 +107,8 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// What an allowed class or function is called with, where not everything is harmless.
-    fn check_allowed(&mut self, module: &str, name: &str, arguments: Value) -> Step<()> {
+    /// What a harmless class or function is called with, where not everything is harmless.
+    fn check_harmless(&mut self, module: &str, name: &str, arguments: Value) -> Step<()> {
         let items = self.arena.get(arguments).map(Node::first).unwrap_or_default();
         match (module, name) {
             ("collections", "defaultdict") => {
@@ -120,14 +120,14 @@ impl Machine<'_, '_> {
             ("builtins", "int" | "float" | "complex" | "bool")
                 if items.first().is_some_and(|item| matches!(item.kind(), Kind::Text | Kind::Bytes)) =>
             {
-                self.misuse("a number is made from a string, which hides what it is", arguments)?;
+                self.misuse("a number is made from a string, which hides what it is", arguments);
             }
             ("copyreg", "_reconstructor") if items.first().is_none_or(|class| class.kind() != Kind::Global) => {
-                self.misuse("an object is made from something that is not a class", arguments)?;
+                self.misuse("an object is made from something that is not a class", arguments);
             }
             ("torch.storage", "_load_from_bytes") if items.first().is_none_or(|bytes| bytes.kind() == Kind::Text) => {
                 let message = "torch.storage._load_from_bytes is given something other than bytes";
-                self.misuse(message, arguments)?;
+                self.misuse(message, arguments);
             }
             ("_codecs", "encode") => {
                 let encoding = match items.get(1) {
@@ -137,7 +137,7 @@ impl Machine<'_, '_> {
                 };
                 let is_plain = |encoding: &String| ENCODINGS.contains(&encoding.to_ascii_lowercase().as_str());
                 if !encoding.as_ref().is_some_and(is_plain) {
-                    self.misuse("bytes are made with an encoding that hides what they are", arguments)?;
+                    self.misuse("bytes are made with an encoding that hides what they are", arguments);
                 }
             }
             ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => {
@@ -151,7 +151,7 @@ impl Machine<'_, '_> {
             | ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => {
                 let function = items.first().copied().unwrap_or(Value::NONE);
                 if name == "_rebuild_from_type_v2" && !matches!(self.global_of(function), Some((_, _, _))) {
-                    self.misuse("what rebuilds a tensor shows only when the file is loaded", arguments)?;
+                    self.misuse("what rebuilds a tensor shows only when the file is loaded", arguments);
                 }
                 if name == "_rebuild_from_type_v2" && function.kind() == Kind::Global {
                     self.indirect += 1;
@@ -159,7 +159,7 @@ impl Machine<'_, '_> {
                         self.misuse(
                             "functions that rebuild tensors are nested deeper than they are examined",
                             arguments,
-                        )?;
+                        );
                     } else {
                         self.call_global(function, items.get(2).copied().unwrap_or(Value::NONE), None)?;
                     }
@@ -178,11 +178,11 @@ impl Machine<'_, '_> {
         let fine = match (factory.kind(), self.global_of(factory)) {
             (Kind::None, _) => true,
             // It is judged by itself.
-            (_, Some((module, name, verdict))) => verdict != Verdict::Allowed || allowed::is_factory(&module, &name),
+            (_, Some((module, name, verdict))) => verdict != Verdict::Harmless || harmless::is_factory(&module, &name),
             _ => false,
         };
         if !fine {
-            self.misuse("a dict is set to call this for each missing value", factory)?;
+            self.misuse("a dict is set to call this for each missing value", factory);
         }
         Ok(())
     }
@@ -194,16 +194,18 @@ impl Machine<'_, '_> {
             Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
             _ => None,
         };
-        let of_allowed =
-            items.first().and_then(|of| self.global_of(*of)).is_some_and(|(_, _, verdict)| verdict == Verdict::Allowed);
+        let of_harmless = items
+            .first()
+            .and_then(|of| self.global_of(*of))
+            .is_some_and(|(_, _, verdict)| verdict == Verdict::Harmless);
         let is_fine = |attribute: &String| {
             attribute == "__new__"
-                || !attribute.starts_with("__") && !attribute.contains('.') && !malicious::is_attribute(attribute)
+                || !attribute.starts_with("__") && !attribute.contains('.') && !is_attribute(attribute)
         };
-        if attribute.as_ref().is_some_and(is_fine) && !of_allowed {
+        if attribute.as_ref().is_some_and(is_fine) && !of_harmless {
             return Ok(());
         }
-        let source = self.source_of_call(callee, arguments, None)?;
+        let source = self.source_of_call(callee, arguments, None);
         self.found.report(
             rules::CODE_UNRESOLVABLE,
             "an attribute is taken through which everything can be reached".to_owned(),
@@ -214,8 +216,8 @@ impl Machine<'_, '_> {
     }
 
     /// A call of what another call returned.
-    fn call_object(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) -> Step<()> {
-        let source = self.source_of_call(callee, arguments, keywords)?;
+    fn call_object(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) {
+        let source = self.source_of_call(callee, arguments, keywords);
         let maker = self.maker_of(callee);
         let is_partial = matches!(
             maker.as_ref().map(|(module, name, _)| (module.as_str(), name.as_str())),
@@ -227,13 +229,11 @@ impl Machine<'_, '_> {
             (rules::CODE_UNRESOLVABLE, "loading it calls what an earlier call returned, which shows only then")
         };
         self.found.report(rule, message.to_owned(), self.at, Some(source));
-        Ok(())
     }
 
-    fn misuse(&mut self, message: &str, shown: Value) -> Step<()> {
-        let source = self.source_of(shown)?;
+    fn misuse(&mut self, message: &str, shown: Value) {
+        let source = self.source_of(shown);
         self.found.report(rules::CODE_MISUSED_GLOBAL, message.to_owned(), self.at, Some(source));
-        Ok(())
     }
 
     /// Whether a state sets what changes an object into another.
@@ -248,15 +248,15 @@ impl Machine<'_, '_> {
             parts.extend(if all.len() == 2 { all } else { Vec::new() });
         }
         // Only classes that are on no list may have states that are put together: loading them runs their code anyhow.
-        let of_weights = self.maker_of(target).is_none_or(|(_, _, verdict)| verdict == Verdict::Allowed);
+        let of_weights = self.maker_of(target).is_none_or(|(_, _, verdict)| verdict == Verdict::Harmless);
         if of_weights && special == 0 && parts.iter().any(|part| self.is_computed(*part)) {
-            let source = self.source_of(state)?;
+            let source = self.source_of(state);
             let message = "a state is assembled by calls, so what it sets shows only when the file is loaded";
             self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
         }
         if special > 0 {
             let key = self.reader.text(special)?.unwrap_or_default();
-            let source = self.source_of(state)?;
+            let source = self.source_of(state);
             let message =
                 format!("a state sets {}, which turns the object into another one", max_weights::text::shown(&key));
             self.found.report(rules::CODE_PATCHED, message, self.at, Some(source));
@@ -281,13 +281,13 @@ impl Machine<'_, '_> {
         match target.kind() {
             Kind::Global => {
                 let message = "a state is set on a class, function or module, which changes it for the whole program";
-                let source = format!("{}.__setstate__({})", self.source_of(target)?, self.source_of(state)?);
+                let source = format!("{}.__setstate__({})", self.source_of(target), self.source_of(state));
                 self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
             }
             Kind::Object => {
-                if let Some((module, name, Verdict::Allowed)) = self.maker_of(target) {
-                    if !allowed::has_state(&module, &name) {
-                        self.wrong_target("a state is set on something that has none", target)?;
+                if let Some((module, name, Verdict::Harmless)) = self.maker_of(target) {
+                    if !harmless::has_state(&module, &name) {
+                        self.wrong_target("a state is set on something that has none", target);
                     }
                     if (module.as_str(), name.as_str()) == ("numpy", "dtype") {
                         self.check_dtype(target, state)?;
@@ -297,7 +297,7 @@ impl Machine<'_, '_> {
                 self.skip_array(target, state)?;
             }
             Kind::Unknown => {}
-            _ => self.wrong_target("a state is set on something that has none", target)?,
+            _ => self.wrong_target("a state is set on something that has none", target),
         }
         Ok(())
     }
@@ -310,15 +310,14 @@ impl Machine<'_, '_> {
             None => None,
         };
         if flags.is_some_and(|flags| flags & 1 == 0) && self.is_object_dtype(dtype)? {
-            self.misuse("a dtype of objects is set to have none: bytes are taken for the addresses of objects", state)?;
+            self.misuse("a dtype of objects is set to have none: bytes are taken for the addresses of objects", state);
         }
         Ok(())
     }
 
-    fn wrong_target(&mut self, message: &str, target: Value) -> Step<()> {
-        let source = self.source_of(target)?;
+    fn wrong_target(&mut self, message: &str, target: Value) {
+        let source = self.source_of(target);
         self.found.report(rules::CODE_WRONG_TARGET, message.to_owned(), self.at, Some(source));
-        Ok(())
     }
 
     /// What a value takes from the instructions that fill containers.
@@ -329,15 +328,15 @@ impl Machine<'_, '_> {
             Kind::Set => Fills::Set,
             Kind::Unknown => Fills::Any,
             Kind::Object => match self.maker_of(target) {
-                Some((module, name, Verdict::Allowed)) if (module.as_str(), name.as_str()) == RECONSTRUCTOR => {
+                Some((module, name, Verdict::Harmless)) if (module.as_str(), name.as_str()) == RECONSTRUCTOR => {
                     let arguments = self.arena.get(target).map_or(Value::UNKNOWN, |node| node.arguments);
                     let class = self.arena.get(arguments).and_then(|node| node.items.first().copied());
                     match class.and_then(|class| self.global_of(class)) {
-                        Some((module, name, Verdict::Allowed)) => allowed::fills(&module, &name),
+                        Some((module, name, Verdict::Harmless)) => harmless::fills(&module, &name),
                         _ => Fills::Any,
                     }
                 }
-                Some((module, name, Verdict::Allowed)) => allowed::fills(&module, &name),
+                Some((module, name, Verdict::Harmless)) => harmless::fills(&module, &name),
                 // A storage is none, and of other classes nothing is known.
                 None if self.arena.get(target).is_some_and(|node| node.callee == Value::NONE) => Fills::Nothing,
                 // It was lost among very many values, and may have an attribute that is called to fill it.
@@ -408,7 +407,7 @@ impl Machine<'_, '_> {
                 self.found.is_incomplete = true;
                 return Ok(Value::UNKNOWN);
             }
-            return self.strange_reference(id);
+            return Ok(self.strange_reference(id));
         };
         let first = match items.first() {
             Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
@@ -428,12 +427,12 @@ impl Machine<'_, '_> {
                     }
                     _ => None,
                 };
-                let Some(key) = key else { return self.strange_reference(id) };
+                let Some(key) = key else { return Ok(self.strange_reference(id)) };
                 let class =
                     self.global_of(*class).and_then(|(module, name, _)| StorageType::from_global(&module, &name));
                 let bytes = class.zip(elements).and_then(|(class, elements)| elements.checked_mul(class.bytes()));
                 if key.contains(['/', '\\', '\0']) || key.contains("..") {
-                    self.strange_reference(id)?;
+                    self.strange_reference(id);
                 }
                 self.keep_storage(key, elements, bytes);
                 self.arena.forget(id);
@@ -446,7 +445,7 @@ impl Machine<'_, '_> {
                 );
                 Ok(*class)
             }
-            _ => self.strange_reference(id),
+            _ => Ok(self.strange_reference(id)),
         }
     }
 
@@ -457,22 +456,20 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn strange_reference(&mut self, id: Value) -> Step<Value> {
-        let source = self.source_of(id)?;
+    fn strange_reference(&mut self, id: Value) -> Value {
+        let source = self.source_of(id);
         self.found.report(
             rules::CODE_PERSISTENT_ID,
             "a reference to something outside is not one to a storage".to_owned(),
             self.at,
             Some(source),
         );
-        Ok(Value::UNKNOWN)
+        Value::UNKNOWN
     }
 
     /// A reference in protocol 0: Python's print of the tuple.
     fn persistent_line(&mut self) -> Step<Value> {
-        let Some(len) = self.reader.line(self.next)? else { return broken("it ends within an instruction") };
-        let start = self.next;
-        self.next += len + 1;
+        let Instruction { start, len, .. } = self.instruction;
         let line = self.reader.some(start, len.min(2048) as usize)?;
         let line = String::from_utf8_lossy(line).into_owned();
         let Some((class, key, elements)) = printed_storage(&line) else {

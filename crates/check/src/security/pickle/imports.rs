@@ -1,25 +1,20 @@
 //! The instructions that import a class or function: by two lines, or by two texts on the stack.
 
+use max_weights::format::pickle::spelling::Instruction;
 use max_weights::rules;
 
 use super::literal::MAX_TEXT;
-use super::machine::{Machine, Step, cut};
+use super::machine::{Machine, Step};
 use super::value::{KEPT, Kind, Value};
 
 impl Machine<'_, '_> {
     /// Module and name in two lines.
     pub(super) fn global(&mut self, opcode: u8) -> Step<()> {
+        let Instruction { start, len, .. } = self.instruction;
         let mut parts = [None, None];
-        for part in &mut parts {
-            let (len, end) = match self.reader.line(self.next)? {
-                Some(len) => (len, 1),
-                None if self.goes_on => return cut(),
-                // The reader in Python takes what is left for a line, without its last byte.
-                None => self.reader.len().saturating_sub(self.next).checked_sub(1).map_or((0, 0), |len| (len, 1)),
-            };
-            let bytes = self.reader.some(self.next, len.min(MAX_TEXT as u64) as usize)?;
+        for (part, (start, len)) in parts.iter_mut().zip([(start, len), self.instruction.second_line()]) {
+            let bytes = self.reader.some(start, len.min(MAX_TEXT as u64) as usize)?;
             *part = if len <= MAX_TEXT as u64 { String::from_utf8(bytes.to_vec()).ok() } else { beginning(bytes) };
-            self.next += len + end;
         }
         let [module, name] = parts;
         // No reader of today imports what is not UTF-8.

@@ -4,13 +4,13 @@
 
 use std::borrow::Cow;
 
+use max_weights::format::pickle::spelling::{Bytes as _, Instruction, NoInstruction, decode};
 use max_weights::rules;
 use max_weights::{Error, rules::Rule};
 
 use super::Expected;
 use super::found::Found;
-use super::literal::NoExtent;
-use super::malicious;
+use super::harmless;
 use super::names::Names;
 use super::reader::Reader;
 use super::value::{Arena, KEPT, Kind, Memo, Node, Value};
@@ -89,8 +89,10 @@ pub(super) struct Machine<'a, 'c> {
     memo: Memo,
     /// As the pickle says.
     pub(super) protocol: u8,
-    /// The instruction at hand.
+    /// Where the instruction at hand begins…
     pub(super) at: u64,
+    /// … and its argument.
+    pub(super) instruction: Instruction,
     /// The next one.
     pub(super) next: u64,
     pub(super) frame_end: Option<u64>,
@@ -123,6 +125,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             memo: Memo::default(),
             protocol: 0,
             at: 0,
+            instruction: Instruction { opcode: 0, start: 0, len: 0, next: 0 },
             next: 0,
             frame_end: None,
             loose: false,
@@ -181,19 +184,23 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
     }
 
-    /// Whether the last instruction goes beyond these bytes, or would be the next behind them.
+    /// Whether the last instruction goes beyond these bytes, or would be the next behind them. Of lines that are names or references anything may
+    /// be the beginning.
     pub(super) fn is_cut(&mut self, len: u64) -> bool {
         let Ok(Some(opcode)) = self.reader.byte(self.at) else { return true };
-        let has_no_end = matches!(opcode, b'p' | b'g') && matches!(self.reader.line(self.at + 1), Ok(None));
         self.next >= len
-            || has_no_end
-            || matches!(self.reader.extent(opcode, self.at), Ok(Err(NoExtent::Cut)) if self.at + 1 < len && is_literal(opcode))
+            || !matches!(opcode, b'c' | b'i' | b'P')
+                && matches!(decode(&mut self.reader, self.at), Ok(Err(NoInstruction::Cut { .. })))
     }
 
     /// One instruction; the result of the pickle if it was the last.
     fn step(&mut self) -> Step<Option<Value>> {
-        let Some(opcode) = self.reader.byte(self.at)? else { return broken("it ends without its last instruction") };
-        self.next = self.at + 1;
+        self.instruction = match decode(&mut self.reader, self.at)? {
+            Ok(instruction) => instruction,
+            Err(none) => self.no_instruction(none)?,
+        };
+        self.next = self.instruction.next;
+        let opcode = self.instruction.opcode;
         match opcode {
             b'.' => return self.stop().map(Some),
             0x80 => self.protocol()?,
@@ -215,16 +222,44 @@ impl<'a, 'c> Machine<'a, 'c> {
             b'P' | b'Q' => self.persistent(opcode)?,
             b'g' | b'h' | b'j' => self.recall(opcode)?,
             b'p' | b'q' | b'r' | 0x94 => self.remember(opcode)?,
-            0x82..=0x84 => self.extension(opcode)?,
+            0x82..=0x84 => self.extension()?,
             0x97 => {
                 self.report(rules::CODE_INCOMPLETE, "a buffer is not in the file, but comes from whoever loads it");
                 self.push(Value::UNKNOWN)?;
             }
-            0x98 => drop(self.top()?),
-            _ => return broken(format!("the byte 0x{opcode:02x} is not an instruction")),
+            _ => drop(self.top()?),
         }
         self.check_frame();
         Ok(None)
+    }
+
+    /// What stands where no whole instruction does: for one reader, it may be one all the same.
+    #[cold]
+    fn no_instruction(&mut self, none: NoInstruction) -> Step<Instruction> {
+        let start = self.at + 1;
+        match none {
+            NoInstruction::Cut { at, .. } if at == self.at => return broken("it ends without its last instruction"),
+            NoInstruction::Cut { .. } => {}
+            NoInstruction::Negative(_) => {
+                self.next = start;
+                return broken("a length is negative");
+            }
+            NoInstruction::Unknown(opcode) => {
+                self.next = start;
+                return broken(format!("the byte 0x{opcode:02x} is not an instruction"));
+            }
+        }
+        self.next = start;
+        match self.reader.byte(self.at)? {
+            // The reader in Python takes what is left for a line, without its last byte.
+            Some(opcode @ (b'c' | b'i')) if !self.goes_on => {
+                let all = self.reader.len();
+                let rest = all.saturating_sub(start).saturating_sub(1);
+                let len = self.reader.line(start)?.unwrap_or(rest);
+                Ok(Instruction { opcode, start, len, next: all })
+            }
+            _ => cut(),
+        }
     }
 
     /// Reports something about the instruction at hand.
@@ -252,8 +287,7 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     fn protocol(&mut self) -> Step<()> {
-        let Some(protocol) = self.reader.byte(self.next)? else { return cut() };
-        self.next += 1;
+        let protocol = self.number()? as u8;
         if protocol > HIGHEST_PROTOCOL {
             self.diverges(format!("it says that it uses protocol {protocol}, but the highest is {HIGHEST_PROTOCOL}"));
         }
@@ -262,9 +296,7 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     fn frame(&mut self) -> Step<()> {
-        let Some(len) = self.reader.array(self.next)? else { return cut() };
-        let len = u64::from_le_bytes(len);
-        self.next += 8;
+        let len = self.number()?;
         if self.frame_end.is_some_and(|end| end > self.next) {
             self.diverges("a frame begins in another one");
         }
@@ -399,7 +431,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
         let key = self.reader.text(key.payload())?.unwrap_or_default();
         self.keys.filling |= FILLING.contains(&key.as_str());
-        Ok(malicious::is_special_key(&key))
+        Ok(harmless::is_special_key(&key))
     }
 
     fn effect(&mut self, opcode: u8) -> Step<()> {
@@ -431,14 +463,8 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.push(made)
     }
 
-    fn extension(&mut self, opcode: u8) -> Step<()> {
-        let code = match opcode {
-            0x82 => self.reader.byte(self.next)?.map(u32::from),
-            0x83 => self.reader.array(self.next)?.map(|code| u32::from(u16::from_le_bytes(code))),
-            _ => self.reader.array(self.next)?.map(u32::from_le_bytes),
-        };
-        let Some(code) = code else { return cut() };
-        self.next += [1, 2, 4].get(usize::from(opcode - 0x82)).copied().unwrap_or(4);
+    fn extension(&mut self) -> Step<()> {
+        let code = self.number()?;
         self.report(
             rules::CODE_EXTENSION,
             format!("it takes number {code} from the registry of extensions, whatever class or function that is"),
@@ -514,11 +540,6 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.stack.truncate(height);
         Ok((items, count as u64))
     }
-}
-
-/// Whether an instruction has a value behind it that may be long.
-fn is_literal(opcode: u8) -> bool {
-    matches!(opcode, b'I' | b'L' | b'F' | b'S' | b'T' | b'V' | b'X' | 0x8b | 0x8d | b'B' | 0x8e | 0x96)
 }
 
 /// Whether what a key is shows only when the file is loaded.

@@ -1,17 +1,16 @@
 //! Pickles: what loading them would call. A machine runs through their instructions as every reader of Python's would, and calls nothing.
 //!
-//! The verdict on what a pickle names goes by exact names ([`names`]): what plain weights need is allowed, what does harm is known by name or by
-//! what is done with it ([`effects`]), and everything else needs trust. What readers do not agree on, what is hidden behind the end, and what lies
+//! The verdict on what a pickle names is that of the core's list of names ([`max_weights::format::pickle::names`]), and of what is done with it
+//! ([`effects`]). What readers do not agree on, what is hidden behind the end, and what lies
 //! in the bytes of a pickle is looked at as well ([`machine`], [`stream`], [`nested`]).
 
-mod allowed;
 mod effects;
 mod found;
+mod harmless;
 mod imports;
 mod joblib;
 mod literal;
 mod machine;
-mod malicious;
 mod names;
 mod nested;
 mod plain;
@@ -109,9 +108,5 @@ pub(super) fn rest(
 /// Looks through all pickles that are in `piece` one after the other, and reports what is wrong with them.
 pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
     context.go_on()?;
-    if expected == Expected::TorchLegacy {
-        return security::torch::scan_legacy(piece, context)
-            .map(|()| Seen { consumed: piece.bytes.len(), storages: Vec::new() });
-    }
     stream::scan(piece, expected, context)
 }

@@ -2,10 +2,10 @@
 
 use std::io::Read as _;
 
+use max_weights::format::pickle::spelling::{Instruction, text_of};
 use max_weights::rules;
 
 use super::found::{Data, Nested};
-use super::literal::Extent;
 use super::machine::{Machine, Step};
 use super::value::{Kind, Node, Value};
 use crate::context::Context;
@@ -74,7 +74,7 @@ impl Loader {
 
 impl Machine<'_, '_> {
     /// Bytes in a pickle may be another one: its first and its last byte are known.
-    pub(super) fn look_at_bytes(&mut self, extent: &Extent) -> Step<()> {
+    pub(super) fn look_at_bytes(&mut self, extent: &Instruction) -> Step<()> {
         if extent.len < 4 || !matches!(self.reader.some(extent.start, 2)?, [0x80, 2..=5]) {
             return Ok(());
         }
@@ -115,9 +115,8 @@ impl Machine<'_, '_> {
         match value.kind() {
             Kind::Bytes | Kind::ByteArray | Kind::Text => {
                 let at = value.payload();
-                let Some(opcode) = self.reader.byte(at)? else { return Ok(None) };
-                let Ok(extent) = self.reader.extent(opcode, at)? else { return Ok(None) };
-                if matches!(opcode, b'S' | b'V') || value.kind() == Kind::Text {
+                let Some(extent) = self.reader.instruction(at)? else { return Ok(None) };
+                if matches!(extent.opcode, b'S' | b'V') || value.kind() == Kind::Text {
                     return self.text_as_bytes(&extent);
                 }
                 Ok(Some(Data::There { start: extent.start, len: extent.len }))
@@ -164,23 +163,22 @@ impl Machine<'_, '_> {
             None => "utf-8".to_owned(),
             Some(_) => return Ok(None),
         };
-        let Some(opcode) = self.reader.byte(text.payload())? else { return Ok(None) };
-        let Ok(extent) = self.reader.extent(opcode, text.payload())? else { return Ok(None) };
+        let Some(extent) = self.reader.instruction(text.payload())? else { return Ok(None) };
         if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
             return Ok(None);
         }
         let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;
-        let text = super::literal::text_of(extent.opcode, &bytes);
+        let text = text_of(extent.opcode, &bytes);
         Ok(text.and_then(|text| encode(&text, &encoding)).map(Data::Decoded))
     }
 
     /// A string of which each character is a byte.
-    fn text_as_bytes(&mut self, extent: &Extent) -> Step<Option<Data>> {
+    fn text_as_bytes(&mut self, extent: &Instruction) -> Step<Option<Data>> {
         if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
             return Ok(None);
         }
         let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;
-        let text = super::literal::text_of(extent.opcode, &bytes);
+        let text = text_of(extent.opcode, &bytes);
         let bytes = text.and_then(|text| text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect());
         Ok(bytes.map(Data::Decoded))
     }

@@ -1,31 +1,22 @@
-//! The instructions that make numbers, texts and bytes: how far they go, and whether all readers take them for the same.
+//! The instructions that make numbers, texts and bytes: whether all readers take them for the same.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use max_weights::format::pickle::spelling::{
+    Instruction, NoNumber, integer_of, is_blank, line_integer, little, text_of, until_nul,
+};
 use max_weights::rules;
 
-use super::literal::{Extent, NoExtent, NoNumber, integer_of, is_blank, line_integer, text_of, until_nul};
-use super::machine::{Machine, Step, broken, cut};
+use super::machine::{Machine, Step, broken};
 use super::reader::MOST;
 use super::value::{Kind, Value};
 
 const OLD_TEXT: &str = "a Python 2 string is not ASCII: what it is depends on the encoding that the reader is given";
 
 impl Machine<'_, '_> {
-    fn extent(&mut self, opcode: u8) -> Step<Extent> {
-        match self.reader.extent(opcode, self.at)? {
-            Ok(extent) => {
-                self.next = extent.next;
-                Ok(extent)
-            }
-            Err(NoExtent::Cut) => cut(),
-            Err(NoExtent::Negative) => broken("a length is negative"),
-        }
-    }
-
     /// A number, a string or bytes: kept by its place.
     pub(super) fn literal(&mut self, opcode: u8) -> Step<()> {
-        let extent = self.extent(opcode)?;
+        let extent = self.instruction;
         let kind = match opcode {
             b'K' | b'M' | b'J' | 0x8a | 0x8b => Kind::Int,
             b'I' | b'L' => self.integer_line(&extent)?,
@@ -48,7 +39,7 @@ impl Machine<'_, '_> {
         self.push(Value::new(kind, payload))
     }
 
-    fn integer_line(&mut self, extent: &Extent) -> Step<Kind> {
+    fn integer_line(&mut self, extent: &Instruction) -> Step<Kind> {
         let line = self.number_line(extent.start, extent.len)?;
         match (extent.opcode, &line.text[..]) {
             (b'I', b"00") if !line.is_odd => return Ok(Kind::False),
@@ -67,7 +58,7 @@ impl Machine<'_, '_> {
         Ok(Kind::Int)
     }
 
-    fn float_line(&mut self, extent: &Extent) -> Step<()> {
+    fn float_line(&mut self, extent: &Instruction) -> Step<()> {
         let line = self.number_line(extent.start, extent.len)?;
         let is_float = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<f64>().is_ok());
         if !line.is_odd && is_float(&line.text) {
@@ -105,47 +96,37 @@ impl Machine<'_, '_> {
 
     /// The index of an instruction that remembers or recalls.
     pub(super) fn index(&mut self, opcode: u8) -> Step<u64> {
-        let index = match opcode {
-            b'h' | b'q' => {
-                let index = self.reader.byte(self.next)?.map(u64::from);
-                self.next += 1;
-                index
+        let Instruction { start, len, next, .. } = self.instruction;
+        if !matches!(opcode, b'g' | b'p') {
+            return self.number();
+        }
+        let line = self.number_line(start, len)?;
+        // Zeros before it make it as long as one likes.
+        if line.text.len() >= MOST {
+            self.report(rules::CODE_UNRESOLVABLE, "an index of the memo is longer than any that writers produce");
+        }
+        let value = match line_integer(&line.text) {
+            Ok(value) if !line.is_odd => value,
+            Ok(value) | Err(NoNumber::Lenient(value)) => {
+                self.diverges("an index of the memo is not written in decimal digits alone");
+                value
             }
-            b'j' | b'r' => {
-                let index = self.reader.array(self.next)?.map(|index| u64::from(u32::from_le_bytes(index)));
-                self.next += 4;
-                index
-            }
-            _ => {
-                let Some(len) = self.reader.line(self.next)? else { return cut() };
-                let line = self.number_line(self.next, len)?;
-                // Zeros before it make it as long as one likes.
-                if line.text.len() >= MOST {
-                    self.report(
-                        rules::CODE_UNRESOLVABLE,
-                        "an index of the memo is longer than any that writers produce",
-                    );
-                }
-                let value = match line_integer(&line.text) {
-                    Ok(value) if !line.is_odd => value,
-                    Ok(value) | Err(NoNumber::Lenient(value)) => {
-                        self.diverges("an index of the memo is not written in decimal digits alone");
-                        value
-                    }
-                    Err(NoNumber::Large) => i128::MAX,
-                    // What the frame leaves of it is another number.
-                    Err(NoNumber::None) if self.crosses_frame(self.next + len + 1) => 0,
-                    Err(NoNumber::None) => return broken("an index of the memo is not a number"),
-                };
-                self.next += len + 1;
-                if value < 0 {
-                    return broken("an index of the memo is negative");
-                }
-                // The reader in Python takes any number, and this one any up to here.
-                return Ok(u64::try_from(value).unwrap_or_else(|_| hash_of(&line.text)));
-            }
+            Err(NoNumber::Large) => i128::MAX,
+            // What the frame leaves of it is another number.
+            Err(NoNumber::None) if self.crosses_frame(next) => 0,
+            Err(NoNumber::None) => return broken("an index of the memo is not a number"),
         };
-        index.map_or_else(cut, Ok)
+        if value < 0 {
+            return broken("an index of the memo is negative");
+        }
+        // The reader in Python takes any number, and this one any up to here.
+        Ok(u64::try_from(value).unwrap_or_else(|_| hash_of(&line.text)))
+    }
+
+    /// The number that the argument at hand is in its bytes.
+    pub(super) fn number(&mut self) -> Step<u64> {
+        let Instruction { start, len, .. } = self.instruction;
+        Ok(little(self.reader.some(start, len as usize)?))
     }
 
     /// Whether the frame ends within the instruction at hand, which ends at `next`: the reader in C may lose what is before, and see another line.
@@ -154,7 +135,7 @@ impl Machine<'_, '_> {
     }
 
     /// Whether a string is what its instruction says it is.
-    fn check_text(&mut self, extent: &Extent) -> Step<()> {
+    fn check_text(&mut self, extent: &Instruction) -> Step<()> {
         let opcode = extent.opcode;
         if extent.len > MOST as u64 && opcode != b'S' {
             return Ok(());

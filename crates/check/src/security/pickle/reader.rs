@@ -1,6 +1,7 @@
 //! The bytes of a pickle through a window: what is long is never read, and what was passed can be read again.
 
-use max_weights::Result;
+use max_weights::format::pickle::spelling;
+use max_weights::{Error, Result};
 
 use crate::bytes::Bytes;
 use crate::context::Context;
@@ -79,14 +80,24 @@ impl<'a, 'c> Reader<'a, 'c> {
         }
         Ok(self.window.get(from..from + wanted).unwrap_or_default())
     }
+}
 
-    /// The bytes there, if there are so many.
-    pub(super) fn array<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>> {
+impl spelling::Bytes for Reader<'_, '_> {
+    type Error = Error;
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn byte(&mut self, at: u64) -> Result<Option<u8>> {
+        Reader::byte(self, at)
+    }
+
+    fn array<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>> {
         Ok(self.some(at, N)?.try_into().ok())
     }
 
-    /// How long the line is that begins there, without its end; `None` if it has no end.
-    pub(super) fn line(&mut self, at: u64) -> Result<Option<u64>> {
+    fn line(&mut self, at: u64) -> Result<Option<u64>> {
         let mut place = at;
         loop {
             let part = self.some(place, MOST)?;
@@ -103,6 +114,8 @@ impl<'a, 'c> Reader<'a, 'c> {
 
 #[cfg(test)]
 mod tests {
+    use max_weights::format::pickle::spelling::Bytes as _;
+
     use super::*;
 
     #[test]

@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 
+use max_weights::format::pickle::Verdict;
 use max_weights::rules::{self, Answer};
 use max_weights::{Diagnostic, Result};
 
 use super::found::{Data, Found, Nested};
 use super::machine::{End, Machine};
-use super::names::{Named, Verdict};
+use super::names::Named;
 use super::{Expected, One, Root, Seen, joblib, value};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
@@ -236,11 +237,11 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     for mut named in named {
         // The metadata of a distributed checkpoint has the paths of its files, and nothing is done with them.
         if is_metadata && named.verdict == Verdict::Library && named.module.starts_with("pathlib") {
-            named.verdict = Verdict::Allowed;
+            named.verdict = Verdict::Harmless;
         }
         // Of a plain array it reads the bytes, and does nothing else.
         if (named.module.as_str(), named.name.as_str()) == joblib::WRAPPER && named.calls == found.plain_arrays {
-            named.verdict = Verdict::Allowed;
+            named.verdict = Verdict::Harmless;
         }
         // The classes of a TorchScript program are many, and say the same.
         let is_script = named.verdict == Verdict::Library && named.module.starts_with("__torch__");
@@ -301,18 +302,18 @@ fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Con
     context.global(Global {
         module: named.module.clone(),
         name: named.name.clone(),
-        safety: named.verdict.safety(),
+        verdict: named.verdict,
         member: piece.member.map(str::to_owned),
         offset: named.at,
     });
     let (rule, what) = match named.verdict {
-        Verdict::Allowed => return,
+        Verdict::Harmless => return,
         _ if is_said => return,
         Verdict::Library => (rules::CODE_LIBRARY_GLOBAL, "from a library, whose code runs"),
-        Verdict::Unknown => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
+        Verdict::NeedsTrust => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
         // Its calls are reported, each by itself.
-        Verdict::Malicious if named.calls > 0 => return,
-        Verdict::Malicious => (rules::CODE_MALICIOUS_GLOBAL, "which is harmful"),
+        Verdict::RunsCode if named.calls > 0 => return,
+        Verdict::RunsCode => (rules::CODE_MALICIOUS_GLOBAL, "which is harmful"),
     };
     let (message, at, evidence) = match named.call {
         Some((at, call)) if named.calls > 1 => {
@@ -368,7 +369,6 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
             }
             Ok(())
         }
-        Kind::TorchLegacy => security::torch::scan_legacy(&inner, context),
         kind => security::scan(&inner, kind, context),
     }
 }

@@ -63,7 +63,7 @@ const KINDS: [Kind; 16] = [
 ];
 
 /// A value: its kind, and a place, a node or a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Value(u64);
 
 impl Value {

@@ -1,0 +1,230 @@
+//! What is known of the names of Python's modules, classes and functions: the one list there is, `names.tsv`, by which pickles, configurations
+//! and models of other formats are judged. Nothing is imported, and nothing is called.
+//!
+//! A name on no row needs trust: the rows that say what runs code make a verdict sharper, and are not what keeps the rest out.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use super::python2::{LAST_PROTOCOL, renamed};
+
+/// The rows.
+const ROWS: &str = include_str!("names.tsv");
+/// The reason of a row of the classes of distributed tensors.
+pub(super) const DISTRIBUTED: &str = "distributed";
+
+/// What is known of a class or function; the worst is last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Plain weights need it, and its code does nothing else.
+    Harmless,
+    /// A library's, which pickles of its objects have: its code runs.
+    Library,
+    /// On no list: whoever loads it has to trust it.
+    NeedsTrust,
+    /// It runs code, starts programs, or reaches files, the network or memory when it is called; or it leads to what does.
+    RunsCode,
+}
+
+impl Verdict {
+    /// The word for it, in all that is shown or written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Harmless => "harmless",
+            Self::Library => "library",
+            Self::NeedsTrust => "needs-trust",
+            Self::RunsCode => "runs-code",
+        }
+    }
+}
+
+/// What a row says of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What is known of them.
+    pub verdict: Verdict,
+    /// Why, in a word that the head of the list explains.
+    pub reason: &'static str,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By module and name.
+    exact: HashMap<(&'static str, &'static str), Entry>,
+    /// By the module that is meant with all that is in it and below.
+    below: HashMap<&'static str, Entry>,
+    attributes: HashSet<&'static str>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut table = Table::default();
+    for (module, entry, names) in rows() {
+        for name in names.split(' ') {
+            match (module, name) {
+                ("*", _) => drop(table.attributes.insert(name)),
+                (_, "*") => drop(table.below.insert(module, entry)),
+                _ => drop(table.exact.insert((module, name), entry)),
+            }
+        }
+    }
+    table
+});
+
+fn rows() -> impl Iterator<Item = (&'static str, Entry, &'static str)> {
+    ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut cells = line.split('\t');
+        let (module, verdict, reason, names) = (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
+        let all = [Verdict::Harmless, Verdict::Library, Verdict::RunsCode];
+        let verdict = all.into_iter().find(|known| known.name() == verdict)?;
+        Some((module, Entry { verdict, reason }, names))
+    })
+}
+
+/// What a row says of exactly this name of exactly this module.
+pub fn exact(module: &str, name: &str) -> Option<Entry> {
+    // The keys live as long as the program, and those of a look-up need not.
+    TABLE.exact.get(&(module, name)).copied()
+}
+
+/// What the list says of a name: of exactly this one, or of a module that it is in or below, of which one that runs code comes first.
+pub fn look_up(module: &str, name: &str) -> Option<Entry> {
+    let full = format!("{module}.{name}");
+    let runs_code = || tops(&full).find(|entry| entry.verdict == Verdict::RunsCode);
+    exact(module, name).or_else(runs_code).or_else(|| tops(module).next())
+}
+
+/// The rows of the modules that a dotted name is, or is below.
+fn tops(full: &str) -> impl Iterator<Item = Entry> {
+    let ends = full.match_indices('.').map(|(at, _)| at).chain([full.len()]);
+    ends.filter_map(|end| TABLE.below.get(full.get(..end)?).copied())
+}
+
+/// Whether an attribute of this name of anything leads to what runs code.
+pub fn is_attribute(name: &str) -> bool {
+    let is_module = || TABLE.below.get(name).is_some_and(|entry| entry.verdict == Verdict::RunsCode);
+    TABLE.attributes.contains(name) || is_module() && !HARMLESS_AS_NAMES.contains(&name)
+}
+
+/// Modules whose names other things have as well, as attributes.
+const HARMLESS_AS_NAMES: [&str; 10] =
+    ["code", "test", "select", "this", "profile", "signal", "trace", "resource", "sh", "cmd"];
+
+/// The verdict on a name as a pickle imports it.
+pub fn judge(module: &str, name: &str) -> Verdict {
+    if let Some(entry) = exact(module, name) {
+        return entry.verdict;
+    }
+    // A name with a dot goes through whatever its module has imported, so that it may reach anything. What is no name is none of a writer's.
+    let plain = |c: char| c == '_' || c == '<' || c == '>' || c.is_alphanumeric();
+    if name.is_empty() || !name.chars().all(plain) || !module.chars().all(|c| c == '.' || c == '-' || plain(c)) {
+        return Verdict::RunsCode;
+    }
+    match look_up(module, name).map(|entry| entry.verdict) {
+        Some(Verdict::RunsCode) => Verdict::RunsCode,
+        _ if is_attribute(name) => Verdict::RunsCode,
+        listed => listed.unwrap_or(Verdict::NeedsTrust),
+    }
+}
+
+/// The verdict on a name as a pickle of this protocol spells it. The harm that it does under the name of the other Python counts, too: which of
+/// them reads it is not known.
+pub fn judge_spelled(module: &str, name: &str, protocol: u8) -> Verdict {
+    let Some((new_module, new_name)) = renamed(module, name) else { return judge(module, name) };
+    let now = judge(new_module, new_name);
+    // In Python 2 the module of the old name was harmful where the new one is. Under its old name it is another module's, unless that is plainly
+    // Python's own.
+    if protocol <= LAST_PROTOCOL || now == Verdict::RunsCode || module == "__builtin__" {
+        return now;
+    }
+    judge(module, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_sorted_and_says_nothing_twice() {
+        let lines: Vec<&str> = ROWS.lines().collect();
+        let (head, body) = lines.split_at(lines.iter().position(|line| !line.starts_with('#')).unwrap());
+        assert_eq!(rows().count(), body.len(), "a line is no row");
+        let keys: Vec<Vec<&str>> = body.iter().map(|line| line.split('\t').take(3).collect()).collect();
+        assert!(keys.is_sorted(), "by module, verdict and reason");
+        let mut seen = HashSet::new();
+        for (module, entry, names) in rows() {
+            let names: Vec<&str> = names.split(' ').collect();
+            assert!(names.is_sorted() && names.iter().all(|name| !name.is_empty()), "{module}: {names:?}");
+            assert!(names == ["*"] || !names.contains(&"*"), "{module}");
+            for name in names {
+                assert!(seen.insert((module, name)), "{module}.{name} stands twice");
+            }
+            let explained = format!("#     {} ", entry.reason);
+            assert!(head.iter().any(|line| line.starts_with(&explained)), "{}", entry.reason);
+        }
+    }
+
+    #[test]
+    fn the_list_keeps_the_four_answers_apart() {
+        for (module, name, verdict) in [
+            ("collections", "OrderedDict", Verdict::Harmless),
+            ("torch._utils", "_rebuild_tensor_v2", Verdict::Harmless),
+            ("torch.nn.modules.linear", "Linear", Verdict::Library),
+            ("sklearn.svm._classes", "SVC", Verdict::Library),
+            ("sklearn.tree._tree", "Tree", Verdict::Library),
+            ("functools", "partial", Verdict::Library),
+            ("builtins", "getattr", Verdict::Library),
+            ("pathlib", "PosixPath", Verdict::Library),
+            ("__main__", "Model", Verdict::NeedsTrust),
+            ("models.yolo", "Detect", Verdict::NeedsTrust),
+            ("osmosis", "run", Verdict::NeedsTrust),
+            ("Torch", "Size", Verdict::NeedsTrust),
+        ] {
+            assert_eq!(judge(module, name), verdict, "{module}.{name}");
+        }
+    }
+
+    #[test]
+    fn what_runs_code_does_so_under_every_name_it_goes_by() {
+        for (module, name) in [
+            ("os", "system"),
+            ("posix", "system"),
+            ("nt", "system"),
+            ("builtins", "eval"),
+            ("builtins", "__import__"),
+            ("__builtin__", "exec"),
+            ("pkgutil", "resolve_name"),
+            ("asyncio.unix_events", "_UnixSubprocessTransport._start"),
+            ("os.path", "os.system"),
+            ("torch", "os.system"),
+            ("torch", "load"),
+            ("torch", "_utils._rebuild_tensor_v2"),
+            ("torch.serialization", "os"),
+            ("torch.serialization", "os.system"),
+            ("torch._utils", "_rebuild_tensor.__globals__"),
+            ("torch.storage", "_load_from_bytes"),
+            ("torch.jit.unsupported_tensor_ops", "execWrapper"),
+            ("sklearn.utils", "sys"),
+            ("sklearn.utils", "os"),
+            ("numpy.testing._private.utils", "runstring"),
+            ("collections", "OrderedDict.__base__"),
+            ("operator", "attrgetter"),
+            ("_operator", "methodcaller"),
+            ("types", "CodeType"),
+            ("logging", "FileHandler"),
+            ("_io", "FileIO"),
+            ("os\r", "system"),
+        ] {
+            assert_eq!(judge(module, name), Verdict::RunsCode, "{module}.{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_python_2_are_judged_by_what_they_are_now() {
+        assert_eq!(judge_spelled("__builtin__", "set", 2), Verdict::Harmless);
+        assert_eq!(judge_spelled("commands", "Popen", 2), Verdict::RunsCode);
+        assert_eq!(judge_spelled("commands", "Popen", 4), Verdict::RunsCode);
+        assert_eq!(judge_spelled("copy_reg", "_reconstructor", 0), Verdict::Harmless);
+        // A module of this name beside the model is imported by it.
+        assert_ne!(judge_spelled("UserDict", "OrderedDict", 4), Verdict::Harmless);
+    }
+}

@@ -1,0 +1,258 @@
+//! The values of a pickle, whichever machine made them, as Python would write them: plain data as `repr` has it, and what is not built as the
+//! calls that would have made it.
+//!
+//! Nothing here calls itself and everything ends with the characters that are asked for, so that neither depth nor values that hold each other
+//! many times over are a danger.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use super::literal::Limited;
+
+/// The most calls of what a call would have returned, one after the other, that are written.
+const MOST_CALLS: usize = 100;
+
+/// The values of a machine, each by its number.
+pub trait Values {
+    /// The number of a value.
+    type Id: Copy + Eq + Hash;
+
+    /// Writes a value, or of one that has parts what is before them.
+    fn put(&mut self, id: Self::Id, out: &mut Limited) -> Form<Self::Id>;
+
+    /// The part of this number of a container, or what is done with the result of a call as the step of this number.
+    fn part(&self, id: Self::Id, number: usize) -> Part<Self::Id>;
+
+    /// Writes the name of the class or function that a value would be made by.
+    fn put_name(&self, id: Self::Id, out: &mut Limited);
+
+    /// The text that a value is, as the key of a keyword argument.
+    fn keyword(&mut self, id: Self::Id) -> Option<String>;
+}
+
+/// What is to be written of a value.
+pub enum Form<Id> {
+    /// Nothing more.
+    Written,
+    /// Its parts with commas between them, and this end.
+    Parts(&'static str),
+    /// One value, this end, and the steps.
+    Of(Id, &'static str),
+    /// A call, of which nothing was written.
+    Call(Call<Id>),
+}
+
+/// A call that would have been made. Of arguments that are not listed one value has all.
+#[derive(Clone, Copy)]
+pub struct Call<Id> {
+    /// What is called.
+    pub callee: Id,
+    /// With what, and whether its parts are the arguments.
+    pub arguments: Option<(Id, bool)>,
+    /// With what by name, and whether its parts are that.
+    pub keywords: Option<(Id, bool)>,
+}
+
+/// A part of a container, or something that is done with what a call would have returned.
+#[derive(Clone, Copy)]
+pub enum Part<Id> {
+    /// A value that is in it, or is added.
+    Value(Id),
+    /// A key and its value.
+    Entry(Id, Id),
+    /// A state that it gets.
+    State(Id),
+    /// There are more, which are not known.
+    Unknown,
+    /// There are no more.
+    End,
+}
+
+/// Writes module and name. What is none of Python's names could look like more than it is, `os.system('x')`, and stands in angle brackets.
+pub fn put_global(module: &str, name: &str, out: &mut Limited) {
+    if [module, name].iter().all(|dotted| dotted.split('.').all(is_name)) {
+        out.put(module);
+        out.put(".");
+        return out.put(name);
+    }
+    out.put("<");
+    out.text(module);
+    out.put(".");
+    out.text(name);
+    out.put(">");
+}
+
+/// Whether the text can be in source as a name.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|c: char| c.is_numeric())
+        && text.chars().all(|c| c == '_' || c.is_alphanumeric())
+}
+
+/// What is still to be written; the last comes first. Of parts and steps there is the number of the next one.
+enum Task<Id> {
+    Put(&'static str),
+    Value(Id),
+    Parts(Id, usize),
+    /// Keyword arguments; whether others are before.
+    Keywords(Id, usize, bool),
+    /// Steps, and how the list of them ends that is open.
+    Steps(Id, usize, &'static str),
+    /// A value that is written to its end.
+    Leave(Id),
+}
+
+/// Writes values and calls as Python source.
+pub struct Writer<'v, V: Values> {
+    values: &'v mut V,
+    out: Limited,
+    open: Vec<Task<V::Id>>,
+    /// The values that are being written. Each has something before its parts, so that there are no more of them than characters.
+    within: HashSet<V::Id>,
+}
+
+impl<'v, V: Values> Writer<'v, V> {
+    /// One that writes at most `most` characters; `…` stands for the rest. They are safe to print.
+    pub fn new(values: &'v mut V, most: usize) -> Self {
+        Self { values, out: Limited::new(most), open: Vec::new(), within: HashSet::new() }
+    }
+
+    /// A value.
+    pub fn value(mut self, id: V::Id) -> String {
+        self.open.push(Task::Value(id));
+        self.finish()
+    }
+
+    /// A call, before it has a result.
+    pub fn call(mut self, call: Call<V::Id>) -> String {
+        self.open_call(call);
+        self.open.push(Task::Value(call.callee));
+        self.finish()
+    }
+
+    fn finish(mut self) -> String {
+        while let Some(task) = self.open.pop() {
+            self.run(task);
+            if self.out.is_full() {
+                break;
+            }
+        }
+        self.out.finish()
+    }
+
+    fn run(&mut self, task: Task<V::Id>) {
+        match task {
+            Task::Put(piece) => self.out.put(piece),
+            Task::Value(id) => self.put(id),
+            Task::Leave(id) => drop(self.within.remove(&id)),
+            Task::Parts(id, number) => {
+                if let Some((key, value)) = self.next(id, number, number > 0) {
+                    self.open.extend([Task::Parts(id, number + 1), Task::Value(value)]);
+                    self.open.extend(key.into_iter().flat_map(|key| [Task::Put(": "), Task::Value(key)]));
+                }
+            }
+            Task::Keywords(id, number, some) => {
+                let Some((key, value)) = self.next(id, number, some || number > 0) else { return };
+                let Some(key) = key else { return };
+                self.open.push(Task::Keywords(id, number + 1, some));
+                if let Some(name) = self.values.keyword(key).filter(|name| is_name(name)) {
+                    self.out.put(&name);
+                    self.open.extend([Task::Value(value), Task::Put("=")]);
+                } else {
+                    self.out.put("**{");
+                    self.open.extend([Task::Put("}"), Task::Value(value), Task::Put(": "), Task::Value(key)]);
+                }
+            }
+            Task::Steps(id, number, end) => self.step(id, number, end),
+        }
+    }
+
+    /// Key and value of a part, behind a comma if others are before; a mark for those that are not known.
+    fn next(&mut self, id: V::Id, number: usize, some: bool) -> Option<(Option<V::Id>, V::Id)> {
+        let part = self.values.part(id, number);
+        if some && !matches!(part, Part::End) {
+            self.out.put(", ");
+        }
+        match part {
+            Part::Value(value) | Part::State(value) => Some((None, value)),
+            Part::Entry(key, value) => Some((Some(key), value)),
+            Part::Unknown => {
+                self.out.put("…");
+                None
+            }
+            Part::End => None,
+        }
+    }
+
+    fn put(&mut self, id: V::Id) {
+        // The innermost call is written first, and the way there writes nothing.
+        let (mut id, mut calls) = (id, 0);
+        loop {
+            match self.values.put(id, &mut self.out) {
+                Form::Written => {}
+                Form::Of(value, end) => {
+                    self.open.extend([Task::Steps(id, 0, ""), Task::Put(end), Task::Value(value)]);
+                }
+                Form::Parts(end) if self.within.insert(id) => {
+                    self.open.extend([Task::Leave(id), Task::Put(end), Task::Parts(id, 0)]);
+                }
+                Form::Parts(end) => {
+                    self.out.put("...");
+                    self.out.put(if end == ",)" { ")" } else { end });
+                }
+                Form::Call(call) if calls < MOST_CALLS && self.within.insert(id) => {
+                    self.open.extend([Task::Leave(id), Task::Steps(id, 0, "")]);
+                    self.open_call(call);
+                    (id, calls) = (call.callee, calls + 1);
+                    continue;
+                }
+                Form::Call(_) => {
+                    self.values.put_name(id, &mut self.out);
+                    self.out.put("(...)");
+                }
+            }
+            return;
+        }
+    }
+
+    /// The arguments of a call; what is called is to be written before.
+    fn open_call(&mut self, Call { arguments, keywords, .. }: Call<V::Id>) {
+        let is_none = |id| matches!(self.values.part(id, 0), Part::End);
+        let some = arguments.is_some_and(|(id, is_list)| !is_list || !is_none(id));
+        self.open.push(Task::Put(")"));
+        match keywords {
+            Some((id, true)) => self.open.push(Task::Keywords(id, 0, some)),
+            Some((id, false)) => self.open.extend([Task::Value(id), Task::Put(if some { ", **" } else { "**" })]),
+            None => {}
+        }
+        match arguments {
+            Some((id, true)) => self.open.push(Task::Parts(id, 0)),
+            Some((id, false)) => self.open.extend([Task::Value(id), Task::Put("*")]),
+            None => {}
+        }
+        self.open.push(Task::Put("("));
+    }
+
+    /// What is done with a result, each by a call; what is added one after the other is in one call.
+    fn step(&mut self, id: V::Id, number: usize, end: &'static str) {
+        let step = self.values.part(id, number);
+        let (before, same_end) = match step {
+            Part::State(_) => (".__setstate__(", ")"),
+            Part::Value(_) => (".extend([", "])"),
+            Part::Entry(..) => (".update({", "})"),
+            Part::Unknown | Part::End => ("", ""),
+        };
+        if same_end == end && same_end.len() == 2 {
+            self.out.put(", ");
+        } else {
+            self.out.put(end);
+            self.out.put(before);
+        }
+        self.open.extend((!same_end.is_empty()).then_some(Task::Steps(id, number + 1, same_end)));
+        match step {
+            Part::State(value) | Part::Value(value) => self.open.push(Task::Value(value)),
+            Part::Entry(key, value) => self.open.extend([Task::Value(value), Task::Put(": "), Task::Value(key)]),
+            Part::Unknown | Part::End => {}
+        }
+    }
+}
