@@ -117,7 +117,7 @@ impl Diagnostics {
         let beyond = beyond.filter(|(_, count)| *count > 0);
         match self.more {
             None => {
-                self.list.extend(beyond.map(|(rule, more)| Diagnostic::new(rule, format!("{more} more of this kind"))))
+                self.list.extend(beyond.map(|(rule, more)| Diagnostic::new(rule, format!("{more} more of this kind"))));
             }
             Some(rule) => {
                 let more: usize = beyond.map(|(_, count)| count).sum();

@@ -32,7 +32,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         page.line(0, "")?;
     }
     if settings.all_files {
-        let mut with: Vec<_> = report.findings.iter().map(|finding| finding.file()).collect();
+        let mut with: Vec<_> = report.findings.iter().map(Diagnostic::file).collect();
         with.dedup();
         for file in files.iter().filter(|file| with.binary_search(&&*file.path).is_err()) {
             page.file(places.name(&file.path), Some(file))?;
