@@ -95,15 +95,6 @@ fn of_each_rule_so_many_findings_are_kept_of_a_file_and_the_others_are_counted()
 }
 
 #[test]
-fn texts_of_a_template_that_are_put_together_of_very_many_parts_are_not_followed() {
-    let tag = format!("{{{{ {} }}}}", ["''"; 490].join(" ~ "));
-    let found = found(&[("chat_template.jinja", &tag.repeat(20))]);
-    let rules: Vec<_> = found.iter().map(|found| found.rule).collect();
-    assert_eq!(rules, ["repository.template-unreadable"], "{found:?}");
-    assert!(found[0].message.contains("more strings than"), "{found:?}");
-}
-
-#[test]
 fn a_line_as_long_as_the_file_is_not_shown_whole() {
     let requirement = format!("git+http://{}", "a".repeat(100_000));
     let found = found(&[("requirements.txt", &requirement)]);
@@ -167,4 +158,23 @@ fn an_interrupt_ends_the_walk_through_folders() {
     let stop = || Err(Error::Interrupted);
     let stopped = validate(&[folder.path().to_path_buf()], &Options::default(), &Progress::default(), &stop);
     assert!(matches!(stopped, Err(Error::Interrupted)));
+}
+
+#[test]
+fn programs_and_templates_of_one_line_without_end_take_as_long_as_they_are() {
+    let many = 100_000;
+    for (name, text, rule) in [
+        ("a.py", "requests ".repeat(many), "repository.program"),
+        ("b.py", "from . import (".repeat(many), "repository.program"),
+        ("c.py", "os.a;".repeat(many), "repository.program"),
+        ("a.jinja", "{{ \\' }}".repeat(many), "repository.template-unreadable"),
+        ("b.jinja", format!("{{{{ {} }}}}", "'a'.format(".repeat(90)).repeat(900), "repository.template-unreadable"),
+        ("c.jinja", "{#".repeat(many), "repository.template-unreadable"),
+        ("d.jinja", "{% raw %}".repeat(many), "repository.template-unreadable"),
+        ("e.jinja", format!("{{{{ {} }}}}", "x[".repeat(480)).repeat(900), "repository.template-unreadable"),
+        ("f.jinja", "{{ '__class__' }}".repeat(many), "repository.template-escape"),
+    ] {
+        let found: BTreeSet<&str> = found(&[(name, &text)]).iter().map(|found| found.rule).collect();
+        assert!(found.contains(rule), "{name}: {found:?}");
+    }
 }

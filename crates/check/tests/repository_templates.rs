@@ -186,6 +186,8 @@ fn a_template_that_cannot_be_parsed_hides_nothing() {
     assert_eq!(of(&chain), ["repository.template-unreadable"], "a chain of attributes without end");
     let nested = format!("{{{{ {}x{} }}}}", "(".repeat(50_000), ")".repeat(50_000));
     assert_eq!(of(&nested), ["repository.template-unreadable"], "parentheses without end");
+    let long = format!("{}{{{{ x['__cla' ~\n 'ss\\x5f_'] }}}}", "a".repeat(1 << 20));
+    assert_eq!(of(&long), ["repository.template-escape", "repository.template-unreadable"], "a template without end");
     let blocks = "{% if x %}".repeat(20_000);
     assert_eq!(of(&blocks), ["repository.template-unreadable"], "blocks without end");
 }

@@ -265,6 +265,11 @@ pub(crate) fn is_config(name: &str) -> bool {
         || ["chat_template.json", "model_index.json", "modular_model_index.json", "modules.json"].contains(&name)
 }
 
+/// The last place between two characters that is not behind this one.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
 fn contains(bytes: &[u8], word: &str) -> bool {
     memchr::memmem::find(bytes, word.as_bytes()).is_some()
 }

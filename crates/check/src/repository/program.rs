@@ -1,7 +1,8 @@
 //! Programs in Python, word by word: what they import from beside them, which classes they define, and whether any word in them is one by which
 //! programs run others. What a program does with it is not looked at, as that is for who reads it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 /// Longer programs are not looked at.
 pub(super) const MAX_BYTES: usize = 2 << 20;
@@ -13,6 +14,8 @@ const RUNS: &str = "
     execl execle execlp execlpe execv execve execvp execvpe fork_exec getstatusoutput load_dynamic load_library load_source marshal methodcaller
     popen popen2 popen3 popen4 posix posix_spawn posix_spawnp pty pydoc pythonapi resolve_name runpy spawnl spawnle spawnlp spawnlpe spawnv
     spawnve spawnvp spawnvpe startfile subprocess windll";
+/// Words that do so too, and that people write in other places.
+const OTHERS: &str = "code commands distutils eval exec globals hub imp interact modules pip system";
 /// Modules that reach the network, where they are imported.
 const NETWORK: &str = "
     aiohttp ftplib gdown http httplib httpx imaplib paramiko poplib pycurl requests smtplib socket socketserver telnetlib urllib urllib2 urllib3
@@ -45,6 +48,11 @@ const PLAIN: &str = "
     ascii us-ascii utf-8 utf8 utf-8-sig latin-1 latin1 iso-8859-1 iso8859-1 iso-8859-15 iso8859-15 l1 cp1250 cp1251 cp1252 windows-1250
     windows-1251 windows-1252 koi8-r koi8-u gbk gb2312 gb18030 cp936 euc-jp euc-kr big5 cp65001";
 
+/// Classes, and modules beside a program, that are kept.
+const MAX_NAMES: usize = 10_000;
+/// Bytes of the list of one import.
+const MAX_LIST: usize = 4 << 10;
+
 /// What a program has.
 #[derive(Debug, Default)]
 pub(super) struct Program {
@@ -75,26 +83,50 @@ impl Program {
         let hidden_by = declared(bytes).filter(|name| !has(PLAIN, name));
         let mut program = Self { hidden_by, ..Self::default() };
         let (mut at, mut line, mut before) = (0, 1, "");
+        // Where the statement begins in which this is, and its first word.
+        let (mut start_of_statement, mut verb) = (0, "");
         while let Some(start) = text.get(at..).and_then(|rest| rest.find(is_part)).map(|start| at + start) {
             let (gap, rest) = (text.get(at..start).unwrap_or_default(), text.get(start..).unwrap_or_default());
             let (word, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
             line += gap.bytes().filter(|byte| matches!(byte, b'\n' | b'\x0b')).count();
+            if let Some(end) = gap.rfind(['\n', ';', ':']) {
+                (start_of_statement, verb) = (at + end + 1, word);
+            } else if at == 0 {
+                verb = word;
+            }
             match before {
-                "class" => drop(program.classes.insert(word.to_owned())),
-                "from" if gap.trim_start().starts_with('.') => {
+                "class" if program.classes.len() < MAX_NAMES => drop(program.classes.insert(word.to_owned())),
+                "from" if program.siblings.len() < MAX_NAMES && gap.trim_start().starts_with('.') => {
                     program.siblings.extend(siblings(word, behind));
                 }
                 _ => {}
             }
-            let statement = || statement(&text, start);
-            if program.word.is_none() && runs(word, before, gap, behind, is_notebook, &statement) {
-                program.word = Some(Word { text: word.to_owned(), line, statement: statement().trim().to_owned() });
+            let is_import = matches!(verb, "import" | "from");
+            if program.word.is_none() && runs(word, before, gap, behind, is_notebook, is_import) {
+                let statement = text.get(start_of_statement..).unwrap_or_default();
+                let statement = statement.split(['\n', ';']).next().unwrap_or_default().trim().to_owned();
+                program.word = Some(Word { text: word.to_owned(), line, statement });
             }
             (at, before) = (start + word.len(), word);
         }
         program
     }
 }
+
+/// What a word that counts is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Runs,
+    HandedOn,
+    Network,
+    /// One that only counts where it stands as code.
+    Other,
+}
+
+static CLASSES: LazyLock<HashMap<&str, Class>> = LazyLock::new(|| {
+    let lists = [(RUNS, Class::Runs), (HANDED_ON, Class::HandedOn), (NETWORK, Class::Network), (OTHERS, Class::Other)];
+    lists.iter().flat_map(|(words, class)| words.split_whitespace().map(|word| (word, *class))).collect()
+});
 
 fn has(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|each| each == word)
@@ -104,27 +136,15 @@ fn is_part(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The line, or the part of one, in which something stands.
-fn statement(text: &str, at: usize) -> &str {
-    let (before, behind) = text.split_at(at);
-    let start = before.rfind(['\n', ';', ':']).map_or(0, |end| end + 1);
-    let end = behind.find(['\n', ';']).map_or(text.len(), |end| at + end);
-    text.get(start..end).unwrap_or_default()
-}
-
 /// Whether a word is one by which a program runs something else. `before` is the word before it, `gap` what is between, `behind` what follows.
-fn runs<'t>(
-    word: &str,
-    before: &str,
-    gap: &str,
-    behind: &str,
-    is_notebook: bool,
-    statement: &dyn Fn() -> &'t str,
-) -> bool {
+fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is_import: bool) -> bool {
+    let class = CLASSES.get(word).copied();
+    if class.is_none() && word.is_ascii() {
+        return false;
+    }
     let beside = gap.trim_matches(SPACES);
     let next = behind.trim_start_matches(SPACES);
     let is_attribute = beside.ends_with('.');
-    let is_import = || matches!(statement().split_whitespace().next(), Some("import" | "from"));
     // A text of one word, the name of an argument or a variable, or words of people beside each other.
     let is_text = gap.ends_with(['"', '\'']) && next.starts_with(['"', '\'']);
     let is_set = before == "def" || next.starts_with(':') || next.starts_with('=') && !next.starts_with("==");
@@ -132,22 +152,21 @@ fn runs<'t>(
     let is_prose = (beside.is_empty() && !before.is_empty() && !has(KEYWORDS, before))
         || !follows.is_empty() && !has(KEYWORDS, follows);
     let is_code = !is_text && !is_set && !is_prose;
-    if has(RUNS, word) {
-        return true;
-    }
-    if has(HANDED_ON, word) {
-        let is_inside = next.starts_with('.') && next.trim_start_matches(['.', ' ', '\t', '\x0b']).starts_with("__");
-        let is_plain = next.starts_with('.') || is_import() && follows != "as";
-        return is_inside || is_code && !is_plain && !is_attribute;
-    }
-    match word {
+    match (class, word) {
+        (Some(Class::Runs), _) => true,
+        (Some(Class::Network), _) => !is_notebook && !is_attribute && is_import,
+        (Some(Class::HandedOn), _) => {
+            let is_inside =
+                next.starts_with('.') && next.trim_start_matches(['.', ' ', '\t', '\x0b']).starts_with("__");
+            let is_plain = next.starts_with('.') || is_import && follows != "as";
+            is_inside || is_code && !is_plain && !is_attribute
+        }
         // `model.eval()` is another one, and what is Python's own is reached through words that tell.
-        "eval" | "exec" => is_code && !is_attribute,
-        "system" | "globals" | "interact" => is_code,
-        "modules" => is_attribute && before == "sys",
-        "code" | "commands" | "distutils" | "imp" | "pip" => is_import() && !is_attribute,
-        "hub" => is_attribute && before == "torch" || is_import() && before == "import",
-        _ if has(NETWORK, word) => !is_notebook && !is_attribute && is_import(),
+        (_, "eval" | "exec") => is_code && !is_attribute,
+        (_, "system" | "globals" | "interact") => is_code,
+        (_, "modules") => is_attribute && before == "sys",
+        (_, "code" | "commands" | "distutils" | "imp" | "pip") => is_import && !is_attribute,
+        (_, "hub") => is_attribute && before == "torch" || is_import && before == "import",
         _ => {
             let is_other = |c: char| FOLDED.iter().any(|(first, last)| (*first..=*last).contains(&c));
             is_code && next.starts_with('(') && word.chars().any(is_other)
@@ -160,7 +179,7 @@ fn siblings(word: &str, behind: &str) -> Vec<String> {
     if word != "import" {
         return vec![word.to_owned()];
     }
-    let list = behind.trim_start();
+    let list = behind.get(..super::boundary(behind, MAX_LIST)).unwrap_or(behind).trim_start();
     let end = if list.starts_with('(') { list.find(')') } else { list.find(['\n', ';', '#']) };
     let names = list.get(..end.unwrap_or(list.len())).unwrap_or_default().split(',');
     names.filter_map(|name| name.split(|c| !is_part(c)).find(|name| !name.is_empty())).map(str::to_owned).collect()

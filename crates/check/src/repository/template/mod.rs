@@ -9,14 +9,16 @@ mod rules;
 mod tokens;
 
 use max_weights::Diagnostic;
-use max_weights::rules::{REPOSITORY_TEMPLATE_UNREADABLE, Rule};
+use max_weights::rules::{REPOSITORY_TEMPLATE_ESCAPE, REPOSITORY_TEMPLATE_UNREADABLE, Rule};
 use max_weights::text::cut;
 
 use origin::Origins;
-use tokens::{Tag, Token, tags};
+use tokens::{Tag, Token, decoded, tags};
 
-/// Longer templates are said to be. The longest of well-known models have some 20 KB.
+/// Longer templates are looked through for names alone. The longest of well-known models have some 20 KB.
 const MAX_BYTES: usize = 1 << 20;
+/// Names may lie over the ends of windows.
+const OVERLAP: usize = 4 << 10;
 /// Tokens of one tag `{{ … }}` that are looked at together.
 const MAX_TAG_TOKENS: usize = 1000;
 /// Findings about one template.
@@ -54,6 +56,10 @@ pub(super) fn check_tags(text: &str, source: &str, report: &mut dyn FnMut(Diagno
 
 /// Says what is in the tags of a template, and returns why it is not a whole one, if it is not.
 fn look(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Diagnostic)) -> Option<String> {
+    if template.len() > MAX_BYTES {
+        long(template, source, report);
+        return Some(format!("it has {} bytes", template.len()));
+    }
     let (tags, unended) = tags(template);
     let mut origins = Origins::default();
     let is_long = tags.iter().any(|tag| tag.tokens.len() > MAX_TAG_TOKENS);
@@ -71,11 +77,29 @@ fn look(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMu
         report(if text.is_empty() { finding } else { finding.evidence(cut(text, EVIDENCE)) });
     }
     match unended {
-        _ if template.len() > MAX_BYTES => Some(format!("it has {} bytes", template.len())),
         _ if is_long => Some(format!("one tag has more than {MAX_TAG_TOKENS} parts")),
         Some(line) => Some(format!("line {line}: a tag, or a string in it, has no end")),
         None if !is_known => Some("its names stand for one another in too many ways".to_owned()),
         None => unbalanced(&tags),
+    }
+}
+
+/// Looks for the names of Python's insides in a template that is too long for more, whatever they are put together of.
+fn long(template: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
+    let mut from = 0;
+    while let Some(rest) = template.get(from..).filter(|rest| !rest.is_empty()) {
+        let window = rest.get(..super::boundary(rest, MAX_BYTES)).unwrap_or(rest);
+        let joins = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '~' | '+' | ',');
+        let joined = decoded(window).replace(joins, "");
+        if let Some(inside) = names::inside_anywhere(&joined) {
+            let sentence = format!("{source}: it has the word {inside}, a Python internal");
+            return report(Diagnostic::new(REPOSITORY_TEMPLATE_ESCAPE, sentence));
+        }
+        if window.len() == rest.len() {
+            return;
+        }
+        // The next window begins before the end of this one.
+        from = super::boundary(template, from + window.len() - OVERLAP);
     }
 }
 
@@ -96,5 +120,5 @@ fn unbalanced(tags: &[Tag<'_>]) -> Option<String> {
             return Some(format!("line {}: there is no such tag", first.line));
         }
     }
-    open.last().map(|word| format!("there is an {word} without its end"))
+    open.last().map(|word| format!("the block {word} has no end"))
 }

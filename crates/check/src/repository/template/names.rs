@@ -32,3 +32,9 @@ pub(super) fn inside_of_format(text: &str) -> Option<&'static str> {
         text.match_indices(inside).any(|(at, _)| text.get(..at).is_some_and(|before| before.ends_with(['.', '['])))
     })
 }
+
+/// The name of an inside anywhere in a string, where nothing is known of its structure.
+pub(super) fn inside_anywhere(text: &str) -> Option<&'static str> {
+    let frames = || FRAMES.split_whitespace().find(|frame| text.contains(&format!(".{frame}")));
+    INSIDES.split_whitespace().find(|inside| text.contains(inside)).or_else(frames)
+}

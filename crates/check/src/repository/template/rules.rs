@@ -11,6 +11,9 @@ use super::{Broken, MAX_TAG_TOKENS};
 /// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
 const MAX_ITEMS: f64 = 1_000_000.0;
 
+/// So much is kept of one template, of which the first is said.
+const MAX_BROKEN: usize = 1000;
+
 /// Looks through a tag.
 pub(super) fn look(tag: &Tag<'_>, origins: &Origins<'_>, broken: &mut Vec<Broken>) {
     // What is very long is looked at token by token only.
@@ -27,6 +30,9 @@ pub(super) fn look(tag: &Tag<'_>, origins: &Origins<'_>, broken: &mut Vec<Broken
             Token::Name(name) if look.has(at.wrapping_sub(1), ".") => look.attribute(at, name, at.wrapping_sub(2)),
             Token::Name(name) if !is_long && (look.has(at.wrapping_sub(1), "|") || is_filter && at == 1) => {
                 look.filter(at, name);
+            }
+            Token::Name(name) if inside_in(name).is_some() => {
+                look.escape(at, format!("it has the name {}, a Python internal", shown(name)));
             }
             Token::Name(name) if look.has(at + 1, "=") && is_inside(name) => {
                 look.escape(at, format!("the argument '{}' names a Python internal", shown(name)));
@@ -57,7 +63,7 @@ impl<'t> Look<'_, 't> {
     }
 
     fn report(&mut self, at: usize, rule: &'static Rule, sentence: impl Into<String>) {
-        let Some(placed) = self.tokens.get(at) else { return };
+        let Some(placed) = self.tokens.get(at).filter(|_| self.broken.len() < MAX_BROKEN) else { return };
         let (first, last) = (at.saturating_sub(3), (at + 3).min(self.tokens.len().saturating_sub(1)));
         let start = self.tokens.get(first).map_or(placed.start, |first| first.start);
         let end = self.tokens.get(last).map_or(placed.end, |last| last.end);
@@ -176,7 +182,15 @@ impl<'t> Look<'_, 't> {
             matches!(open.checked_sub(1).and_then(|at| self.token(at)), Some(Token::Name("format" | "format_map")));
         let Some(last) = open.checked_sub(3).filter(|at| is_format && self.has(at + 1, ".")) else { return };
         // From the bracket that this one closes, or the name or text itself.
-        let first = (0..last).rev().find(|first| self.has(last, ")") && end_of_group(self.tokens, *first) == last + 1);
+        let mut depth = 0_usize;
+        let first = (0..=last).rev().find(|at| {
+            match self.token(*at) {
+                Some(Token::Sign(")" | "]" | "}")) => depth += 1,
+                Some(Token::Sign("(" | "[" | "{")) => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0
+        });
         let pattern = self.tokens.get(first.unwrap_or(last)..=last).unwrap_or_default();
         if self.origins.of(pattern) == Origin::Computed {
             self.report(open, rules::REPOSITORY_TEMPLATE_COMPUTED, "it fills in a string that it computes");

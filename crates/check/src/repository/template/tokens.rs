@@ -31,6 +31,8 @@ pub(super) fn tags(template: &str) -> (Vec<Tag<'_>>, Option<usize>) {
     let (mut tags, mut unended) = (Vec::new(), None);
     // Whether there are ends further on, which are looked for once.
     let (mut has_comment, mut has_raw) = (true, true);
+    // Quotes of strings that do not end, for whose ends nobody looks again.
+    let mut endless = Vec::new();
     let (mut at, mut line) = (0, 1);
     while let Some(start) = start_of_tag(template, at) {
         line += lines(template, at, start);
@@ -47,7 +49,7 @@ pub(super) fn tags(template: &str) -> (Vec<Tag<'_>>, Option<usize>) {
         let is_block = rest.starts_with("{%");
         // `{{-` takes the spaces before it away.
         let first = start + 2 + usize::from(rest.get(2..).is_some_and(|rest| rest.starts_with(['-', '+'])));
-        let (tokens, end, is_whole) = tokens(template, first, if is_block { "%}" } else { "}}" }, line);
+        let (tokens, end, is_whole) = tokens(template, first, if is_block { "%}" } else { "}}" }, line, &mut endless);
         unended = unended.or((!is_whole).then_some(line));
         line += lines(template, start, end);
         at = end;
@@ -85,16 +87,20 @@ fn lines(template: &str, from: usize, to: usize) -> usize {
 }
 
 /// The tokens up to the end of a tag, where that end is, and whether the tag and all texts in it end.
-fn tokens<'t>(template: &'t str, from: usize, end: &str, line: usize) -> (Vec<Placed<'t>>, usize, bool) {
-    let (mut at, mut line, mut depth) = (from, line, 0_usize);
-    // Quotes of texts that do not end, for whose ends nobody looks again.
-    let mut endless = Vec::new();
+fn tokens<'t>(
+    template: &'t str,
+    from: usize,
+    end: &str,
+    line: usize,
+    endless: &mut Vec<char>,
+) -> (Vec<Placed<'t>>, usize, bool) {
+    let (mut at, mut line, mut depth, mut is_whole) = (from, line, 0_usize, true);
     let mut tokens = Vec::new();
     while let Some(c) = template.get(at..).and_then(|rest| rest.chars().next()) {
         let rest = template.get(at..).unwrap_or_default();
         let ends = rest.starts_with(end) || rest.get(1..).is_some_and(|rest| rest.starts_with(end)) && "-+".contains(c);
         if depth == 0 && ends {
-            return (tokens, at + end.len() + usize::from(!rest.starts_with(end)), endless.is_empty());
+            return (tokens, at + end.len() + usize::from(!rest.starts_with(end)), is_whole);
         }
         let (token, len) = match c {
             c if c.is_whitespace() => (None, c.len_utf8()),
@@ -104,6 +110,7 @@ fn tokens<'t>(template: &'t str, from: usize, end: &str, line: usize) -> (Vec<Pl
                     (Some(Token::Text(text)), len)
                 } else {
                     endless.push(c);
+                    is_whole = false;
                     (Some(Token::Sign(rest.get(..1).unwrap_or_default())), 1)
                 }
             }
@@ -163,7 +170,7 @@ fn number(word: &str) -> f64 {
 }
 
 /// The text with `\x5f`, `\u005f` and `\137` as the characters that they stand for; one by its name, `\N{LOW LINE}`, stays as it is.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
