@@ -42,7 +42,7 @@ impl Scanned {
 
     pub fn global(&self, module: &str, name: &str) -> Option<&'static str> {
         let found = self.file.globals.iter().find(|global| global.module == module && global.name == name);
-        found.map(|global| global.safety())
+        found.map(max_weights_check::Global::safety)
     }
 }
 

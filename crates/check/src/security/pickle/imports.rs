@@ -3,8 +3,8 @@
 use max_weights::format::pickle::spelling::Instruction;
 use max_weights::rules;
 
-use super::literal::MAX_TEXT;
 use super::machine::{Machine, Step};
+use super::reader::MAX_TEXT;
 use super::value::{KEPT, Kind, Value};
 
 impl Machine<'_, '_> {

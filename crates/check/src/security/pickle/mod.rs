@@ -9,7 +9,6 @@ mod found;
 mod harmless;
 mod imports;
 mod joblib;
-mod literal;
 mod machine;
 mod names;
 mod nested;

@@ -1,6 +1,6 @@
-//! The bytes of a pickle through a window: what is long is never read, and what was passed can be read again.
+//! The bytes of a pickle through a window: what is long is never read, and plain values are read again at the place of their instruction.
 
-use max_weights::format::pickle::spelling;
+use max_weights::format::pickle::spelling::{self, Instruction, decode, integer_of, text_of};
 use max_weights::{Error, Result};
 
 use crate::bytes::Bytes;
@@ -10,6 +10,8 @@ use crate::context::Context;
 const WINDOW: usize = 64 << 10;
 /// At most so many bytes can be had at once.
 pub(super) const MOST: usize = 4 << 10;
+/// The longest text that is read; names, keys and codecs are far shorter.
+pub(super) const MAX_TEXT: usize = 1024;
 /// Bytes that are read between two questions whether to go on: a line may be as long as the file.
 const PACE: u64 = 16 << 20;
 
@@ -80,6 +82,31 @@ impl<'a, 'c> Reader<'a, 'c> {
         }
         Ok(self.window.get(from..from + wanted).unwrap_or_default())
     }
+
+    /// The instruction at `at`, if one is whole there.
+    pub(super) fn instruction(&mut self, at: u64) -> Result<Option<Instruction>> {
+        Ok(decode(self, at)?.ok())
+    }
+
+    /// The bytes of the value that the instruction at `at` makes, and its opcode; `None` if there are more than `most`.
+    fn literal(&mut self, at: u64, most: usize) -> Result<Option<(u8, Vec<u8>)>> {
+        match self.instruction(at)?.filter(|instruction| instruction.len <= most.min(MOST) as u64) {
+            Some(Instruction { opcode, start, len, .. }) => {
+                Ok(Some((opcode, self.some(start, len as usize)?.to_vec())))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The text that the instruction at `at` makes, unless it is too long to be a name or is not text.
+    pub(super) fn text(&mut self, at: u64) -> Result<Option<String>> {
+        Ok(self.literal(at, MAX_TEXT)?.and_then(|(opcode, bytes)| text_of(opcode, &bytes)))
+    }
+
+    /// The integer that the instruction at `at` makes, unless it is too large.
+    pub(super) fn integer(&mut self, at: u64) -> Result<Option<i128>> {
+        Ok(self.literal(at, 64)?.and_then(|(opcode, bytes)| integer_of(opcode, &bytes).ok()))
+    }
 }
 
 impl spelling::Bytes for Reader<'_, '_> {
@@ -138,5 +165,23 @@ mod tests {
         let mut reader = Reader::new(&bytes, None);
         assert_eq!(reader.line(1).unwrap(), Some(2 * WINDOW as u64 - 1));
         assert_eq!(reader.line(2 * WINDOW as u64 + 1).unwrap(), None);
+    }
+
+    #[test]
+    fn texts_are_read_by_their_place_in_every_spelling() {
+        for pickle in [
+            &b"S'posix'\n"[..],
+            b"Vposi\\u0078\n",
+            b"U\x05posix",
+            b"T\x05\0\0\0posix",
+            b"X\x05\0\0\0posix",
+            b"\x8c\x05posix",
+        ] {
+            let pickle = pickle.to_vec();
+            let mut reader = Reader::new(&pickle, None);
+            assert_eq!(reader.text(0).unwrap().as_deref(), Some("posix"), "{pickle:?}");
+        }
+        let long = [&b"\x8d\x00\x10\0\0\0\0\0\0"[..], &[b'a'; 4096]].concat();
+        assert_eq!(Reader::new(&long, None).text(0).unwrap(), None, "too long for a name");
     }
 }
