@@ -1,13 +1,14 @@
 //! The parts of a piece of work, which any number of threads take until there are none, or one fails.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Interrupt;
 use crate::error::{Error, Result};
 
 pub(super) struct Parts<T> {
-    left: Mutex<std::vec::IntoIter<T>>,
+    parts: Vec<Mutex<Option<T>>>,
+    next: AtomicUsize,
     stop: AtomicBool,
     error: Mutex<Option<Error>>,
 }
@@ -18,7 +19,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<T> Parts<T> {
     pub(super) fn new(parts: Vec<T>) -> Self {
-        Self { left: Mutex::new(parts.into_iter()), stop: AtomicBool::new(false), error: Mutex::new(None) }
+        let parts = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
+        Self { parts, next: AtomicUsize::new(0), stop: AtomicBool::new(false), error: Mutex::new(None) }
     }
 
     /// Does parts, in their order, with what this thread keeps between two of them.
@@ -29,8 +31,8 @@ impl<T> Parts<T> {
     ) {
         let mut kept = S::default();
         loop {
-            let part = locked(&self.left).next();
-            let Some(part) = part else { return };
+            let part = self.parts.get(self.next.fetch_add(1, Ordering::Relaxed));
+            let Some(part) = part.and_then(|part| locked(part).take()) else { return };
             if let Err(error) = go_on().and_then(|()| work(part, &mut kept, go_on)) {
                 // The threads that are stopped say so, too, later: that is not what went wrong.
                 locked(&self.error).get_or_insert(error);

@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -43,6 +44,9 @@ pub(super) struct Calls {
     state: Mutex<State>,
     called: Condvar,
     left: Condvar,
+    /// How often the state was given back. The lock itself orders who had it; where a thread waited for it, the standard library does so
+    /// where ThreadSanitizer does not look.
+    given_back: AtomicU64,
 }
 
 struct State {
@@ -64,11 +68,28 @@ struct Call {
 impl Calls {
     pub(super) fn new() -> Self {
         let state = State { calls: Vec::new(), next: 0, is_closed: false };
-        Self { state: Mutex::new(state), called: Condvar::new(), left: Condvar::new() }
+        let given_back = AtomicU64::new(0);
+        Self { state: Mutex::new(state), called: Condvar::new(), left: Condvar::new(), given_back }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.had(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn had<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.given_back.load(Ordering::Acquire);
+        state
+    }
+
+    fn give_back(&self, state: MutexGuard<'_, State>) {
+        self.given_back.fetch_add(1, Ordering::Release);
+        drop(state);
+    }
+
+    /// Waits until somebody says that something changed.
+    fn wait<'a>(&self, changed: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.given_back.fetch_add(1, Ordering::Release);
+        self.had(changed.wait(state).unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has up to so many threads call `work` once while this one does something, and waits for those that came. One that panics has this
@@ -88,7 +109,7 @@ impl Calls {
         let number = state.next;
         state.next += 1;
         state.calls.push(Call { number, work, open: helpers, helping: 0 });
-        drop(state);
+        self.give_back(state);
         self.wake(helpers);
         let helpers = Helpers { calls: self, number };
         meanwhile(&helpers);
@@ -109,15 +130,15 @@ impl Calls {
         loop {
             let Some(call) = state.calls.iter_mut().find(|call| call.open > 0) else {
                 if state.is_closed {
-                    return;
+                    return self.give_back(state);
                 }
-                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.wait(&self.called, state);
                 continue;
             };
             call.open -= 1;
             call.helping += 1;
             let (number, work, open) = (call.number, call.work, call.open);
-            drop(state);
+            self.give_back(state);
             self.wake(open);
             work();
             state = self.state();
@@ -131,7 +152,9 @@ impl Calls {
     }
 
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        let mut state = self.state();
+        state.is_closed = true;
+        self.give_back(state);
         self.called.notify_all();
     }
 }
@@ -147,9 +170,13 @@ impl Helpers<'_> {
     pub(super) fn have_left(&self, time: Duration) -> bool {
         let mut state = self.calls.state();
         if self.helping(&mut state) > 0 {
-            state = self.calls.left.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+            self.calls.given_back.fetch_add(1, Ordering::Release);
+            let waited = self.calls.left.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.calls.had(waited);
         }
-        self.helping(&mut state) == 0
+        let left = self.helping(&mut state) == 0;
+        self.calls.give_back(state);
+        left
     }
 
     /// How many there are, and from now on no more.
@@ -165,8 +192,9 @@ impl Drop for Helpers<'_> {
     fn drop(&mut self) {
         let mut state = self.calls.state();
         while self.helping(&mut state) > 0 {
-            state = self.calls.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.calls.wait(&self.calls.left, state);
         }
         state.calls.retain(|call| call.number != self.number);
+        self.calls.give_back(state);
     }
 }
