@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::architecture::{code_of, sources};
 
 /// Circles that are still there.
-const LEFT: [(&str, &[&str]); 4] = [
+const LEFT: [(&str, &[&str]); 3] = [
     (
         "src",
         &[
@@ -25,7 +25,6 @@ const LEFT: [(&str, &[&str]); 4] = [
             "format::pickle::tensor",
         ],
     ),
-    ("crates/check/src", &["repository::template::expressions", "repository::template::origin"]),
     ("crates/check/src", &["security::pickle", "security::pickle::stream", "security::torch::legacy"]),
     ("crates/check/src", &["security::pickle::malicious", "security::pickle::names"]),
 ];
@@ -234,10 +233,11 @@ fn assert_no_circles(folder: &str) {
     let uses = uses(&all);
     let arrows: usize = uses.values().map(BTreeSet::len).sum();
     assert!(arrows > all.len(), "{folder}: {arrows} arrows between {} files", all.len());
-    let left = LEFT.iter().filter(|(of, _)| *of == folder);
-    let left: BTreeSet<Vec<String>> = left.map(|(_, files)| files.iter().map(ToString::to_string).collect()).collect();
+    let is_left = |circle: &Vec<String>| {
+        LEFT.iter().any(|(of, files)| *of == folder && circle.iter().all(|module| files.contains(&module.as_str())))
+    };
     let mut message = String::new();
-    for circle in circles(&uses).difference(&left) {
+    for circle in circles(&uses).iter().filter(|circle| !is_left(circle)) {
         message += &format!("{folder}, a circle of {}:\n", circle.len());
         for (module, targets) in &uses {
             let inside = targets.iter().map(|target| target.join("::")).filter(|target| circle.contains(target));
