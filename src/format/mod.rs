@@ -13,12 +13,6 @@ pub mod index;
 mod json;
 mod name_table;
 mod parse;
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss
-)]
 pub mod pickle;
 pub mod safetensors;
 mod sniff;

@@ -7,7 +7,7 @@ use super::Interrupt;
 use crate::error::{Error, Result};
 
 pub(super) struct Parts<T> {
-    parts: Vec<Mutex<Option<T>>>,
+    all: Vec<Mutex<Option<T>>>,
     next: AtomicUsize,
     stop: AtomicBool,
     error: Mutex<Option<Error>>,
@@ -19,8 +19,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<T> Parts<T> {
     pub(super) fn new(parts: Vec<T>) -> Self {
-        let parts = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
-        Self { parts, next: AtomicUsize::new(0), stop: AtomicBool::new(false), error: Mutex::new(None) }
+        let all = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
+        Self { all, next: AtomicUsize::new(0), stop: AtomicBool::new(false), error: Mutex::new(None) }
     }
 
     /// Does parts, in their order, with what this thread keeps between two of them.
@@ -31,7 +31,7 @@ impl<T> Parts<T> {
     ) {
         let mut kept = S::default();
         loop {
-            let part = self.parts.get(self.next.fetch_add(1, Ordering::Relaxed));
+            let part = self.all.get(self.next.fetch_add(1, Ordering::Relaxed));
             let Some(part) = part.and_then(|part| locked(part).take()) else { return };
             if let Err(error) = go_on().and_then(|()| work(part, &mut kept, go_on)) {
                 // The threads that are stopped say so, too, later: that is not what went wrong.

@@ -2,9 +2,10 @@
 //! anything else they are an attack (a tensor whose elements are set while the file is read), or at best a broken file.
 
 use super::Step;
+use super::ids::ObjectId;
 use super::keys::is_hashable;
 use super::machine::Machine;
-use super::object::{Dict, DictKind, Object, ObjectId};
+use super::object::{Dict, DictKind, Object};
 use crate::budget::{Budget, Short};
 use crate::error::Diagnostic;
 use crate::rules;

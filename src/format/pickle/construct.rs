@@ -1,15 +1,20 @@
 //! Calls, which are described and not made.
 
-use super::global::{GlobalId, Known};
+use super::global::{GlobalUse, Known, known};
+use super::ids::{GlobalId, ObjectId};
 use super::machine::Machine;
-use super::object::{Dict, DictKind, Factory, Object, ObjectId, Opaque};
+use super::names::judge_spelled;
+use super::object::{Dict, DictKind, Factory, Object, Opaque};
 use super::tensor::Layout;
 use super::text;
-use super::{Step, limit};
-use crate::budget::vec_bytes;
+use super::{Step, limit, python2};
+use crate::budget::{saturating_u32, vec_bytes};
 use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules;
+
+/// What a global takes beside the bytes of its names, in the list and in the map.
+const GLOBAL_BYTES: usize = 384;
 
 /// The most arguments of a call that is known.
 const MOST_ARGUMENTS: usize = 8;
@@ -285,5 +290,34 @@ impl Machine<'_> {
 
     pub(super) fn dict(entries: Vec<(ObjectId, ObjectId)>) -> Object {
         Object::Dict(Dict { kind: DictKind::Dict, entries, state: None })
+    }
+}
+
+impl Machine<'_> {
+    /// The value of a global: one for each name.
+    pub(super) fn global(&mut self, module: &str, name: &str) -> Step<ObjectId> {
+        if module.len().saturating_add(name.len()) > self.limits.global_bytes {
+            return Err(limit("bytes in the name of one global", self.limits.global_bytes, self.position));
+        }
+        let is_old = self.protocol <= python2::LAST_PROTOCOL;
+        let imported = if is_old { python2::renamed(module, name) } else { None };
+        let key = (module.to_owned(), name.to_owned(), imported.is_some());
+        if let Some(id) = self.global_ids.get(&key) {
+            return Ok(*id);
+        }
+        if self.globals.len() >= self.limits.globals {
+            return Err(limit("different globals", self.limits.globals, self.position));
+        }
+        let (verdict, known) = (judge_spelled(module, name, self.protocol), known(module, name));
+        let id = self.make(match known {
+            Some(Known::DType(dtype)) => Object::DType(dtype),
+            _ => Object::Global(GlobalId(saturating_u32(self.globals.len()))),
+        })?;
+        self.take(3 * (module.len() + name.len()) + GLOBAL_BYTES)?;
+        let imported = imported.map(|(module, name)| Box::new((module.to_owned(), name.to_owned())));
+        let (module, name) = (module.to_owned(), name.to_owned());
+        self.globals.push(GlobalUse { module, name, offset: self.position, imported, verdict, known });
+        self.global_ids.insert(key, id);
+        Ok(id)
     }
 }

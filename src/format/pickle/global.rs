@@ -1,16 +1,9 @@
 //! The globals that a pickle names, and what is known about each.
 
 use super::dtype::StorageType;
-use super::machine::Machine;
-use super::names::{DISTRIBUTED, Verdict, exact, judge_spelled};
-use super::object::{DictKind, Factory, Object, ObjectId};
-use super::{Step, limit, python2};
+use super::names::{DISTRIBUTED, Verdict, exact};
+use super::object::{DictKind, Factory};
 use crate::tensor::TorchDType;
-
-number!(GlobalId, "globals");
-
-/// What a global takes beside the bytes of its names, in the list and in the map.
-const GLOBAL_BYTES: usize = 384;
 
 /// A class or function that a pickle names. Nothing is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +83,7 @@ pub enum Known {
 }
 
 /// What the machine makes of a global, by the exact spelling of its module and its name; `None`: a placeholder, never built.
-fn known(module: &str, name: &str) -> Option<Known> {
+pub(super) fn known(module: &str, name: &str) -> Option<Known> {
     Some(match (module, name) {
         ("collections", "OrderedDict") => Known::Dict(DictKind::OrderedDict),
         ("collections", "Counter") => Known::Dict(DictKind::Counter),
@@ -148,35 +141,6 @@ const QSCHEMES: [&str; 5] = [
     "per_channel_symmetric",
     "per_channel_affine_float_qparams",
 ];
-
-impl Machine<'_> {
-    /// The value of a global: one for each name.
-    pub(super) fn global(&mut self, module: &str, name: &str) -> Step<ObjectId> {
-        if module.len().saturating_add(name.len()) > self.limits.global_bytes {
-            return Err(limit("bytes in the name of one global", self.limits.global_bytes, self.position));
-        }
-        let is_old = self.protocol <= python2::LAST_PROTOCOL;
-        let imported = if is_old { python2::renamed(module, name) } else { None };
-        let key = (module.to_owned(), name.to_owned(), imported.is_some());
-        if let Some(id) = self.global_ids.get(&key) {
-            return Ok(*id);
-        }
-        if self.globals.len() >= self.limits.globals {
-            return Err(limit("different globals", self.limits.globals, self.position));
-        }
-        let (verdict, known) = (judge_spelled(module, name, self.protocol), known(module, name));
-        let id = self.make(match known {
-            Some(Known::DType(dtype)) => Object::DType(dtype),
-            _ => Object::Global(GlobalId(self.globals.len() as u32)),
-        })?;
-        self.take(3 * (module.len() + name.len()) + GLOBAL_BYTES)?;
-        let imported = imported.map(|(module, name)| Box::new((module.to_owned(), name.to_owned())));
-        let (module, name) = (module.to_owned(), name.to_owned());
-        self.globals.push(GlobalUse { module, name, offset: self.position, imported, verdict, known });
-        self.global_ids.insert(key, id);
-        Ok(id)
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -97,6 +97,7 @@ enum Length {
 }
 
 /// By opcode; `None` for what is no instruction.
+#[expect(clippy::cast_possible_truncation, reason = "there are 256")]
 static LENGTHS: [Option<Length>; 256] = {
     let mut lengths = [None; 256];
     let mut opcode = 0;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use super::object::{Object, ObjectId, Objects};
+use super::ids::ObjectId;
+use super::object::{Object, Objects};
 use crate::budget::{self, Budget, Pace, Short};
 
 /// The longest tuple whose elements are compared; a longer one is the same key only if it is the same value.
@@ -13,6 +14,13 @@ const COMPARED_ELEMENTS: usize = 8;
 const LONG: usize = 256;
 /// 2^63: from here on a float is not an integer of 64 bits.
 const EXACT: f64 = 9_223_372_036_854_775_808.0;
+
+/// The integer that a float is, if it is one.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "compared below, and below 2^63")]
+fn whole(value: f64) -> Option<i64> {
+    let integer = value as i64;
+    (value.abs() < EXACT && (integer as f64).to_bits() == (value + 0.0).to_bits()).then_some(integer)
+}
 
 /// The first value of each long text (true) or bytes.
 #[derive(Default)]
@@ -57,12 +65,9 @@ impl<'a> Key<'a> {
             Object::Int(value) => Self::Int(*value),
             Object::Bool(value) => Self::Int(i64::from(*value)),
             // A whole float is the same key as its integer; each NaN is one of its own.
-            Object::Float(value)
-                if value.abs() < EXACT && ((*value as i64) as f64).to_bits() == (*value + 0.0).to_bits() =>
-            {
-                Self::Int(*value as i64)
+            Object::Float(value) if !value.is_nan() => {
+                whole(*value).map_or_else(|| Self::Float(value.to_bits()), Self::Int)
             }
-            Object::Float(value) if !value.is_nan() => Self::Float(value.to_bits()),
             Object::Tuple(elements) if !nested && elements.len() <= COMPARED_ELEMENTS => {
                 Self::Tuple(elements.iter().map(|element| Self::new(objects, *element, true, long)).collect())
             }

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::object::{Object, ObjectId, Objects};
+use super::ids::{ObjectId, TensorId};
+use super::object::{Object, Objects};
 use super::reach::leads_to_tensor;
-use super::tensor::TensorId;
 use super::{Limits, MIN_NAME_BYTES, Pickled, Step, limit};
 use crate::budget::{self, BLOCK_BYTES, Pace};
 use crate::error::{Diagnostic, Result};

@@ -1,5 +1,6 @@
 //! Plain values as Python writes them: what `repr` says of a number, a string, bytes.
 
+use crate::budget::saturating_u32;
 use crate::text;
 
 /// A string of at most so many characters, which ends where the next piece has no room.
@@ -153,14 +154,15 @@ fn digits(value: f64, whole: &str) -> String {
 pub fn big_integer(bytes: &[u8]) -> String {
     const BASE: u64 = 1_000_000_000;
     let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-    let mut carry = u16::from(negative);
+    let mut carry = u8::from(negative);
     let mut magnitude: Vec<u8> = Vec::with_capacity(bytes.len() + 1);
     for byte in bytes {
-        let byte = u16::from(if negative { !*byte } else { *byte }) + carry;
-        magnitude.push(byte as u8);
-        carry = byte >> 8;
+        let sum = u16::from(if negative { !*byte } else { *byte }) + u16::from(carry);
+        let [low, high] = sum.to_le_bytes();
+        magnitude.push(low);
+        carry = high;
     }
-    magnitude.push(carry as u8);
+    magnitude.push(carry);
     let limb = |chunk: &[u8]| chunk.iter().rev().fold(0, |limb: u32, byte| limb << 8 | u32::from(*byte));
     let mut limbs: Vec<u32> = magnitude.chunks(4).map(limb).collect();
     let mut groups = Vec::new();
@@ -168,7 +170,7 @@ pub fn big_integer(bytes: &[u8]) -> String {
         let mut rest = 0;
         for limb in limbs.iter_mut().rev() {
             let value = rest << 32 | u64::from(*limb);
-            *limb = (value / BASE) as u32;
+            *limb = saturating_u32(value / BASE);
             rest = value % BASE;
         }
         groups.push(rest);

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::dtype::StorageType;
 use super::global::GlobalUse;
+use super::ids::{ObjectId, StorageId};
 use super::instruction::{Instruction, NoInstruction, decode, little};
 use super::memo::Memo;
-use super::object::{Object, ObjectId, Objects, Slice};
-use super::tensor::{StorageId, StorageRef, StorageView, TensorRef};
+use super::object::{Object, Objects, Slice};
+use super::tensor::{StorageRef, StorageView, TensorRef};
 use super::text::{self, NoNumber};
 use super::{Limits, PersistentIds, Pickled, Step, keys, limit};
-use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
+use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, saturating_u32, saturating_usize, vec_bytes};
 use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules::{self, Rule};
@@ -148,11 +149,12 @@ impl<'a> Machine<'a> {
 
     /// Where the next instruction begins.
     fn next(&self) -> usize {
-        self.instruction.next as usize
+        saturating_usize(self.instruction.next)
     }
 
     fn part(&self, (start, len): (u64, u64)) -> &'a [u8] {
-        self.bytes.get(start as usize..start as usize + len as usize).unwrap_or_default()
+        let (start, len) = (saturating_usize(start), saturating_usize(len));
+        self.bytes.get(start..start.saturating_add(len)).unwrap_or_default()
     }
 
     /// The bytes of the argument, of two lines those of the first.
@@ -237,7 +239,7 @@ impl<'a> Machine<'a> {
     }
 
     fn protocol(&mut self) -> Step<()> {
-        let version = little(self.argument()) as u8;
+        let version = u8::try_from(little(self.argument())).unwrap_or(u8::MAX);
         if version > HIGHEST_PROTOCOL {
             let cause = format!("the pickle uses protocol {version}; protocols 0 to {HIGHEST_PROTOCOL} can be read");
             return Err(self.fault(rules::PICKLE_PROTOCOL, cause));
@@ -253,7 +255,7 @@ impl<'a> Machine<'a> {
             let cause = format!("a frame of {len} bytes begins {left} bytes before the end");
             return Err(self.fault(rules::PICKLE_TRUNCATED, cause));
         }
-        self.frame_end = self.next().saturating_add(len as usize);
+        self.frame_end = self.next().saturating_add(saturating_usize(len));
         Ok(())
     }
 
@@ -280,7 +282,7 @@ impl<'a> Machine<'a> {
             0x89 => return self.shared(FALSE, Object::Bool(false)),
             b'K' => {
                 let value = little(self.argument());
-                return self.shared(value as usize, Object::Int(value as i64));
+                return self.shared(saturating_usize(value), Object::Int(value.cast_signed()));
             }
             b'G' => Object::Float(f64::from_bits(little(self.argument()).swap_bytes())),
             b'F' => {
@@ -459,7 +461,7 @@ impl<'a> Machine<'a> {
     }
 
     fn remember(&mut self, opcode: u8) -> Step<()> {
-        let index = if opcode == 0x94 { self.memo.len() as u32 } else { self.memo_index(opcode)? };
+        let index = if opcode == 0x94 { saturating_u32(self.memo.len()) } else { self.memo_index(opcode)? };
         let top = self.top()?;
         self.memo.put(index, top, &mut self.budget).map_err(|short| self.short(short))?;
         if self.memo.len() > self.limits.memo {
@@ -470,7 +472,7 @@ impl<'a> Machine<'a> {
 
     fn memo_index(&self, opcode: u8) -> Step<u32> {
         if !matches!(opcode, b'g' | b'p') {
-            return Ok(little(self.argument()) as u32);
+            return Ok(saturating_u32(little(self.argument())));
         }
         let line = self.digits()?;
         let index = text::line_integer(line).ok().and_then(|index| u32::try_from(index).ok());

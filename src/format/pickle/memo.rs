@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::object::ObjectId;
+use super::ids::ObjectId;
 use crate::budget::{Budget, Short, map_bytes, vec_bytes};
 
 #[derive(Debug, Default)]

@@ -10,26 +10,11 @@
 
 #![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
 
-/// A type for the positions in one of the lists of a [`Pickled`], so that none is taken for one in another.
-macro_rules! number {
-    ($name:ident, $list:literal) => {
-        #[doc = concat!("A position in [`", $list, "`](super::Pickled::", $list, ").")]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(pub(super) u32);
-
-        impl $name {
-            /// The position.
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-
 mod build;
 mod construct;
 mod dtype;
 mod global;
+mod ids;
 mod instruction;
 mod keys;
 mod leaves;
@@ -48,14 +33,15 @@ mod source;
 mod tensor;
 mod text;
 
-pub use dtype::StorageType;
-pub use global::{GlobalId, GlobalUse, Known};
+pub use dtype::{NumpyDType, StorageType};
+pub use global::{GlobalUse, Known};
+pub use ids::{GlobalId, ObjectId, StorageId, TensorId};
 pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use names::Verdict;
-pub use numpy::{Number, NumpyDType};
-pub use object::{Dict, DictKind, Factory, Object, ObjectId, Objects, Opaque, Slice};
+pub use numpy::Number;
+pub use object::{Dict, DictKind, Factory, Object, Objects, Opaque, Slice};
 pub use python_source::source_of;
-pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};
+pub use tensor::{Layout, StorageRef, StorageView, Strided, TensorKind, TensorRef};
 
 /// What another machine needs to read instructions, names, texts and numbers in the same way.
 #[doc(hidden)] // for the crate that looks for code in pickles

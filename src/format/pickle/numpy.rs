@@ -4,25 +4,16 @@ use half::f16;
 
 use super::Step;
 use super::construct::Call;
+use super::dtype::NumpyDType;
 use super::global::Known;
+use super::ids::ObjectId;
 use super::machine::Machine;
-use super::object::{Object, ObjectId, Slice};
+use super::object::{Object, Slice};
 use crate::format::shown_shape;
 use crate::rules;
 
 /// The most digits of the size in the name of a dtype: those of 32 bits.
 const MOST_DIGITS: usize = 10;
-
-/// A NumPy dtype of a fixed size: a kind, as in `dtype.str`, the bytes of an element, and their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NumpyDType {
-    /// `b` bool, `i` `u` integers, `f` `c` floats, `M` `m` times, `S` bytes, `U` text, `O` objects, `V` anything.
-    pub kind: u8,
-    /// Bytes of an element.
-    pub bytes: u32,
-    /// Whether the most significant byte comes first.
-    pub big_endian: bool,
-}
 
 impl NumpyDType {
     /// The dtype that NumPy's pickles call `f8`, `S5` and so on; an element of `U` has four bytes per character.
@@ -80,12 +71,12 @@ impl NumpyDType {
         Some(match (self.kind, self.bytes) {
             (b'b', 1) => Number::Bool(unsigned != 0),
             (b'u', 1 | 2 | 4 | 8) => Number::Int(i128::from(unsigned)),
-            (b'i', 1) => Number::Int(i128::from(unsigned as i8)),
-            (b'i', 2) => Number::Int(i128::from(unsigned as i16)),
-            (b'i', 4) => Number::Int(i128::from(unsigned as i32)),
-            (b'i', 8) => Number::Int(i128::from(unsigned as i64)),
-            (b'f', 2) => Number::Float(f16::from_bits(unsigned as u16).to_f64()),
-            (b'f', 4) => Number::Float(f64::from(f32::from_bits(unsigned as u32))),
+            (b'i', bytes @ (1 | 2 | 4 | 8)) => {
+                let unused = 64 - 8 * bytes;
+                Number::Int(i128::from((unsigned << unused).cast_signed() >> unused))
+            }
+            (b'f', 2) => Number::Float(f16::from_le_bytes([wide[0], wide[1]]).to_f64()),
+            (b'f', 4) => Number::Float(f64::from(f32::from_le_bytes([wide[0], wide[1], wide[2], wide[3]]))),
             (b'f', 8) => Number::Float(f64::from_bits(unsigned)),
             _ => return None,
         })

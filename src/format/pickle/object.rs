@@ -1,35 +1,12 @@
 //! The values of a pickle, in an arena: they refer to one another by number, and their texts and bytes are in two blocks.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::num::NonZeroU32;
 
-use super::global::GlobalId;
-use super::numpy::NumpyDType;
-use super::tensor::{Layout, StorageId, TensorId};
+use super::dtype::NumpyDType;
+use super::ids::{GlobalId, ObjectId, StorageId, TensorId};
+use super::tensor::Layout;
 use crate::budget::{Budget, Short};
 use crate::tensor::TorchDType;
-
-/// The number of a value.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId(NonZeroU32);
-
-impl ObjectId {
-    /// The position in the arena.
-    pub fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
-    pub(super) fn from_index(index: usize) -> Option<Self> {
-        u32::try_from(index + 1).ok().and_then(NonZeroU32::new).map(Self)
-    }
-}
-
-impl fmt::Debug for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.index())
-    }
-}
 
 /// A part of the arena's texts, or of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,7 +136,11 @@ impl Factory {
             ("__builtin__", "unicode") => "str",
             _ => return Self::Other,
         };
-        Self::NAMES.binary_search(&name).map_or(Self::Other, |place| Self::Builtin(place as u8))
+        Self::NAMES
+            .binary_search(&name)
+            .ok()
+            .and_then(|place| u8::try_from(place).ok())
+            .map_or(Self::Other, Self::Builtin)
     }
 
     /// The name in `builtins`; `None` for anything else.

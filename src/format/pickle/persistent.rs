@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::dtype::StorageType;
 use super::global::Known;
+use super::ids::{ObjectId, StorageId};
 use super::machine::Machine;
-use super::object::{Object, ObjectId};
-use super::tensor::{StorageId, StorageRef, StorageView};
+use super::object::Object;
+use super::tensor::{StorageRef, StorageView};
 use super::text;
 use super::{PersistentIds, Step};
-use crate::budget::BLOCK_BYTES;
+use crate::budget::{BLOCK_BYTES, saturating_u32};
 use crate::format::shown;
 use crate::rules;
 
@@ -136,7 +137,7 @@ impl Machine<'_> {
         if let Some(id) = self.storage_ids.get(&name) {
             return Ok(*id);
         }
-        let id = StorageId(self.storages.len() as u32);
+        let id = StorageId(saturating_u32(self.storages.len()));
         self.budget.entry(&mut self.storage_ids).map_err(|short| self.short(short))?;
         self.budget.reserve(&mut self.storages, 1).map_err(|short| self.short(short))?;
         self.storages.push(StorageRef { key, dtype, location, elements, view, position });

@@ -1,11 +1,12 @@
 //! The values that the machine made of a pickle as Python source.
 
-use super::global::GlobalId;
+use super::dtype::NumpyDType;
+use super::ids::{GlobalId, ObjectId, TensorId};
 use super::literal::{self, Limited};
-use super::numpy::{Number, NumpyDType};
-use super::object::{Dict, DictKind, Factory, Object, ObjectId, Objects, Opaque, Slice};
+use super::numpy::Number;
+use super::object::{Dict, DictKind, Factory, Object, Objects, Opaque, Slice};
 use super::source::{Call, Form, Part, Values, Writer, put_global};
-use super::tensor::{TensorId, TensorKind};
+use super::tensor::TensorKind;
 use super::{Pickled, StorageId};
 use crate::format::shown_shape;
 

@@ -1,7 +1,8 @@
 //! Which values lead to a tensor. Values may contain each other, so this goes from the tensors upwards, and to each value once.
 
-use super::object::{Object, ObjectId, Objects};
-use crate::budget::{self, Budget, Short};
+use super::ids::ObjectId;
+use super::object::{Object, Objects};
+use crate::budget::{self, Budget, Short, saturating_u32};
 
 /// For each value of the arena, whether it is a tensor or contains one.
 pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<bool>, Short> {
@@ -26,7 +27,7 @@ pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<
         for_each_child(objects, id, |child| {
             let Some(place) = next.get_mut(child.index()) else { return };
             if let Some(slot) = parents.get_mut(*place as usize) {
-                *slot = id.index() as u32;
+                *slot = saturating_u32(id.index());
             }
             *place += 1;
         });
@@ -37,7 +38,7 @@ pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<
     let mut open: Vec<u32> = budget::list(objects.len())?;
     for (id, object) in objects.iter() {
         if matches!(object, Object::Tensor(_)) {
-            mark(&mut leads, &mut open, id.index() as u32);
+            mark(&mut leads, &mut open, saturating_u32(id.index()));
         }
     }
     while let Some(index) = open.pop() {

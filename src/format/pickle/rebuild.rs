@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::Step;
 use super::construct::Call;
-use super::global::{GlobalId, Known};
+use super::global::Known;
+use super::ids::{GlobalId, ObjectId, StorageId, TensorId};
 use super::machine::Machine;
-use super::object::{Object, ObjectId};
-use super::tensor::{Layout, StorageId, Strided, TensorId, TensorKind, TensorRef};
-use crate::budget::BLOCK_BYTES;
+use super::object::Object;
+use super::tensor::{Layout, Strided, TensorKind, TensorRef};
+use crate::budget::{BLOCK_BYTES, saturating_u32};
 use crate::error::Diagnostic;
 use crate::format::shown_shape;
 use crate::rules;
@@ -134,7 +135,7 @@ impl Machine<'_> {
     }
 
     fn tensor(&mut self, kind: TensorKind, requires_grad: bool) -> Step<ObjectId> {
-        let id = self.make(Object::Tensor(TensorId(self.tensors.len() as u32)))?;
+        let id = self.make(Object::Tensor(TensorId(saturating_u32(self.tensors.len()))))?;
         self.budget.reserve(&mut self.tensors, 1).map_err(|short| self.short(short))?;
         self.tensors.push(TensorRef { kind, requires_grad, position: self.position });
         Ok(id)

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use super::dtype::StorageType;
-use super::global::GlobalId;
-use super::object::ObjectId;
+use super::ids::{GlobalId, ObjectId, StorageId};
 use crate::tensor::{NoArray, TorchDType};
-
-number!(StorageId, "storages");
-number!(TensorId, "tensors");
 
 /// A storage that is outside the pickle, by its key. Two of one key have the same number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -75,13 +75,13 @@ pub(super) fn quoted(line: &[u8]) -> Option<Vec<u8>> {
             b'x' => {
                 let value = hex(rest.get(..2)?)?;
                 rest = rest.get(2..)?;
-                value as u8
+                u8::try_from(value).ok()?
             }
             b'0'..=b'7' => {
                 let digits = tail.iter().take(3).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
                 let value = tail.iter().take(digits).fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
                 rest = tail.get(digits..)?;
-                value as u8
+                value.to_le_bytes()[0] // as Python does
             }
             _ => {
                 bytes.push(b'\\');

@@ -1,0 +1,45 @@
+//! Numbers of values, and positions in the lists of a [`Pickled`](super::Pickled).
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// The number of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(NonZeroU32);
+
+impl ObjectId {
+    /// The position in the arena.
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    pub(super) fn from_index(index: usize) -> Option<Self> {
+        u32::try_from(index + 1).ok().and_then(NonZeroU32::new).map(Self)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.index())
+    }
+}
+
+/// A type for the positions in one of the lists of a [`Pickled`], so that none is taken for one in another.
+macro_rules! number {
+    ($name:ident, $list:literal) => {
+        #[doc = concat!("A position in [`", $list, "`](super::Pickled::", $list, ").")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub(super) u32);
+
+        impl $name {
+            /// The position.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+number!(GlobalId, "globals");
+number!(StorageId, "storages");
+number!(TensorId, "tensors");
