@@ -232,7 +232,7 @@ fn of_very_many_names_that_are_given_again_the_first_are_found_and_the_others_co
     let findings = found(&path);
     assert_eq!(findings.len(), 101);
     let rest = &findings[100];
-    assert_eq!((rest.rule.id, rest.message.as_str()), ("safetensors.more-findings", "19900 more findings"));
+    assert_eq!((rest.rule.id, rest.message.as_str()), ("safetensors.duplicate-name", "19900 more of this kind"));
 }
 
 #[test]

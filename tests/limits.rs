@@ -12,7 +12,7 @@ fn docs_give_every_limit_with_its_value() {
         ("MAX_METADATA_ENTRIES", format::MAX_METADATA_ENTRIES as u64),
         ("MAX_ARRAY_DEPTH", gguf::MAX_ARRAY_DEPTH as u64),
         ("MAX_UNKNOWN_DTYPES", format::MAX_UNKNOWN_DTYPES as u64),
-        ("MAX_FINDINGS", format::MAX_FINDINGS as u64),
+        ("MAX_FINDINGS", max_weights::error::MAX_FINDINGS as u64),
         ("MAX_SHARDS", index::MAX_SHARDS as u64),
         ("MAX_SHARD_NAME_BYTES", index::MAX_SHARD_NAME_BYTES as u64),
         ("MAX_PICKLE_BYTES", pickle::MAX_PICKLE_BYTES as u64),

@@ -138,7 +138,7 @@ pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOp
 
 /// What one file says, and every finding about it. What others of its set would have to say is not asked.
 pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Catalog>, Vec<Diagnostic>)> {
-    let mut findings = Diagnostics::new(Policy::CollectAll, usize::MAX, None);
+    let mut findings = Diagnostics::new(Policy::CollectAll, usize::MAX);
     let mut contents = Contents::default();
     let read = contents.add(file, None, options, &mut findings).and_then(|()| contents.finish(None, None, options));
     match findings.finish(read) {
@@ -154,7 +154,7 @@ fn finish(
     read: impl FnOnce(&mut Diagnostics) -> Result<Read>,
 ) -> Result<Checkpoint> {
     // Those of each file are bounded by its parser.
-    let mut findings = Diagnostics::new(options.format.policy, usize::MAX, None);
+    let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
     let read = read(&mut findings);
     let ((catalog, files), findings) = findings.finish(read)?;
     let catalog = Arc::new(Catalog { findings, ..catalog });

@@ -3,14 +3,11 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
+use crate::error::{Diagnostic, Diagnostics, Error, MAX_FINDINGS, Policy, Result};
 use crate::format::index::ShardIndex;
 use crate::names::NameIndex;
 use crate::rules::{self, Rule};
 use crate::tensor::{TensorInfo, TensorTable};
-
-/// Diagnostics of one kind that are listed one by one; the rest is counted.
-const LISTED: usize = 20;
 
 /// A shard that an index names.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +61,7 @@ pub(super) struct Disagreements(Diagnostics);
 impl Disagreements {
     pub(super) fn new() -> Self {
         // All are looked for: a strict opening, too, says how many there are.
-        Self(Diagnostics::new(Policy::Lenient, LISTED, None))
+        Self(Diagnostics::new(Policy::Lenient, MAX_FINDINGS))
     }
 
     /// `place` is the path and, where the finding is about one, the tensor.

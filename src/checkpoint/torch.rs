@@ -18,7 +18,7 @@ const STRAY_PICKLES: usize = 100;
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let mut archive = drive(torch_zip::Parser::new(source.len(), options), source, &options.interrupt)?;
-    let mut findings = options.findings(rules::TORCH_ZIP_MORE_FINDINGS);
+    let mut findings = options.findings();
     findings.extend(std::mem::take(&mut archive.findings));
     let read = zip_contents(source, options, unnamed, &archive, &mut findings);
     let ((header, torch), findings) = findings.finish(read)?;

@@ -1,7 +1,19 @@
-//! Where a parser reports what is wrong with a file: one bounded list, under a policy that says what ends the opening.
+//! Where what is wrong with files is collected, by parsers and by all that validates: one bounded list, under a policy that says what ends an opening.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+use std::sync::Arc;
 
 use super::{Diagnostic, Error, Result};
 use crate::rules::{Rule, Severity};
+
+/// Of each rule, so many are kept for one file; the others are counted.
+pub const MAX_FINDINGS: usize = 100;
+/// Of each rule, so many are kept for all files together, beside the first of each file.
+const MAX_OF_RULE: usize = 1_000;
+/// Of so many it is known that they were added, so that none is kept or counted twice.
+const MAX_SEEN: usize = 1 << 20;
 
 /// What ends an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,23 +34,33 @@ impl Policy {
     }
 }
 
-/// What was found so far. Of each rule the first findings are kept, and the others counted.
+/// What was found so far. Of each rule the first are kept, and the others counted.
 #[derive(Debug)]
 pub struct Diagnostics {
     policy: Policy,
-    most: usize,
-    more: Option<&'static Rule>,
+    limit: usize,
     list: Vec<Diagnostic>,
-    counts: Vec<(&'static Rule, usize)>,
+    counts: BTreeMap<&'static str, Count>,
+    /// What tells those apart that were added, hashed.
+    seen: HashSet<u64>,
     /// An error was passed over.
     failed: bool,
 }
 
+/// How often a rule was broken.
+#[derive(Debug)]
+struct Count {
+    rule: &'static Rule,
+    kept: usize,
+    dropped: usize,
+    files: HashMap<Option<Arc<Path>>, usize>,
+}
+
 impl Diagnostics {
-    /// An empty list that keeps `most` findings of each rule. `more` is the rule of the one that counts the others; without it, each rule
-    /// counts its own.
-    pub fn new(policy: Policy, most: usize, more: Option<&'static Rule>) -> Self {
-        Self { policy, most, more, list: Vec::new(), counts: Vec::new(), failed: false }
+    /// An empty list that keeps so many of each rule for one file.
+    pub fn new(policy: Policy, limit: usize) -> Self {
+        let (list, counts, seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
+        Self { policy, limit, list, counts, seen, failed: false }
     }
 
     /// True if errors are collected: then parsers go on where it is safe.
@@ -51,27 +73,62 @@ impl Diagnostics {
         self.failed
     }
 
-    /// The number of findings, those that are not kept among them.
+    /// How many there are, those that are not kept among them.
     pub fn total(&self) -> usize {
-        self.counts.iter().map(|(_, count)| count).sum()
+        self.list.len() + self.dropped()
     }
 
-    /// The findings that are kept.
+    /// How many are not kept.
+    pub fn dropped(&self) -> usize {
+        self.counts.values().map(|count| count.dropped).sum()
+    }
+
+    /// Those that are kept.
+    pub fn list(&self) -> &[Diagnostic] {
+        &self.list
+    }
+
+    /// Those that are kept.
     pub fn list_mut(&mut self) -> &mut [Diagnostic] {
         &mut self.list
     }
 
-    /// Keeps what no policy refuses. A finding that is only counted is not made.
-    pub fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Diagnostic) {
-        if self.count(rule) {
-            self.list.push(finding(rule));
+    /// Those that are kept, and nothing of the others.
+    pub fn into_list(self) -> Vec<Diagnostic> {
+        self.list
+    }
+
+    /// Keeps what no policy refuses. What is only counted is not made.
+    pub fn note(&mut self, rule: &'static Rule, make: impl FnOnce(&'static Rule) -> Diagnostic) {
+        if self.count(rule, None) {
+            self.list.push(make(rule));
         }
+    }
+
+    /// Keeps it, unless its rule has too many, or it is there already. The first of a rule in each file is kept, so that what is dropped changes
+    /// nothing in what is known of a file. True if it is kept.
+    pub fn add(&mut self, diagnostic: Diagnostic) -> bool {
+        let mut hash = DefaultHasher::new();
+        let Diagnostic { rule, offset, message, tensor, member, path, .. } = &diagnostic;
+        (rule.code, offset, message, tensor, member, path).hash(&mut hash);
+        let hash = hash.finish();
+        if self.seen.contains(&hash) {
+            return false;
+        }
+        if self.seen.len() < MAX_SEEN {
+            self.seen.insert(hash);
+        }
+        let is_kept = self.count(rule, path.as_ref());
+        if is_kept {
+            self.list.push(diagnostic);
+        }
+        is_kept
     }
 
     /// Gives back what ends the opening: an error, unless all are collected; a warning, if the policy is strict.
     pub fn report(&mut self, fault: impl Into<Box<Diagnostic>>) -> Result<(), Box<Diagnostic>> {
         let fault = fault.into();
-        let is_error = fault.rule.severity == Severity::Error;
+        let is_error = fault.severity() == Severity::Error;
         match self.policy {
             Policy::Strict => return Err(fault),
             Policy::Lenient if is_error => return Err(fault),
@@ -110,33 +167,26 @@ impl Diagnostics {
         }
     }
 
-    /// All findings, and how many there are besides.
+    /// All that are kept, and of each rule how many there are besides.
     pub fn close(&mut self) -> Vec<Diagnostic> {
-        let counts = std::mem::take(&mut self.counts);
-        let beyond = counts.into_iter().filter_map(|(rule, count)| Some((rule, count.checked_sub(self.most)?)));
-        let beyond = beyond.filter(|(_, count)| *count > 0);
-        match self.more {
-            None => {
-                self.list.extend(beyond.map(|(rule, more)| Diagnostic::new(rule, format!("{more} more of this kind"))));
-            }
-            Some(rule) => {
-                let more: usize = beyond.map(|(_, count)| count).sum();
-                self.list.extend((more > 0).then(|| Diagnostic::new(rule, format!("{more} more findings"))));
-            }
+        let mut list = std::mem::take(&mut self.list);
+        for Count { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
+            list.extend((dropped > 0).then(|| Diagnostic::new(rule, format!("{dropped} more of this kind"))));
         }
-        std::mem::take(&mut self.list)
+        list
     }
 
-    /// Counts a finding; true if it is to be kept.
-    fn count(&mut self, rule: &'static Rule) -> bool {
-        let known = self.counts.iter().position(|(have, _)| *have == rule);
-        let at = known.unwrap_or_else(|| {
-            self.counts.push((rule, 0));
-            self.counts.len() - 1
-        });
-        let (_, count) = &mut self.counts[at];
-        *count += 1;
-        *count <= self.most
+    /// Counts one; true if it is to be kept.
+    fn count(&mut self, rule: &'static Rule, path: Option<&Arc<Path>>) -> bool {
+        let new = || Count { rule, kept: 0, dropped: 0, files: HashMap::new() };
+        let count = self.counts.entry(rule.code).or_insert_with(new);
+        let of_file = count.files.entry(path.cloned()).or_default();
+        let has_room = *of_file == 0 || *of_file < self.limit && count.kept < self.limit.max(MAX_OF_RULE);
+        let is_kept = has_room && self.limit > 0;
+        let counted = if is_kept { &mut count.kept } else { &mut count.dropped };
+        *counted += 1;
+        *of_file += usize::from(is_kept);
+        is_kept
     }
 }
 
@@ -154,7 +204,7 @@ mod tests {
         for (policy, refused) in
             [(Policy::Strict, vec![1, 2]), (Policy::Lenient, vec![2]), (Policy::CollectAll, vec![])]
         {
-            let mut findings = Diagnostics::new(policy, 9, None);
+            let mut findings = Diagnostics::new(policy, 9);
             let [long, nul, overlap] = faults();
             findings.note(long.rule, |_| long);
             let ended: Vec<usize> = [(1, nul), (2, overlap)]
@@ -170,23 +220,41 @@ mod tests {
 
     #[test]
     fn of_each_rule_the_first_are_kept_and_the_others_counted() {
-        for (more, counted) in [(None, "4 more of this kind"), (Some(rules::GGUF_MORE_FINDINGS), "4 more findings")] {
-            let mut findings = Diagnostics::new(Policy::Lenient, 2, more);
-            for _ in 0..6 {
-                findings.note(rules::GGUF_NAME_LONG, |rule| Diagnostic::new(rule, "long"));
-            }
-            findings.note(rules::GGUF_HOLE, |rule| Diagnostic::new(rule, "hole"));
-            let list = findings.close();
-            let causes: Vec<&str> = list.iter().map(|fault| &*fault.message).collect();
-            assert_eq!(causes, ["long", "long", "hole", counted]);
+        let mut findings = Diagnostics::new(Policy::Lenient, 2);
+        for _ in 0..6 {
+            findings.note(rules::GGUF_NAME_LONG, |rule| Diagnostic::new(rule, "long"));
         }
+        findings.note(rules::GGUF_HOLE, |rule| Diagnostic::new(rule, "hole"));
+        assert_eq!((findings.total(), findings.dropped()), (7, 4));
+        let list = findings.close();
+        let messages: Vec<&str> = list.iter().map(|fault| &*fault.message).collect();
+        assert_eq!(messages, ["long", "long", "hole", "4 more of this kind"]);
+        let mut none = Diagnostics::new(Policy::Lenient, 0);
+        none.note(rules::GGUF_HOLE, |rule| Diagnostic::new(rule, "hole"));
+        assert_eq!((none.list().len(), none.dropped()), (0, 1));
+    }
+
+    #[test]
+    fn a_million_findings_are_bounded_and_every_file_keeps_one_of_each_rule() {
+        let paths: Vec<Arc<Path>> = (0..2_000).map(|file| Path::new(&file.to_string()).into()).collect();
+        let mut findings = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS);
+        for number in 0..200_000u64 {
+            let path = paths.get(number as usize % paths.len()).cloned();
+            findings.add(Diagnostic { path, ..Diagnostic::new(rules::GGUF_HOLE, "hole").offset(number / 4_000) });
+        }
+        // Each file has 50 different ones, twice each.
+        assert_eq!((findings.list().len(), findings.total()), (paths.len(), 50 * paths.len()));
+        for _ in 0..1_000_000 {
+            findings.add(Diagnostic::new(rules::GGUF_NAME_NUL, "the same"));
+        }
+        assert_eq!(findings.total(), 50 * paths.len() + 1);
     }
 
     #[test]
     fn an_error_takes_all_findings_with_it_where_they_are_collected() {
         let [long, _, overlap] = faults();
         for policy in [Policy::Strict, Policy::CollectAll] {
-            let mut findings = Diagnostics::new(policy, 9, None);
+            let mut findings = Diagnostics::new(policy, 9);
             findings.note(long.rule, |_| long.clone());
             let error = findings.finish::<()>(Err(overlap.clone().format())).unwrap_err();
             assert_eq!(error.diagnostic(), Some(&overlap));

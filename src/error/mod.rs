@@ -9,7 +9,7 @@ mod diagnostics;
 mod not_a_path;
 
 pub use diagnostic::Diagnostic;
-pub use diagnostics::{Diagnostics, Policy};
+pub use diagnostics::{Diagnostics, MAX_FINDINGS, Policy};
 pub(crate) use not_a_path::not_a_path;
 
 use std::fmt;

@@ -23,8 +23,7 @@ pub mod torch_zip;
 pub use parse::{Parse, Progress, drive};
 pub use sniff::{Kind, SNIFF_BYTES, is_text, sniff};
 
-use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
-use crate::rules::Rule;
+use crate::error::{Diagnostic, Diagnostics, Error, MAX_FINDINGS, Policy, Result};
 use crate::tensor::TensorTable;
 pub(crate) use crate::text::{shape as shown_shape, shown};
 use crate::workers::uninterrupted;
@@ -37,8 +36,6 @@ pub const MAX_RANK: usize = 64;
 pub const MAX_METADATA_ENTRIES: usize = 1_000_000;
 /// The most dtypes that a file may name and that this version does not know.
 pub const MAX_UNKNOWN_DTYPES: usize = 64;
-/// The most findings of one rule that are kept with their text; the others are counted.
-pub const MAX_FINDINGS: usize = 100;
 
 /// What a header may ask for before it is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,14 +82,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A list for the findings of a file; `more` is the rule of the one that counts those that are not kept.
-    pub fn findings(&self, more: &'static Rule) -> Diagnostics {
-        Diagnostics::new(self.policy, self.limits.findings, Some(more))
+    /// A list for the findings of a file.
+    pub fn findings(&self) -> Diagnostics {
+        Diagnostics::new(self.policy, self.limits.findings)
     }
 
     /// The error of faults of one rule: the first, or all of them where errors are collected.
     pub(crate) fn error_of(&self, faults: impl IntoIterator<Item = Diagnostic>) -> Error {
-        let mut findings = Diagnostics::new(self.policy, self.limits.findings, None);
+        let mut findings = Diagnostics::new(self.policy, self.limits.findings);
         match faults.into_iter().try_for_each(|fault| findings.report(fault)) {
             Err(first) => Error::Format(first),
             Ok(()) => Error::Diagnostics(findings.close()),

@@ -1,6 +1,6 @@
 //! Rules of GGUF: the start of the file, its metadata, each tensor by itself, the layout of the data, and sets of files.
 
-use super::{CUT, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_HELP, MORE_HELP, rules};
+use super::{CUT, FETCH_AGAIN, HEADER_LIMIT, MADE, MEMORY_HELP, rules};
 
 const CONVERT_AGAIN: &str =
     "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
@@ -89,10 +89,6 @@ rules! {
         "the file has more metadata keys than the limit allows";
         MADE;
         "if the file is meant to be like this, raise the limit on metadata entries";
-    GGUF_MORE_FINDINGS "MW-GG-020" "gguf.more-findings" Warning:
-        "there are more findings than are listed";
-        MANY;
-        MORE_HELP;
     GGUF_NAME_EMPTY "MW-GG-021" "gguf.name-empty" Error:
         "a tensor has an empty name";
         LENGTHS;

@@ -221,7 +221,6 @@ const CUT: &str = "the download was cut short or is incomplete, or a copy ran ou
 const DAMAGED: &str = "the file was written by a custom program, changed in an editor, or damaged in transit";
 const MADE: &str = "no program writes this: such a file is made to mislead or exhaust its reader";
 const TWO_IN_ONE: &str = "something that its format does not have was put into the file, by accident or to make a file of two formats at once";
-const MANY: &str = "the same mistake was made throughout the file";
 
 const FETCH_AGAIN: &str =
     "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
@@ -230,4 +229,3 @@ const APPENDED: &str =
     "something was appended (a file can be two formats at once that way); save it again from its source";
 const HEADER_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
 const MEMORY_HELP: &str = "what is built from a file, apart from its tensors, may take a multiple of its length; do not trust a file that needs more";
-const MORE_HELP: &str = "fix what is listed and open the file again, or raise the limit on findings";

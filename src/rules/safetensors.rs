@@ -1,6 +1,6 @@
 //! Rules of safetensors: the header's length, its JSON, each tensor by itself, and the layout of the data.
 
-use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, MADE, MANY, MORE_HELP, TWO_IN_ONE, rules};
+use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, MADE, TWO_IN_ONE, rules};
 
 const SAVE_AGAIN: &str =
     "the file was not written by a safetensors library, or was changed since; save it again from its source";
@@ -77,10 +77,6 @@ rules! {
         "an entry lacks its dtype, shape or data_offsets";
         "a program put its own data beside the tensors, or the header is damaged";
         "every entry has the fields dtype, shape and data_offsets";
-    SAFETENSORS_MORE_FINDINGS "MW-ST-018" "safetensors.more-findings" Warning:
-        "there are more findings than are listed";
-        MANY;
-        MORE_HELP;
     SAFETENSORS_NAME_EMPTY "MW-ST-019" "safetensors.name-empty" Warning:
         "a tensor has an empty name";
         "a bare tensor was saved under the key \"\"; strict opening refuses it";

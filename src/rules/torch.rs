@@ -1,6 +1,6 @@
 //! Rules of PyTorch's files beside their zip archive and their pickle: what a loader makes of them, and the stream from before 1.6.
 
-use super::{CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MEMORY_HELP, MORE_HELP, TORCH_AGAIN, rules};
+use super::{CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MEMORY_HELP, TORCH_AGAIN, rules};
 
 const WHAT_IS_WHOLE: &str =
     "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are intact";
@@ -90,10 +90,6 @@ rules! {
         "a storage that is used is not in the list of keys";
         DAMAGED;
         TORCH_AGAIN;
-    TORCH_LEGACY_MORE_FINDINGS "MW-PT-209" "torch-legacy.more-findings" Warning:
-        "there are more findings than are listed";
-        MANY;
-        MORE_HELP;
     TORCH_LEGACY_PROTOCOL "MW-PT-210" "torch-legacy.protocol" Error:
         "the second pickle is not the number of PyTorch's protocol";
         DAMAGED;

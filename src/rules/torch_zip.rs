@@ -1,6 +1,6 @@
 //! Rules of PyTorch's zip archives: the end, the directory, the entries, and what they mean.
 
-use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, MANY, MORE_HELP, TORCH_AGAIN, TWO_IN_ONE, rules};
+use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, HEADER_LIMIT, MADE, TORCH_AGAIN, TWO_IN_ONE, rules};
 
 const TWO_TRUTHS: &str = "the archive was edited, or made to show a scanner and a loader different files: readers disagree on which record to believe";
 const REPACK: &str = "unpack the archive, and pack it again without compression (zip -0 -r), data.pkl first";
@@ -104,10 +104,6 @@ rules! {
         "an entry is compressed by a method that is not supported";
         REPACKED;
         REPACK;
-    TORCH_ZIP_MORE_FINDINGS "MW-PT-125" "torch-zip.more-findings" Warning:
-        "there are more findings than are listed";
-        MANY;
-        MORE_HELP;
     TORCH_ZIP_NAME "MW-PT-126" "torch-zip.name" Error:
         "the name of an entry is empty, absolute, too long, not UTF-8, or leads out of its folder";
         "the archive is made to write files elsewhere when it is unpacked, or so that readers see it differently";

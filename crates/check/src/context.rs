@@ -1,13 +1,13 @@
 //! What every check of one file is given: the options, and the place for what it finds.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
-use max_weights::rules::{self, Answer, Rule};
+use max_weights::rules::{self, Answer};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
@@ -17,10 +17,6 @@ use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::report::{Depth, FileReport, Global, TensorSummary, Verdict};
 
-/// Of each rule, so many findings are kept for one file; the others are counted.
-const MAX_FINDINGS: usize = 100;
-/// Of so many findings it is known that they were reported, so that none is counted twice.
-const MAX_SEEN: usize = 1 << 20;
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
 /// What is in a file may be looked at so many times: once at each depth, and as more than one thing. What overlaps, or leads back to itself, is
@@ -83,14 +79,10 @@ pub struct Context<'a> {
     pub(crate) is_given: bool,
     /// The arrays whose values were looked at.
     pub(crate) arrays: Arrays,
-    findings: Vec<Diagnostic>,
-    /// What tells findings apart, hashed.
-    seen: HashSet<u64>,
+    findings: Diagnostics,
     codes: CodeDigests,
     /// The modules and names of the globals that are listed.
     globals: HashSet<(String, String)>,
-    counts: Vec<(&'static Rule, usize)>,
-    left_out: u64,
     unpacked: u64,
     nested: u64,
     looked_at: u64,
@@ -146,12 +138,9 @@ impl<'a> Context<'a> {
             catalog: None,
             is_given: false,
             arrays: Arrays::default(),
-            findings: Vec::new(),
-            seen: HashSet::new(),
+            findings: Diagnostics::new(Policy::CollectAll, MAX_FINDINGS),
             codes: CodeDigests::default(),
             globals: HashSet::new(),
-            counts: Vec::new(),
-            left_out: 0,
             unpacked: 0,
             nested: 0,
             looked_at: 0,
@@ -198,32 +187,16 @@ impl<'a> Context<'a> {
             Asked::NotButCounts => return self.file.except(rule),
         }
         // That the name says what the bytes are not, is found as a question of safety, too.
-        if rule == rules::FILE_SUFFIX && self.findings.iter().any(|found| found.rule == rules::CONTAINER_SUFFIX) {
+        if rule == rules::FILE_SUFFIX && self.findings.list().iter().any(|found| found.rule == rules::CONTAINER_SUFFIX)
+        {
             return;
         }
-        // The look at what would be executed and the one at weights find some things both.
-        let mut hash = DefaultHasher::new();
-        (rule.code, finding.offset, &finding.message, &finding.tensor, &finding.member).hash(&mut hash);
-        let hash = hash.finish();
-        if self.seen.contains(&hash) {
-            return;
-        }
-        if self.seen.len() < MAX_SEEN {
-            self.seen.insert(hash);
-        }
-        let at = self.counts.iter().position(|(counted, _)| *counted == rule).unwrap_or_else(|| {
-            self.counts.push((rule, 0));
-            self.counts.len() - 1
-        });
-        if self.counts[at].1 >= MAX_FINDINGS {
-            self.left_out += 1;
-            return;
-        }
-        self.file.answer = self.file.answer.max(rule.answer);
-        self.file.reported = self.file.reported.max(Verdict::of(rule));
-        self.counts[at].1 += 1;
         finding.path = Some(self.file.path.clone());
-        self.findings.push(finding);
+        // The look at what would be executed and the one at weights find some things both.
+        if self.findings.add(finding) {
+            self.file.answer = self.file.answer.max(rule.answer);
+            self.file.reported = self.file.reported.max(Verdict::of(rule));
+        }
     }
 
     /// Lists a class or function that a pickle names, once.
@@ -283,11 +256,13 @@ impl<'a> Context<'a> {
     }
 
     /// The file, its findings (the worst first), and how many were left out.
-    pub fn finish(mut self) -> (FileReport, Vec<Diagnostic>, u64) {
-        self.findings.sort_by_key(|finding| {
+    pub fn finish(self) -> (FileReport, Vec<Diagnostic>, u64) {
+        let left_out = self.findings.dropped() as u64;
+        let mut findings = self.findings.into_list();
+        findings.sort_by_key(|finding| {
             (std::cmp::Reverse((finding.rule.answer, finding.rule.severity)), finding.member.clone(), finding.offset)
         });
-        (self.file, self.findings, self.left_out)
+        (self.file, findings, left_out)
     }
 }
 

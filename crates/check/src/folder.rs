@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::rules::{Answer, Rule};
 use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
@@ -16,9 +17,6 @@ use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::progress::Progress;
 use crate::report::{Depth, TensorSummary, Verdict};
-
-/// Of each rule, so many findings are kept for one file; the others are counted.
-const MAX_FINDINGS: usize = 100;
 
 /// One file of a folder.
 #[derive(Debug, Clone)]
@@ -71,9 +69,7 @@ pub struct FolderContext<'a> {
     pub options: &'a Options,
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,
-    findings: Vec<Diagnostic>,
-    counts: HashMap<(&'static str, Arc<Path>), usize>,
-    left_out: u64,
+    findings: Diagnostics,
     depths: Vec<(Arc<Path>, Depth)>,
     tensors: Vec<TensorSummary>,
     excepted: HashMap<Arc<Path>, &'static Rule>,
@@ -88,9 +84,7 @@ impl<'a> FolderContext<'a> {
         Self {
             options,
             interrupt,
-            findings: Vec::new(),
-            counts: HashMap::new(),
-            left_out: 0,
+            findings: Diagnostics::new(Policy::CollectAll, MAX_FINDINGS),
             depths: Vec::new(),
             tensors: Vec::new(),
             excepted: HashMap::new(),
@@ -152,17 +146,11 @@ impl<'a> FolderContext<'a> {
                 return;
             }
         }
-        let count = self.counts.entry((rule.id, path.clone())).or_default();
-        *count += 1;
-        if *count > MAX_FINDINGS {
-            self.left_out += 1;
-            return;
-        }
         if rule.answer >= Answer::NeedsTrust && finding.code.is_none() {
             finding.code = Some(self.code(path));
         }
         finding.path = Some(path.clone());
-        self.findings.push(finding);
+        self.findings.add(finding);
     }
 
     /// The digest of a file that runs code.
@@ -181,7 +169,7 @@ impl<'a> FolderContext<'a> {
 
     /// How many findings were not kept, as there were many of their rule.
     pub fn left_out(&self) -> u64 {
-        self.left_out
+        self.findings.dropped() as u64
     }
 
     /// Keeps what a tensor is like, for the drawings of the report.
@@ -191,6 +179,6 @@ impl<'a> FolderContext<'a> {
 
     /// What was found, and what tensors are like.
     pub fn finish(self) -> (Vec<Diagnostic>, Vec<TensorSummary>) {
-        (self.findings, self.tensors)
+        (self.findings.into_list(), self.tensors)
     }
 }

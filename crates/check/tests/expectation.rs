@@ -138,7 +138,7 @@ fn very_many_findings_of_a_rule_are_counted() {
     let names: Vec<String> = (0..150).map(|number| format!("t{number}")).collect();
     let many = saved(&names.iter().map(|name| half(name, &[1])).collect::<Vec<_>>(), "");
     let findings = said(&check(many.catalog(), &Expectation::default()));
-    assert_eq!((findings.len(), findings[100].1.as_str()), (101, "and 50 more like it"));
+    assert_eq!((findings.len(), findings[100].1.as_str()), (101, "50 more of this kind"));
 }
 
 #[test]

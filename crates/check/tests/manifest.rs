@@ -263,7 +263,7 @@ fn many_tensors_that_changed_are_counted_and_not_all_listed() {
     safetensors(&folder.path().join("model.safetensors"), &of(2.0));
     let other = checked(&manifest, None);
     assert_eq!((other.findings.len(), other.tensors.changed), (101, 150));
-    assert!(other.findings[100].message.ends_with("; so are 50 tensors more"), "{:?}", other.findings[100]);
+    assert!(other.findings[100].message.ends_with("50 more of this kind"), "{:?}", other.findings[100]);
 }
 
 #[cfg(unix)]

@@ -219,7 +219,7 @@ fn bytes_of(number: Value<'_>) -> Vec<u8> {
 /// The offset lies in the file and, if a tensor is named and the header can be read, in a record of that name.
 fn check_place(fault: &Diagnostic, header: &[u8], file_len: u64) {
     check_message(&fault.to_string());
-    if fault.rule.id == "gguf.more-findings" {
+    if fault.message.ends_with("more of this kind") {
         return;
     }
     let offset = fault.offset.unwrap_or_else(|| panic!("{fault} has no offset"));

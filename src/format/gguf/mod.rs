@@ -102,7 +102,7 @@ impl Parse for Parser<'_> {
     type Output = Gguf;
 
     fn advance(&mut self) -> Result<Progress<'_, Gguf>> {
-        let mut findings = self.options.findings(rules::GGUF_MORE_FINDINGS);
+        let mut findings = self.options.findings();
         let draft = match parse_start(&self.prefix, self.file_len, self.options, &mut findings) {
             Err(Stop::NeedMore(at_least)) => return Ok(Progress::Need(vec![self.need(at_least)?])),
             Err(Stop::Diagnostic(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),

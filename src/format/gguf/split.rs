@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::cursor::Step;
 use super::metadata::KeyTable;
-use crate::error::{Diagnostic, Diagnostics, Policy};
+use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy};
 use crate::format::name_table::duplicates;
-use crate::format::{MAX_FINDINGS, shown};
+use crate::format::shown;
 use crate::rules;
 use crate::tensor::TensorTable;
 use crate::text;
@@ -152,7 +152,7 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
 
 /// Tensors that are in two files.
 fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Diagnostic> {
-    let mut found = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS, None);
+    let mut found = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS);
     // Without memory for this there is none for the index of all names, which is made next.
     for (former, latter) in duplicates(tensors.len(), |i| tensors.name(i)).unwrap_or_default() {
         let (former, latter) = (tensors.get(former), tensors.get(latter));

@@ -92,7 +92,7 @@ impl Parse for Parser<'_> {
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.
 pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> {
-    let mut findings = options.findings(rules::SAFETENSORS_MORE_FINDINGS);
+    let mut findings = options.findings();
     let read = parse_into(header, file_len, options, &mut findings);
     let (header, findings) = findings.finish(read)?;
     Ok(Header { findings, ..header })

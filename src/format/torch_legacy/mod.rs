@@ -65,7 +65,7 @@ impl Parser {
         };
         let budget = Budget::of_file(file_len);
         let stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), had: 0, at: 0 };
-        let findings = options.findings(rules::TORCH_LEGACY_MORE_FINDINGS);
+        let findings = options.findings();
         Self { stream, read: 0, object: None, storages: None, findings }
     }
 

@@ -179,7 +179,7 @@ enum State {
 impl<'o> Parser<'o> {
     /// Of a file of `file_len` bytes.
     pub fn new(file_len: u64, options: &'o Options) -> Self {
-        let findings = options.findings(rules::TORCH_ZIP_MORE_FINDINGS);
+        let findings = options.findings();
         Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0 }
     }
 

@@ -9,7 +9,8 @@ use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use super::json::{number, text};
-use super::sets::{Findings, Set};
+use super::sets::Set;
+use crate::folder::FolderContext;
 
 /// The last two parts of the names of embeddings of tokens.
 const EMBEDDINGS: [&str; 6] = [
@@ -88,14 +89,14 @@ fn is_float(dtype: DType) -> bool {
 }
 
 /// Compares a configuration with the tensors of its model.
-pub(super) fn compare(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
-    embeddings(config, set, findings);
-    layers(config, set, findings);
-    tied(config, set, findings);
-    dtype(config, set, findings);
+pub(super) fn compare(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
+    embeddings(config, set, context);
+    layers(config, set, context);
+    tied(config, set, context);
+    dtype(config, set, context);
 }
 
-fn embeddings(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+fn embeddings(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     let Some(info) = embedding(set) else { return };
     let [rows, columns] = info.shape else { return };
     let of_text = config.of_text();
@@ -104,13 +105,13 @@ fn embeddings(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     let vocabulary = number(of_text, "vocab_size").filter(|_| !is_padded && !config.is_of(&MORE_ROWS));
     if let Some(expected) = vocabulary.filter(|expected| expected != rows) {
         let cause = format!("vocab_size is {expected}, but the embedding has {rows} rows");
-        findings.tensor(set, &info, rules::SET_VOCABULARY, cause);
+        set.report(&info, rules::SET_VOCABULARY, cause, context);
     }
     let has_own = OTHER_WIDTHS.iter().any(|key| of_text.get(key).is_some_and(|value| !value.is_null()));
     let hidden = ["hidden_size", "n_embd", "d_model"].iter().find_map(|key| Some((key, number(of_text, key)?)));
     if let Some((key, expected)) = hidden.filter(|(_, expected)| expected != columns && !has_own) {
         let cause = format!("{key} is {expected}, but the embedding has {columns} columns");
-        findings.tensor(set, &info, rules::SET_HIDDEN_SIZE, cause);
+        set.report(&info, rules::SET_HIDDEN_SIZE, cause, context);
     }
 }
 
@@ -120,7 +121,7 @@ fn layer(name: &str, prefix: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-fn layers(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+fn layers(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     let of_text = config.of_text();
     // Of an encoder and a decoder one number does not say enough.
     if of_text.get("is_encoder_decoder") == Some(&Value::Bool(true)) || of_text.get("decoder_layers").is_some() {
@@ -138,13 +139,13 @@ fn layers(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     let behind = number(of_text, "num_nextn_predict_layers").unwrap_or_default();
     let of = format!("{key} is {expected}, but the layers of {prefix}N are numbered up to {last}");
     if found < expected {
-        findings.add(&config.path, Diagnostic::new(rules::SET_LAYERS, of));
+        context.report(&config.path, Diagnostic::new(rules::SET_LAYERS, of));
     } else if found > expected.saturating_add(behind) {
-        findings.add(&config.path, Diagnostic::new(rules::SET_LAYERS_MORE, of));
+        context.report(&config.path, Diagnostic::new(rules::SET_LAYERS_MORE, of));
     }
 }
 
-fn tied(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+fn tied(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     // The outer configuration counts, and where it is silent the inner one.
     let says = |value: &Value| value.get("tie_word_embeddings").and_then(Value::as_bool);
     if says(&config.value).or_else(|| says(config.of_text())) != Some(true) {
@@ -152,11 +153,11 @@ fn tied(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     }
     if let Some(info) = set.find("lm_head.weight") {
         let cause = "tie_word_embeddings is true, so loaders use the embedding instead".to_owned();
-        findings.tensor(set, &info, rules::SET_TIED, cause);
+        set.report(&info, rules::SET_TIED, cause, context);
     }
 }
 
-fn dtype(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+fn dtype(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     let is_quantised = config.value.get("quantization_config").is_some_and(Value::is_object);
     let said = ["dtype", "torch_dtype"].iter().find_map(|key| text(&config.value, key));
     let Some(expected) = said.filter(|_| !is_quantised) else { return };
@@ -172,6 +173,6 @@ fn dtype(config: &Config, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     let known = ["float16", "bfloat16", "float32", "float64"];
     if most > others && known.contains(&expected) && main.name() != expected {
         let cause = format!("the configuration says {expected}, but most of the weights are {main}");
-        findings.add(&config.path, Diagnostic::new(rules::SET_DTYPE, cause));
+        context.report(&config.path, Diagnostic::new(rules::SET_DTYPE, cause));
     }
 }

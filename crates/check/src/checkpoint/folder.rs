@@ -6,8 +6,9 @@ use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::config::{Config, compare};
-use super::sets::{Findings, Names, Set};
+use super::sets::{Names, Set};
 use super::{adapter, json, quantised, tokenizer};
+use crate::folder::FolderContext;
 
 const CONFIG: &str = "config.json";
 /// The stem of adapters, which have a configuration of their own.
@@ -39,44 +40,44 @@ const TOKENIZERS: [&str; 10] = [
     "tokenizer_config.json",
 ];
 
-pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings<'_, '_>) -> Result<()> {
+pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
     for name in OTHERS {
-        json::read(names.file(name), findings);
-        findings.go_on()?;
+        json::read(names.file(name), context);
+        (context.interrupt)()?;
     }
     let config = names.file(CONFIG).and_then(|entry| {
-        let value = json::read(Some(entry), findings)?;
+        let value = json::read(Some(entry), context)?;
         Some(Config { path: entry.path.clone(), value })
     });
-    let needed = names.file(TOKENIZER).and_then(|entry| Some((entry, tokenizer::rows(entry, findings)?)));
-    findings.go_on()?;
+    let needed = names.file(TOKENIZER).and_then(|entry| Some((entry, tokenizer::rows(entry, context)?)));
+    (context.interrupt)()?;
     let is_model = |set: &&Set<'_>| set.is_usual() && set.stem != ADAPTER && set.is_complete;
     for set in sets.iter().filter(is_model) {
         if let Some(config) = &config {
-            compare(config, set, findings);
+            compare(config, set, context);
         }
         if let Some((entry, needed)) = needed {
-            tokenizer::compare(entry, needed, set, findings);
+            tokenizer::compare(entry, needed, set, context);
         }
-        missing(names, set, config.as_ref(), findings);
+        missing(names, set, config.as_ref(), context);
     }
-    quantised::check(names, config.as_ref(), sets, findings)?;
-    adapter::check(names, sets, findings)
+    quantised::check(names, config.as_ref(), sets, context)?;
+    adapter::check(names, sets, context)
 }
 
 /// What a folder lacks that holds a whole model.
-fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) {
+fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) {
     if !names.folder.is_whole {
         return;
     }
     let file = set.path.file_name().unwrap_or_default().to_string_lossy();
     if names.file(CONFIG).is_none() {
         let cause = format!("there is no {CONFIG} beside {}", shown(&file));
-        findings.add(&set.path, Diagnostic::new(rules::SET_CONFIG_MISSING, cause));
+        context.report(&set.path, Diagnostic::new(rules::SET_CONFIG_MISSING, cause));
     }
     let is_of_text = config.is_some_and(|config| config.value.get("vocab_size").is_some_and(Value::is_u64));
     if is_of_text && !TOKENIZERS.iter().any(|name| names.file(name).is_some()) {
         let cause = format!("there is no tokenizer beside {}, which has a vocabulary", shown(&file));
-        findings.add(&set.path, Diagnostic::new(rules::SET_TOKENIZER_MISSING, cause));
+        context.report(&set.path, Diagnostic::new(rules::SET_TOKENIZER_MISSING, cause));
     }
 }

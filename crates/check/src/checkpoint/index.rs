@@ -11,8 +11,8 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 use max_weights::{Error, Result};
 
-use super::sets::{Findings, Names, Set, Sharded, Tensors};
-use crate::folder::Entry;
+use super::sets::{Names, Set, Sharded, Tensors};
+use crate::folder::{Entry, FolderContext};
 use crate::kind::Kind;
 
 /// What the names of indexes of shards that are read have in them.
@@ -30,7 +30,7 @@ pub(super) fn check<'f>(
     names: &Names<'f>,
     sharded: &Sharded<'f>,
     taken: &mut HashSet<&'f str>,
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) -> Result<Vec<Set<'f>>> {
     let mut sets = Vec::new();
     let mut indices: Vec<(&'f Entry, &str, &str)> = Vec::new();
@@ -40,14 +40,14 @@ pub(super) fn check<'f>(
             indices.push((entry, stem, suffix));
         }
     }
-    several(&indices, findings);
+    several(&indices, context);
     let mut read_indices = Vec::new();
     for (entry, stem, suffix) in indices {
-        findings.go_on()?;
+        (context.interrupt)()?;
         let index = match read(entry) {
             Ok(index) => index,
             Err(faults) => {
-                faults?.into_iter().for_each(|fault| findings.add(&entry.path, fault));
+                faults?.into_iter().for_each(|fault| context.report(&entry.path, fault));
                 // Nothing is known of what it names: its shards are no set without an index either.
                 for shards in sharded.iter().filter(|((of, _, end), _)| *of == stem && *end == suffix) {
                     taken.extend(shards.1.values().map(|shard| shard.name()));
@@ -62,15 +62,15 @@ pub(super) fn check<'f>(
                 shown(&whole),
                 shown(entry.name())
             );
-            findings.add(&file.path, Diagnostic::new(rules::SET_FILE_AND_INDEX, cause));
+            context.report(&file.path, Diagnostic::new(rules::SET_FILE_AND_INDEX, cause));
         }
-        sets.push(compare(entry, stem, &index, names, taken, findings)?);
+        sets.push(compare(entry, stem, &index, names, taken, context)?);
         let named: HashSet<String> =
             index.shards.iter().filter_map(|name| Some(ShardName::of(name)?.stem.to_owned())).collect();
         read_indices.push((entry, suffix, named));
     }
     for (entry, suffix, stems) in read_indices {
-        orphans(entry, suffix, &stems, sharded, taken, findings);
+        orphans(entry, suffix, &stems, sharded, taken, context);
     }
     Ok(sets)
 }
@@ -95,7 +95,7 @@ fn compare<'f>(
     index: &ShardIndex,
     names: &Names<'f>,
     taken: &mut HashSet<&'f str>,
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) -> Result<Set<'f>> {
     let folder = entry.path.parent().unwrap_or(Path::new(""));
     let files: Vec<Option<&Entry>> = index.shards.iter().map(|shard| names.file(shard)).collect();
@@ -118,7 +118,7 @@ fn compare<'f>(
             finding.message =
                 format!("{}: {}", shown(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
         }
-        findings.add(if is_there { &path } else { &entry.path }, finding);
+        context.report(if is_there { &path } else { &entry.path }, finding);
     }
     let is_complete = shards.iter().all(|shard| matches!(shard, IndexedShard::There(_)));
     let tensors = Tensors::Joined(table, sorted);
@@ -132,7 +132,7 @@ fn orphans<'f>(
     stems: &HashSet<String>,
     sharded: &Sharded<'f>,
     taken: &mut HashSet<&'f str>,
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) {
     let of_the_set = sharded.iter().filter(|((stem, _, its_end), _)| stems.contains(*stem) && *its_end == end);
     for entry in of_the_set.flat_map(|(_, shards)| shards.values()) {
@@ -143,19 +143,19 @@ fn orphans<'f>(
                 number.unwrap_or_default(),
                 shown(index.name())
             );
-            findings.add(&entry.path, Diagnostic::new(rules::SET_ORPHAN_SHARD, cause));
+            context.report(&entry.path, Diagnostic::new(rules::SET_ORPHAN_SHARD, cause));
         }
     }
 }
 
-fn several(indices: &[(&Entry, &str, &str)], findings: &mut Findings<'_, '_>) {
+fn several(indices: &[(&Entry, &str, &str)], context: &mut FolderContext<'_>) {
     for end in [".safetensors", ".bin"] {
         let of_this: Vec<&Entry> =
             indices.iter().filter(|(_, _, suffix)| *suffix == end).map(|(entry, ..)| *entry).collect();
         if let [first, _, ..] = of_this.as_slice() {
             let listed: Vec<String> = of_this.iter().take(8).map(|entry| shown(entry.name())).collect();
             let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed.join(", "));
-            findings.add(&first.path, Diagnostic::new(rules::SET_INDEXES, cause));
+            context.report(&first.path, Diagnostic::new(rules::SET_INDEXES, cause));
         }
     }
 }

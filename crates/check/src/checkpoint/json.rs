@@ -4,9 +4,8 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
-use super::sets::Findings;
 use crate::bytes::Bytes;
-use crate::folder::Entry;
+use crate::folder::{Entry, FolderContext};
 use crate::json::{Dialect, Document, MAX_VALUES};
 use crate::kind::Kind;
 
@@ -14,7 +13,7 @@ use crate::kind::Kind;
 const MAX_BYTES: u64 = 16 << 20;
 
 /// What a configuration says; `None` if it is not there or cannot be read. What is wrong with it is reported.
-pub(super) fn read(entry: Option<&Entry>, findings: &mut Findings<'_, '_>) -> Option<Value> {
+pub(super) fn read(entry: Option<&Entry>, context: &mut FolderContext<'_>) -> Option<Value> {
     // A pointer of git-LFS is reported as such, and a text of this length is none of a model.
     let entry = entry.filter(|entry| entry.kind != Kind::LfsPointer && entry.bytes <= MAX_BYTES)?;
     let file = entry.open().ok()?;
@@ -23,13 +22,13 @@ pub(super) fn read(entry: Option<&Entry>, findings: &mut Findings<'_, '_>) -> Op
         Ok(Document { value, duplicates }) => {
             for key in duplicates {
                 let cause = format!("the key '{}' appears twice in one object", shown(&key));
-                findings.add(&entry.path, Diagnostic::new(rules::SET_JSON_KEY, cause));
+                context.report(&entry.path, Diagnostic::new(rules::SET_JSON_KEY, cause));
             }
             Some(value)
         }
         Err(error) => {
             let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error));
-            findings.add(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
+            context.report(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
             None
         }
     }

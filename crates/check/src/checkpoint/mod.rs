@@ -19,7 +19,7 @@ use crate::context::{Context, Piece};
 use crate::folder::{Folder, FolderContext};
 use crate::kind::Kind;
 use crate::options::Level;
-use sets::{Findings, Names};
+use sets::Names;
 
 /// Looks at one file of weights.
 pub fn check_file(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
@@ -30,26 +30,19 @@ pub fn check_file(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> R
 /// Looks at what the files of a folder say of each other.
 pub fn check_folder(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     (context.interrupt)()?;
-    let mut findings = Findings::new(context);
-    let looked = look(folder, &mut findings);
-    findings.finish();
-    looked
-}
-
-fn look(folder: &Folder, findings: &mut Findings<'_, '_>) -> Result<()> {
     let names = Names::new(folder);
-    shards::partial(&names, findings);
+    shards::partial(&names, context);
     let sharded = sets::sharded(folder);
     let mut taken = HashSet::new();
-    let mut sets = index::check(&names, &sharded, &mut taken, findings)?;
-    sets.extend(shards::by_name(&names, &sharded, &taken, findings)?);
-    sets.extend(shards::single(&names, &taken, findings));
+    let mut sets = index::check(&names, &sharded, &mut taken, context)?;
+    sets.extend(shards::by_name(&names, &sharded, &taken, context)?);
+    sets.extend(shards::single(&names, &taken, context));
     for set in &sets {
-        findings.go_on()?;
-        shards::are_alike(set, findings);
+        (context.interrupt)()?;
+        shards::are_alike(set, context);
     }
-    if findings.level() > Level::Header {
-        folder::check(&names, &sets, findings)?;
+    if context.options.level > Level::Header {
+        folder::check(&names, &sets, context)?;
     }
     Ok(())
 }

@@ -8,13 +8,11 @@ use max_weights::checkpoint::ShardName;
 use max_weights::names::NameIndex;
 use max_weights::rules::Rule;
 use max_weights::tensor::{TensorInfo, TensorTable};
-use max_weights::{Catalog, Diagnostic, Result};
+use max_weights::{Catalog, Diagnostic};
 
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 
-/// Of each rule, so many findings about one folder are kept; the others are counted.
-const LISTED: usize = 50;
 /// Stems of the files that libraries load without being told which.
 const USUAL_STEMS: [&str; 4] = ["model", "pytorch_model", "diffusion_pytorch_model", "adapter_model"];
 
@@ -63,56 +61,21 @@ impl Set<'_> {
         entry.map_or_else(|| self.path.clone(), |entry| entry.path.clone())
     }
 
+    /// Reports what is wrong with one of its tensors.
+    pub(crate) fn report(
+        &self,
+        info: &TensorInfo<'_>,
+        rule: &'static Rule,
+        message: String,
+        context: &mut FolderContext<'_>,
+    ) {
+        let finding = Diagnostic::new(rule, message).tensor(info.name).offset(info.span.start());
+        context.report(&self.path_of(info), finding);
+    }
+
     /// Whether a library loads it from the folder without being told.
     pub(crate) fn is_usual(&self) -> bool {
         USUAL_STEMS.contains(&self.stem.as_str())
-    }
-}
-
-/// What is found in a folder: of each rule the first findings, and the number of the others.
-pub(crate) struct Findings<'c, 'a> {
-    context: &'c mut FolderContext<'a>,
-    counts: Vec<(&'static Rule, usize, Arc<Path>)>,
-}
-
-impl<'c, 'a> Findings<'c, 'a> {
-    pub(crate) fn new(context: &'c mut FolderContext<'a>) -> Self {
-        Self { context, counts: Vec::new() }
-    }
-
-    pub(crate) fn add(&mut self, path: &Arc<Path>, finding: Diagnostic) {
-        let rule = finding.rule;
-        let at = self.counts.iter().position(|(counted, ..)| *counted == rule).unwrap_or_else(|| {
-            self.counts.push((rule, 0, path.clone()));
-            self.counts.len() - 1
-        });
-        self.counts[at].1 += 1;
-        if self.counts[at].1 <= LISTED {
-            self.context.report(path, finding);
-        }
-    }
-
-    /// About a tensor of a set.
-    pub(crate) fn tensor(&mut self, set: &Set<'_>, info: &TensorInfo<'_>, rule: &'static Rule, cause: String) {
-        self.add(&set.path_of(info), Diagnostic::new(rule, cause).tensor(info.name).offset(info.span.start()));
-    }
-
-    /// An error if the work is to end.
-    pub(crate) fn go_on(&self) -> Result<()> {
-        (self.context.interrupt)()
-    }
-
-    pub(crate) fn level(&self) -> crate::options::Level {
-        self.context.options.level
-    }
-
-    /// Reports how many findings were not kept.
-    pub(crate) fn finish(self) {
-        for (rule, count, path) in self.counts {
-            if let Some(more @ 1..) = count.checked_sub(LISTED) {
-                self.context.report(&path, Diagnostic::new(rule, format!("{more} more of this kind in the folder")));
-            }
-        }
     }
 }
 

@@ -11,8 +11,8 @@ use max_weights::tensor::{Element, TensorTable};
 use max_weights::text::{plural, shown};
 use max_weights::{Catalog, Diagnostic, Result};
 
-use super::sets::{Findings, Names, Set, Sharded, Tensors, is_weights, stem, suffix};
-use crate::folder::Entry;
+use super::sets::{Names, Set, Sharded, Tensors, is_weights, stem, suffix};
+use crate::folder::{Entry, FolderContext};
 
 /// What hubs and browsers call a download that is not complete.
 const PARTIAL: [&str; 3] = [".incomplete", ".part", ".crdownload"];
@@ -21,11 +21,11 @@ const LISTED: usize = 8;
 const GGUF: &str = ".gguf";
 
 /// Files of downloads that have not ended.
-pub(super) fn partial(names: &Names<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn partial(names: &Names<'_>, context: &mut FolderContext<'_>) {
     for entry in &names.folder.files {
         if let Some(end) = PARTIAL.iter().find(|end| entry.name().ends_with(*end)) {
             let cause = format!("the name ends in {end}: this is an incomplete download");
-            findings.add(&entry.path, Diagnostic::new(rules::FILE_PARTIAL, cause));
+            context.report(&entry.path, Diagnostic::new(rules::FILE_PARTIAL, cause));
         }
     }
 }
@@ -35,11 +35,11 @@ pub(super) fn by_name<'f>(
     names: &Names<'f>,
     sharded: &Sharded<'f>,
     taken: &HashSet<&'f str>,
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) -> Result<Vec<Set<'f>>> {
     let mut sets = Vec::new();
     for ((stem, count, suffix), shards) in sharded {
-        findings.go_on()?;
+        (context.interrupt)()?;
         let shards: BTreeMap<usize, &'f Entry> =
             shards.iter().filter(|(_, entry)| !taken.contains(entry.name())).map(|(n, entry)| (*n, *entry)).collect();
         let Some(first) = shards.values().next().filter(|first| is_weights(first)) else { continue };
@@ -48,7 +48,7 @@ pub(super) fn by_name<'f>(
         let are_read = shards.values().all(|entry| entry.catalog.is_some());
         if !is_there && names.folder.is_whole && !(is_gguf && are_read) {
             let cause = missing(stem, *count, suffix, &shards);
-            findings.add(&first.path, Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause));
+            context.report(&first.path, Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause));
         }
         let files: Vec<Option<&Entry>> = shards.values().map(|entry| Some(*entry)).collect();
         let mut table = TensorTable::default();
@@ -58,19 +58,19 @@ pub(super) fn by_name<'f>(
             }
         }
         if is_gguf && are_read && (is_there || names.folder.is_whole) {
-            split_set(&files, &table, findings);
+            split_set(&files, &table, context);
         }
         if !is_gguf && is_there && are_read && *count > 1 && names.folder.is_whole {
             let cause =
                 format!("{} of {stem} are there, but no index says what is in them", plural(*count as u64, "shard"));
-            findings.add(&first.path, Diagnostic::new(rules::SET_NO_INDEX, cause));
+            context.report(&first.path, Diagnostic::new(rules::SET_NO_INDEX, cause));
         }
         let sorted = match NameIndex::new(&table) {
             Ok(sorted) => sorted,
             Err(pairs) => {
                 // What is said of a GGUF set is said by its own rule.
                 let pairs = if is_gguf { Vec::new() } else { pairs };
-                duplicates(&files, &table, &pairs, findings);
+                duplicates(&files, &table, &pairs, context);
                 continue;
             }
         };
@@ -82,7 +82,7 @@ pub(super) fn by_name<'f>(
 }
 
 /// The files that are checkpoints by themselves.
-pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, findings: &mut Findings<'_, '_>) -> Vec<Set<'f>> {
+pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, context: &mut FolderContext<'_>) -> Vec<Set<'f>> {
     let mut sets = Vec::new();
     for entry in &names.folder.files {
         let Some(catalog) = entry.catalog.as_ref().filter(|_| !taken.contains(entry.name())) else { continue };
@@ -91,7 +91,7 @@ pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, findings: 
         }
         let files = vec![Some(entry)];
         if names.folder.is_whole && catalog.gguf().is_some_and(|gguf| gguf.split.is_some()) {
-            split_set(&files, catalog.table(), findings);
+            split_set(&files, catalog.table(), context);
         }
         let (stem, path) = (stem(entry.name()).to_owned(), entry.path.clone());
         sets.push(Set { stem, path, files, tensors: Tensors::File(catalog.clone()), is_complete: true });
@@ -109,7 +109,7 @@ fn missing(stem: &str, count: usize, suffix: &str, shards: &BTreeMap<usize, &Ent
 }
 
 /// What the files of a GGUF set say of each other.
-fn split_set(files: &[Option<&Entry>], table: &TensorTable, findings: &mut Findings<'_, '_>) {
+fn split_set(files: &[Option<&Entry>], table: &TensorTable, context: &mut FolderContext<'_>) {
     let shards: Vec<Shard<'_>> = files
         .iter()
         .flatten()
@@ -122,7 +122,7 @@ fn split_set(files: &[Option<&Entry>], table: &TensorTable, findings: &mut Findi
     for fault in check_set(&shards, table) {
         let path = fault.path.clone().or_else(|| files.iter().flatten().next().map(|entry| entry.path.clone()));
         if let Some(path) = path {
-            findings.add(&path, fault);
+            context.report(&path, fault);
         }
     }
 }
@@ -131,7 +131,7 @@ fn duplicates(
     files: &[Option<&Entry>],
     table: &TensorTable,
     pairs: &[(usize, usize)],
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) {
     for (a, b) in pairs {
         let (former, latter) = (table.get(*a.min(b)), table.get(*a.max(b)));
@@ -139,13 +139,13 @@ fn duplicates(
         if let (Some(one), Some(other)) = (entry(former.file), entry(latter.file)) {
             let cause = format!("the same name is in {} and in {}", shown(one.name()), shown(other.name()));
             let finding = Diagnostic::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
-            findings.add(&other.path, finding.offset(latter.span.start()));
+            context.report(&other.path, finding.offset(latter.span.start()));
         }
     }
 }
 
 /// Whether the shards of a set were written in one way: by their metadata, and by the dtype of most of their bytes.
-pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn are_alike(set: &Set<'_>, context: &mut FolderContext<'_>) {
     let read: Vec<(&Entry, &Catalog)> =
         set.files.iter().flatten().filter_map(|entry| Some((*entry, &**entry.catalog.as_ref()?))).collect();
     let Some(((first, of_first), others)) = read.split_first().filter(|(_, others)| !others.is_empty()) else { return };
@@ -163,7 +163,7 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
             let (found, expected) = (said(&found), said(&expected));
             let cause =
                 format!("its metadata gives the format as {found}, and that of {} as {expected}", shown(first.name()));
-            findings.add(&entry.path, Diagnostic::new(rules::SET_SHARD_METADATA, cause));
+            context.report(&entry.path, Diagnostic::new(rules::SET_SHARD_METADATA, cause));
         }
     }
     let bytes: Vec<BTreeMap<DType, u64>> = read.iter().map(|(_, catalog)| float_bytes(catalog)).collect();
@@ -176,7 +176,7 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     for ((entry, _), bytes) in read.iter().zip(&bytes) {
         if let Some(own) = most(bytes).filter(|_| !bytes.contains_key(&main)) {
             let cause = format!("its tensors are {own}, those of the other shards {main}");
-            findings.add(&entry.path, Diagnostic::new(rules::SET_SHARD_DTYPE, cause));
+            context.report(&entry.path, Diagnostic::new(rules::SET_SHARD_DTYPE, cause));
         }
     }
 }

@@ -9,8 +9,8 @@ use max_weights::{Diagnostic, rules};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::config::embedding;
-use super::sets::{Findings, Set};
-use crate::folder::Entry;
+use super::sets::Set;
+use crate::folder::{Entry, FolderContext};
 use crate::kind::Kind;
 use crate::security::archive::Reader;
 
@@ -18,7 +18,7 @@ use crate::security::archive::Reader;
 const MAX_BYTES: u64 = 256 << 20;
 
 /// Reports a tokenizer that is not JSON; gives the rows that its tokens need: one more than the highest number.
-pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64> {
+pub(super) fn rows(entry: &Entry, context: &mut FolderContext<'_>) -> Option<u64> {
     if entry.kind == Kind::LfsPointer || entry.bytes > MAX_BYTES {
         return None;
     }
@@ -33,14 +33,14 @@ pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64
         Err(error) if error.is_data() => None,
         Err(error) => {
             let cause = format!("{} is not valid JSON: {}", shown(entry.name()), shown(&error.to_string()));
-            findings.add(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
+            context.report(&entry.path, Diagnostic::new(rules::SET_JSON, cause));
             None
         }
     }
 }
 
 /// Compares what the tokens need with what the embedding has.
-pub(super) fn compare(entry: &Entry, needed: u64, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+pub(super) fn compare(entry: &Entry, needed: u64, set: &Set<'_>, context: &mut FolderContext<'_>) {
     let Some(info) = embedding(set) else { return };
     if let Some(rows) = info.shape.first().filter(|rows| **rows < needed) {
         let cause = format!(
@@ -48,7 +48,7 @@ pub(super) fn compare(entry: &Entry, needed: u64, set: &Set<'_>, findings: &mut 
             needed - 1,
             shown(info.name)
         );
-        findings.add(&entry.path, Diagnostic::new(rules::SET_TOKENIZER_SIZE, cause));
+        context.report(&entry.path, Diagnostic::new(rules::SET_TOKENIZER_SIZE, cause));
     }
 }
 

@@ -23,9 +23,6 @@ use duplicates::Duplicates;
 pub(crate) use read::read;
 pub use read::{TensorStatistics, stats};
 
-/// Of each rule, so many findings are kept for one file; the last of them says how many there are more.
-const MAX_FINDINGS: usize = 100;
-
 /// Reads all tensors of the weights in a folder.
 pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     let mut duplicates = Duplicates::default();
@@ -87,16 +84,15 @@ fn check_file(
         Wanted { hash, values: true }
     };
     let found = read(checkpoint, &wanted, BINS, threads, done, &go_on)?;
-    let mut findings = Findings::default();
     match checkpoint.verify_checksums_while(&go_on) {
-        Err(error @ Error::Format(_)) => findings.add(Diagnostic::from(&error)),
+        Err(error @ Error::Format(_)) => context.report(&entry.path, Diagnostic::from(&error)),
         verified => drop(verified?),
     }
     let mut is_whole = true;
     for (info, found) in table.iter().zip(found) {
         match found {
             Ok(contents) => {
-                judge::judge(checkpoint, &info, &contents, &mut |finding| findings.add(finding));
+                judge::judge(checkpoint, &info, &contents, &mut |finding| context.report(&entry.path, finding));
                 context.summarise(TensorSummary::new(&entry.path, &info, contents.statistics.as_ref()));
                 duplicates.add(entry, &info, &contents);
             }
@@ -105,7 +101,7 @@ fn check_file(
                 // The arrays that it is made of are tensors of their own.
                 if !is_no_array {
                     is_whole = false;
-                    findings.add(Diagnostic::from(&error).tensor(info.name));
+                    context.report(&entry.path, Diagnostic::from(&error).tensor(info.name));
                 }
             }
         }
@@ -113,45 +109,5 @@ fn check_file(
     if is_whole {
         context.looked(&entry.path, Depth::Content);
     }
-    findings.finish(|finding| context.report(&entry.path, finding));
     Ok(())
-}
-
-/// The findings about one file, not too many of each rule.
-#[derive(Default)]
-struct Findings {
-    kept: Vec<Diagnostic>,
-    counts: Vec<(&'static str, usize)>,
-}
-
-impl Findings {
-    fn add(&mut self, finding: Diagnostic) {
-        let id = finding.rule.id;
-        let at = self.counts.iter().position(|(counted, _)| *counted == id).unwrap_or_else(|| {
-            self.counts.push((id, 0));
-            self.counts.len() - 1
-        });
-        self.counts[at].1 += 1;
-        if self.counts[at].1 <= MAX_FINDINGS {
-            self.kept.push(finding);
-        }
-    }
-
-    fn finish(self, mut report: impl FnMut(Diagnostic)) {
-        let mut last: Vec<&'static str> = Vec::new();
-        let Self { kept, counts } = self;
-        let mut finished: Vec<Diagnostic> = Vec::with_capacity(kept.len());
-        for mut finding in kept.into_iter().rev() {
-            let id = finding.rule.id;
-            if !last.contains(&id) {
-                last.push(id);
-                let more = counts.iter().find(|(counted, _)| *counted == id).map_or(0, |(_, count)| *count);
-                if more > MAX_FINDINGS {
-                    finding.message += &format!("; {} more tensors have findings of this rule", more - MAX_FINDINGS);
-                }
-            }
-            finished.push(finding);
-        }
-        finished.into_iter().rev().for_each(&mut report);
-    }
 }

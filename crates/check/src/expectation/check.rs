@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::names::nearest;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::TensorInfo;
-use max_weights::text::{self, grouped, plural, shown};
+use max_weights::text::{self, plural, shown};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Diagnostic, Result};
 
 use super::{Count, Dim, Expectation, Extra, Wanted};
 use crate::difference::{same_bytes, text_of};
 
-/// Of each rule so many findings are given; one more says how many there are besides.
-const MAX_FINDINGS: usize = 100;
 /// For so many names that are missing, near ones are looked for.
 const MAX_NEAR: usize = 20;
 /// So many near names are given.
@@ -26,8 +25,7 @@ pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
     let mut checking = Checking {
         catalog,
         expected,
-        found: Vec::new(),
-        counts: BTreeMap::new(),
+        found: Diagnostics::new(Policy::CollectAll, MAX_FINDINGS),
         near: 0,
         symbols: BTreeMap::new(),
         named: vec![false; catalog.table().len()],
@@ -96,9 +94,7 @@ enum Place {
 struct Checking<'a> {
     catalog: &'a Catalog,
     expected: &'a Expectation,
-    found: Vec<Diagnostic>,
-    /// Findings by rule.
-    counts: BTreeMap<&'static str, (&'static Rule, usize)>,
+    found: Diagnostics,
     /// How many names had near ones looked for.
     near: usize,
     symbols: BTreeMap<&'a str, Vec<(Place, u64)>>,
@@ -108,17 +104,12 @@ struct Checking<'a> {
 
 impl<'a> Checking<'a> {
     fn report(&mut self, number: Option<usize>, rule: &'static Rule, message: impl FnOnce(&Self) -> String) {
-        let (_, count) = self.counts.entry(rule.id).or_insert((rule, 0));
-        *count += 1;
-        if *count > MAX_FINDINGS {
-            return;
-        }
         let finding = Diagnostic::new(rule, message(self));
         let finding = match number {
             Some(number) => about(self.catalog, number, finding),
             None => at_first_file(self.catalog, finding),
         };
-        self.found.push(finding);
+        self.found.note(rule, |_| finding);
     }
 
     fn name(&self, number: usize) -> String {
@@ -338,13 +329,11 @@ impl<'a> Checking<'a> {
     }
 
     fn finish(mut self) -> Vec<Diagnostic> {
-        for (rule, count) in std::mem::take(&mut self.counts).into_values() {
-            if let Some(more) = count.checked_sub(MAX_FINDINGS).filter(|more| *more > 0) {
-                let message = format!("and {} more like it", grouped(more as u64));
-                self.found.push(at_first_file(self.catalog, Diagnostic::new(rule, message)));
-            }
-        }
-        self.found
+        let (found, catalog) = (self.found.close(), self.catalog);
+        let place = |finding: Diagnostic| {
+            if finding.path.is_some() { finding } else { at_first_file(catalog, finding) }
+        };
+        found.into_iter().map(place).collect()
     }
 }
 

@@ -3,38 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
+use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::{Diagnostic, rules, text};
 
 use super::checked::{Checked, TensorCounts, place};
 use super::{Manifest, TensorRecord};
-
-/// So many findings of each rule; the last says how many there are more.
-const MAX_FINDINGS: usize = 100;
-
-/// The findings of a rule.
-#[derive(Default)]
-struct List {
-    kept: Vec<(std::path::PathBuf, Diagnostic)>,
-    count: usize,
-}
-
-impl List {
-    fn add(&mut self, root: &Path, file: &str, finding: Diagnostic) {
-        self.count += 1;
-        if self.count <= MAX_FINDINGS {
-            self.kept.push((place(root, file), finding));
-        }
-    }
-
-    fn finish(mut self, checked: &mut Checked) {
-        if let Some((_, last)) = self.kept.last_mut()
-            && self.count > MAX_FINDINGS
-        {
-            last.message += &format!("; so are {} more", text::plural((self.count - MAX_FINDINGS) as u64, "tensor"));
-        }
-        self.kept.into_iter().for_each(|(path, finding)| checked.report(&path, finding));
-    }
-}
 
 /// Compares the tensors that are there with those of a manifest.
 pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, checked: &mut Checked) {
@@ -55,7 +28,10 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             new_by_elements.entry((&tensor.dtype, &tensor.shape, sha256)).or_insert(tensor);
         }
     }
-    let (mut changed, mut missing, mut added) = (List::default(), List::default(), List::default());
+    let mut found = Diagnostics::new(Policy::CollectAll, MAX_FINDINGS);
+    let mut report = |rule, of: &TensorRecord, message: String| {
+        found.note(rule, |rule| Diagnostic::new(rule, message).tensor(&of.name).path(place(root, &of.file)));
+    };
     let mut moved: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut told: HashSet<(&str, &str)> = HashSet::new();
     for tensor in &manifest.tensors {
@@ -72,8 +48,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             (Some(found), _) | (None, Some(found)) => {
                 counts.changed += 1;
                 told.insert((&found.file, &found.name));
-                let finding = Diagnostic::new(rules::MANIFEST_CHANGED_TENSOR, difference(tensor, found));
-                changed.add(root, &found.file, finding.tensor(&tensor.name));
+                report(rules::MANIFEST_CHANGED_TENSOR, found, difference(tensor, found));
             }
             (None, None) => {
                 counts.missing += 1;
@@ -81,11 +56,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
                 let called = new_by_elements.get(&(&*tensor.dtype, &*tensor.shape, sha256));
                 let called = called.map(|found| format!("; '{}' has its elements", text::shown(&found.name)));
                 let message = format!("it is not in any file{}", called.unwrap_or_default());
-                missing.add(
-                    root,
-                    &tensor.file,
-                    Diagnostic::new(rules::MANIFEST_MISSING_TENSOR, message).tensor(&tensor.name),
-                );
+                report(rules::MANIFEST_MISSING_TENSOR, tensor, message);
             }
         }
     }
@@ -99,10 +70,13 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
         there.iter().filter(is_other).map(|tensor| (tensor, "the manifest has a different tensor with this name"));
     for (tensor, message) in new.into_iter().map(|tensor| (tensor, "it is not in the manifest")).chain(others) {
         counts.new += 1;
-        added.add(root, &tensor.file, Diagnostic::new(rules::MANIFEST_NEW_TENSOR, message).tensor(&tensor.name));
+        report(rules::MANIFEST_NEW_TENSOR, tensor, message.to_owned());
     }
-    for list in [changed, missing, added] {
-        list.finish(checked);
+    let mut list = found.close();
+    list.sort_by_key(|finding| finding.rule.code);
+    for finding in list {
+        let path = finding.path.clone().unwrap_or_else(|| root.into());
+        checked.report(&path, finding);
     }
     for ((from, to), count) in moved {
         let (from, tensors) = (text::shown(from), text::plural(count, "tensor"));

@@ -14,7 +14,8 @@ use serde_json::Value;
 use super::names::Patterns;
 use super::{Config, wrong_shape};
 use crate::checkpoint::json::texts;
-use crate::checkpoint::sets::{Findings, Set};
+use crate::checkpoint::sets::Set;
+use crate::folder::FolderContext;
 
 /// What peft writes before the names of the model.
 const PREFIX: &str = "base_model.model.";
@@ -114,24 +115,24 @@ pub(super) fn in_model(layer: &str) -> &str {
     layer.split_once(".base_layer.").map_or(layer, |(outer, _)| outer)
 }
 
-pub(super) fn check(set: &Set<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) -> Result<()> {
+pub(super) fn check(set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) -> Result<()> {
     let layers = layers(set);
     let said = config.map(|config| Said::of(&config.value));
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
-            findings.go_on()?;
+            (context.interrupt)()?;
         }
-        check_layer(set, layer, said.as_ref(), findings);
+        check_layer(set, layer, said.as_ref(), context);
     }
     if let (Some(config), Some(said)) = (config.filter(|_| set.is_complete), &said) {
         let named: Vec<(&str, Option<usize>)> = layers.iter().map(|layer| (layer.name, layer.a.or(layer.b))).collect();
-        targets(set, &named, config, said, findings)?;
-        patterns(&layers, config, findings);
+        targets(set, &named, config, said, context)?;
+        patterns(&layers, config, context);
     }
     Ok(())
 }
 
-fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findings: &mut Findings<'_, '_>) {
+fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, context: &mut FolderContext<'_>) {
     let table = set.table();
     let get = |number: Option<usize>| number.map(|number| table.get(number));
     let (a, b) = match (get(layer.a), get(layer.b)) {
@@ -141,7 +142,7 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findin
             if set.is_complete {
                 let other = if layer.a.is_none() { "A" } else { "B" };
                 let cause = format!("its matrix {other} is missing");
-                findings.tensor(set, &alone, rules::ADAPTER_PAIR, cause);
+                set.report(&alone, rules::ADAPTER_PAIR, cause, context);
             }
             return;
         }
@@ -151,23 +152,23 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findin
     let in_parts = b.shape.len() > 2 || said.is_some_and(|said| said.has_blocks);
     if rank != of_b && !(in_parts && *of_b > 0 && rank.is_multiple_of(*of_b)) {
         let expected: Vec<u64> = [*outputs, *rank].into_iter().chain(b.shape.iter().skip(2).copied()).collect();
-        wrong_shape(set, &b, &expected, "for the rank of matrix A", findings);
+        wrong_shape(set, &b, &expected, "for the rank of matrix A", context);
         return;
     }
     let Some(said) = said else { return };
-    check_rank(set, layer, &a, *rank, said, findings);
+    check_rank(set, layer, &a, *rank, said, context);
     let magnitude = get(layer.magnitude);
     match magnitude {
         Some(magnitude) if !said.is_dora => {
             let cause = "use_dora is not set, so it is not used".to_owned();
-            findings.tensor(set, &magnitude, rules::ADAPTER_DORA, cause);
+            set.report(&magnitude, rules::ADAPTER_DORA, cause, context);
         }
         Some(magnitude) if checked_elements(magnitude.shape) != Some(*outputs) => {
-            wrong_shape(set, &magnitude, &[*outputs], "for the outputs of matrix B", findings);
+            wrong_shape(set, &magnitude, &[*outputs], "for the outputs of matrix B", context);
         }
         None if said.is_dora && set.is_complete => {
             let cause = "use_dora is set, and its lora_magnitude_vector is missing".to_owned();
-            findings.tensor(set, &a, rules::ADAPTER_DORA, cause);
+            set.report(&a, rules::ADAPTER_DORA, cause, context);
         }
         _ => {}
     }
@@ -179,7 +180,7 @@ fn check_rank(
     a: &TensorInfo<'_>,
     rank: u64,
     said: &Said<'_>,
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) {
     let Some(ranks) = said.ranks(in_model(layer.name)) else { return };
     let fits =
@@ -187,7 +188,7 @@ fn check_rank(
     if !ranks.iter().any(fits) {
         let expected = ranks.first().copied().unwrap_or_default();
         let cause = format!("its rank is {rank}; the configuration says {expected}");
-        findings.tensor(set, a, rules::ADAPTER_RANK, cause);
+        set.report(a, rules::ADAPTER_RANK, cause, context);
     }
 }
 
@@ -197,7 +198,7 @@ pub(super) fn targets(
     layers: &[(&str, Option<usize>)],
     config: &Config,
     said: &Said<'_>,
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) -> Result<()> {
     let (names, patterns) = match said.config.get("target_modules") {
         Some(Value::String(word)) if word == "all-linear" => return Ok(()),
@@ -218,7 +219,7 @@ pub(super) fn targets(
     let mut are_named = true;
     for (number, (layer, first)) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
-            findings.go_on()?;
+            (context.interrupt)()?;
         }
         let mut is_named = false;
         for fitting in patterns.fitting(in_model(layer)) {
@@ -230,7 +231,7 @@ pub(super) fn targets(
         are_named &= is_named;
         if let Some(number) = first.filter(|_| !is_named) {
             let cause = format!("target_modules does not name {}", shown(in_model(layer)));
-            findings.tensor(set, &set.table().get(number), rules::ADAPTER_TARGETS, cause);
+            set.report(&set.table().get(number), rules::ADAPTER_TARGETS, cause, context);
         }
     }
     let unused: Vec<String> = names.iter().zip(used).filter(|(_, used)| !used).map(|(name, _)| shown(name)).collect();
@@ -238,13 +239,13 @@ pub(super) fn targets(
     let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
     if !unused.is_empty() && !excludes && are_named {
         let cause = format!("target_modules names {}, which matches no layer of the adapter", listed(&unused));
-        findings.add(&config.path, Diagnostic::new(rules::ADAPTER_TARGET_UNUSED, cause));
+        context.report(&config.path, Diagnostic::new(rules::ADAPTER_TARGET_UNUSED, cause));
     }
     Ok(())
 }
 
 /// Patterns that fit no layer.
-fn patterns(layers: &[Layer<'_>], config: &Config, findings: &mut Findings<'_, '_>) {
+fn patterns(layers: &[Layer<'_>], config: &Config, context: &mut FolderContext<'_>) {
     for key in ["rank_pattern", "alpha_pattern"] {
         let Some(map) = config.value.get(key).and_then(Value::as_object) else { continue };
         let patterns = Patterns::of_endings(map.keys().map(String::as_str));
@@ -260,7 +261,7 @@ fn patterns(layers: &[Layer<'_>], config: &Config, findings: &mut Findings<'_, '
         let unused: Vec<String> = map.keys().zip(used).filter(|(_, used)| !used).map(|(key, _)| shown(key)).collect();
         if !unused.is_empty() {
             let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
-            findings.add(&config.path, Diagnostic::new(rules::ADAPTER_PATTERN_UNUSED, cause));
+            context.report(&config.path, Diagnostic::new(rules::ADAPTER_PATTERN_UNUSED, cause));
         }
     }
 }

@@ -14,7 +14,8 @@ use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::json::{self, number, text, texts};
-use super::sets::{Findings, Names, Set};
+use super::sets::{Names, Set};
+use crate::folder::FolderContext;
 use crate::kind::Kind;
 
 const CONFIG: &str = "adapter_config.json";
@@ -44,54 +45,54 @@ struct Config {
     value: Value,
 }
 
-pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings<'_, '_>) -> Result<()> {
+pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
     let entry = names.file(CONFIG).filter(|entry| entry.kind != Kind::LfsPointer);
-    let value = json::read(entry, findings);
+    let value = json::read(entry, context);
     // AdapterHub has files of this name, too, and says nothing of peft in them.
     let value = value.filter(|value| text(value, "peft_type").is_some());
     let config = entry.zip(value).map(|(entry, value)| Config { path: entry.path.clone(), value });
     let has_weights = names.folder.files.iter().any(|entry| entry.name().starts_with(STEM));
     if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole && !has_weights) {
         let cause = format!("there is no {STEM}.safetensors beside it");
-        findings.add(&config.path, Diagnostic::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
+        context.report(&config.path, Diagnostic::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
     }
     for set in sets {
-        findings.go_on()?;
+        (context.interrupt)()?;
         let file = set.path.file_name().unwrap_or_default().to_string_lossy();
         if let Some(config) = config.as_ref().filter(|_| set.stem == STEM) {
-            with_config(set, config, findings)?;
+            with_config(set, config, context)?;
             continue;
         }
         if set.stem == STEM && names.folder.is_whole && names.file(CONFIG).is_none() {
             let cause = format!("there is no {CONFIG} beside {}", shown(&file));
-            findings.add(&set.path, Diagnostic::new(rules::ADAPTER_CONFIG_MISSING, cause));
+            context.report(&set.path, Diagnostic::new(rules::ADAPTER_CONFIG_MISSING, cause));
         }
         // The layers of adapters of other programs have two matrices, too.
         if set.stem == STEM || file.to_ascii_lowercase().contains("lora") {
-            lora::check(set, None, findings)?;
+            lora::check(set, None, context)?;
         }
     }
     Ok(())
 }
 
-fn with_config(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '_>) -> Result<()> {
+fn with_config(set: &Set<'_>, config: &Config, context: &mut FolderContext<'_>) -> Result<()> {
     let said = text(&config.value, "peft_type").unwrap_or_default();
-    if !is_of_kind(set, said, config, findings) {
+    if !is_of_kind(set, said, config, context) {
         return Ok(());
     }
-    modules_to_save(set, config, findings);
+    modules_to_save(set, config, context);
     match said {
-        "LORA" => lora::check(set, Some(config), findings),
+        "LORA" => lora::check(set, Some(config), context),
         "PROMPT_TUNING" | "P_TUNING" | "PREFIX_TUNING" => {
-            prompt(set, said, &config.value, findings);
+            prompt(set, said, &config.value, context);
             Ok(())
         }
-        _ => others::check(set, said, config, findings),
+        _ => others::check(set, said, config, context),
     }
 }
 
 /// Whether the tensors are those of the kind that is said; true for kinds that are not known here.
-fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, findings: &mut Findings<'_, '_>) -> bool {
+fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, context: &mut FolderContext<'_>) -> bool {
     let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == said) else { return true };
     let has = |mark: &str| set.table().iter().any(|info| info.name.contains(mark));
     if has(mark) || !set.is_complete {
@@ -102,12 +103,12 @@ fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, findings: &mut Finding
         Some(found) => format!("peft_type is {said}, but the tensors are those of {found}"),
         None => format!("peft_type is {said}, but no tensor has {} in its name", mark.trim_start_matches('.')),
     };
-    findings.add(&config.path, Diagnostic::new(rules::ADAPTER_TYPE, cause));
+    context.report(&config.path, Diagnostic::new(rules::ADAPTER_TYPE, cause));
     false
 }
 
 /// Of the modules that were trained as a whole, one at least is stored: peft adds names to the list that a model need not have.
-fn modules_to_save(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '_>) {
+fn modules_to_save(set: &Set<'_>, config: &Config, context: &mut FolderContext<'_>) {
     let modules = texts(&config.value, "modules_to_save");
     if modules.is_empty() || !set.is_complete {
         return;
@@ -120,12 +121,12 @@ fn modules_to_save(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '
     if !modules.iter().take(64).any(is_there) {
         let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
         let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));
-        findings.add(&config.path, Diagnostic::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
+        context.report(&config.path, Diagnostic::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
     }
 }
 
 /// The embeddings of virtual tokens.
-fn prompt(set: &Set<'_>, kind: &str, config: &Value, findings: &mut Findings<'_, '_>) {
+fn prompt(set: &Set<'_>, kind: &str, config: &Value, context: &mut FolderContext<'_>) {
     let (Some(info), Some(tokens), Some(width)) =
         (set.find(PROMPT), number(config, "num_virtual_tokens"), number(config, "token_dim"))
     else {
@@ -139,12 +140,12 @@ fn prompt(set: &Set<'_>, kind: &str, config: &Value, findings: &mut Findings<'_,
         let parts = number(config, "num_transformer_submodules").unwrap_or(1).max(1);
         [tokens.saturating_mul(parts), width]
     };
-    wrong_shape(set, &info, &expected, "by the configuration", findings);
+    wrong_shape(set, &info, &expected, "by the configuration", context);
 }
 
-fn wrong_shape(set: &Set<'_>, info: &TensorInfo<'_>, expected: &[u64], why: &str, findings: &mut Findings<'_, '_>) {
+fn wrong_shape(set: &Set<'_>, info: &TensorInfo<'_>, expected: &[u64], why: &str, context: &mut FolderContext<'_>) {
     if info.shape != expected {
         let cause = format!("it has the shape {}; expected {} {why}", shape(info.shape), shape(expected));
-        findings.tensor(set, info, rules::ADAPTER_SHAPE, cause);
+        set.report(info, rules::ADAPTER_SHAPE, cause, context);
     }
 }

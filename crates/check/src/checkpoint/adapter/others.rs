@@ -17,7 +17,8 @@ use max_weights::tensor::TensorInfo;
 
 use super::lora::{Said, in_model, targets};
 use super::{Config, wrong_shape};
-use crate::checkpoint::sets::{Findings, Set};
+use crate::checkpoint::sets::Set;
+use crate::folder::FolderContext;
 
 /// Layers are looked at so many at a time between two questions whether to go on.
 const AT_A_TIME: usize = 1024;
@@ -87,31 +88,31 @@ fn layers<'s>(set: &'s Set<'_>, kind: &Kind) -> Vec<Layer<'s>> {
 }
 
 /// Looks at the layers of an adapter of this kind, if it is one of these.
-pub(super) fn check(set: &Set<'_>, kind: &str, config: &Config, findings: &mut Findings<'_, '_>) -> Result<()> {
+pub(super) fn check(set: &Set<'_>, kind: &str, config: &Config, context: &mut FolderContext<'_>) -> Result<()> {
     let Some(kind) = KINDS.iter().find(|known| known.name == kind) else { return Ok(()) };
     let layers = layers(set, kind);
     let said = Said::of(&config.value);
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
-            findings.go_on()?;
+            (context.interrupt)()?;
         }
-        check_layer(set, kind, layer, &said, findings);
+        check_layer(set, kind, layer, &said, context);
     }
     if set.is_complete {
         let named: Vec<(&str, Option<usize>)> =
             layers.iter().map(|layer| (layer.name, layer.parts.iter().copied().flatten().next())).collect();
-        targets(set, &named, config, &said, findings)?;
+        targets(set, &named, config, &said, context)?;
     }
     Ok(())
 }
 
-fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, findings: &mut Findings<'_, '_>) {
+fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, context: &mut FolderContext<'_>) {
     let get = |part: usize| layer.parts.get(part).copied().flatten().map(|number| set.table().get(number));
     let there: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
     let Some(first) = there.first() else { return };
     for (part, (name, _)) in kind.parts.iter().enumerate() {
         if get(part).is_none() && set.is_complete {
-            findings.tensor(set, first, rules::ADAPTER_PAIR, format!("its {name} is missing"));
+            set.report(first, rules::ADAPTER_PAIR, format!("its {name} is missing"), context);
         }
     }
     if layer.has_other_shapes {
@@ -129,7 +130,7 @@ fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, f
                     ranks.filter(|ranks| !ranks.contains(&found)).and_then(|ranks| ranks.first().copied())
                 {
                     let cause = format!("its rank is {found}; the configuration says {expected}");
-                    findings.tensor(set, &info, rules::ADAPTER_RANK, cause);
+                    set.report(&info, rules::ADAPTER_RANK, cause, context);
                 }
             }
             Some(rank) if rank != found => {
@@ -137,7 +138,7 @@ fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, f
                 if let Some(size) = expected.get_mut(*dimension) {
                     *size = rank;
                 }
-                wrong_shape(set, &info, &expected, "for the rank of the others", findings);
+                wrong_shape(set, &info, &expected, "for the rank of the others", context);
             }
             Some(_) => {}
         }

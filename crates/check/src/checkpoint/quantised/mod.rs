@@ -22,7 +22,8 @@ use max_weights::{Diagnostic, Result};
 
 use super::config::Config;
 use super::json;
-use super::sets::{Findings, Names, Set};
+use super::sets::{Names, Set};
+use crate::folder::FolderContext;
 use declared::{Declared, Method};
 use parts::{Layer, Layers, Part, is_eight_bit};
 
@@ -102,20 +103,20 @@ pub(super) fn check(
     names: &Names<'_>,
     config: Option<&Config>,
     sets: &[Set<'_>],
-    findings: &mut Findings<'_, '_>,
+    context: &mut FolderContext<'_>,
 ) -> Result<()> {
-    let declared = declared(names, config, findings);
+    let declared = declared(names, config, context);
     for set in sets {
         // The configuration is that of the model, and not of other files that lie beside it.
         let of_model = set.is_usual() && set.stem != "adapter_model";
         let check = Check { set, declared: declared.as_ref().filter(|_| of_model), found: RefCell::default() };
         let layers = parts::layers(set);
-        findings.go_on()?;
+        (context.interrupt)()?;
         let proven = proven(&check, &layers);
         let mut families = Vec::new();
         for (number, layer) in layers.list.iter().enumerate() {
             if number % AT_A_TIME == AT_A_TIME - 1 {
-                findings.go_on()?;
+                (context.interrupt)()?;
             }
             let Some(family) = family(&check, layer).filter(|family| proven.contains(family)) else { continue };
             if !families.contains(&family) {
@@ -131,23 +132,23 @@ pub(super) fn check(
                 Family::Mxfp4 => fp4::check_mxfp4(&check, layer),
                 Family::BitsAndBytes => bitsandbytes::check(&check, layer),
             }
-            check.found.take().into_iter().for_each(|(path, finding)| findings.add(&path, finding));
+            check.found.take().into_iter().for_each(|(path, finding)| context.report(&path, finding));
         }
         scaled::check_alone(&check, &layers, &families);
         if of_model && set.is_complete {
             method(&check, &layers, &families, config);
         }
-        check.found.take().into_iter().for_each(|(path, finding)| findings.add(&path, finding));
+        check.found.take().into_iter().for_each(|(path, finding)| context.report(&path, finding));
     }
     Ok(())
 }
 
 /// What the configurations of the folder say.
-fn declared(names: &Names<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) -> Option<Declared> {
+fn declared(names: &Names<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) -> Option<Declared> {
     let of_config = config.and_then(|config| Declared::of_config(config.path.clone(), &config.value));
     let mut read = |name: &str, of: fn(_, &serde_json::Value) -> Option<Declared>| {
         let entry = names.file(name)?;
-        of(entry.path.clone(), &json::read(Some(entry), findings)?)
+        of(entry.path.clone(), &json::read(Some(entry), context)?)
     };
     let of_gptq = read("quantize_config.json", Declared::of_gptq);
     let of_modelopt = read("hf_quant_config.json", Declared::of_modelopt);
