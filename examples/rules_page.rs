@@ -1,6 +1,6 @@
 //! Writes the page of all rules, docs/rules.md: `cargo run --example rules_page > docs/rules.md`.
 
-use max_weights::rules::{self, Answer, Severity};
+use max_weights::rules::{self, Severity, Verdict};
 
 const INTRO: &str = "# The rules that a file can break
 
@@ -56,9 +56,9 @@ pub(crate) fn page() -> String {
                 Severity::Warning => "Warning",
                 _ => "Note",
             };
-            let answer = match rule.answer {
-                Answer::Malicious => ": malicious",
-                Answer::NeedsTrust => ": loading it needs trust",
+            let answer = match rule.verdict {
+                Verdict::Malicious => ": malicious",
+                Verdict::NeedsTrust => ": loading it needs trust",
                 _ => "",
             };
             let [meaning, cause, help] = [rule.meaning, rule.cause, rule.help].map(sentence);

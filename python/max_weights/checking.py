@@ -25,8 +25,8 @@ __all__ = ["FileReport", "Finding", "GlobalUse", "InvalidCheckpointError", "Repo
 StrPath = str | os.PathLike[str]
 Level = Literal["header", "structure", "content"]
 Severity = Literal["note", "warning", "error"]
-Answer = Literal["clean", "broken", "needs-trust", "malicious"]
-Verdict = Answer | Literal["unknown", "accepted", "faulty"]
+Answer = Literal["clean", "faulty", "broken", "needs-trust", "malicious"]
+Verdict = Answer | Literal["unknown", "accepted"]
 Format = Literal["text", "json", "junit", "sarif", "github", "gitlab", "html"]
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
@@ -51,7 +51,7 @@ class Finding:
     """The name of the rule, such as `safetensors.overlap`."""
     severity: Severity
     answer: Answer
-    """What the finding says about whether the file is safe; "clean" if it is about something else."""
+    """What is to be said of the file by this finding alone; "clean" by a note."""
     path: str
     member: str | None
     """The member of an archive; members of archives within it follow after `!/`."""

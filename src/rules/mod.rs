@@ -52,33 +52,60 @@ pub enum Severity {
     Error,
 }
 
-/// How a broken rule answers the question of whether a file can be loaded safely; the worst answer is last.
+/// What is to be said of a file, of a validation, or of what breaks one rule; the worst is last. Exit status, `ok` and the forms of a report say this one
+/// thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Answer {
-    /// Nothing: it is about something else.
-    Nothing,
-    /// The file is broken, or something in it could not be examined: nothing is known.
+pub enum Verdict {
+    /// Looked into, and nothing is worse than a note.
+    Clean,
+    /// Nothing was looked into: only what the files are is known, or there were none.
+    Unknown,
+    /// Nothing is left but what options, settings or a baseline leave out.
+    Accepted,
+    /// There is a warning, about something else than whether it is whole and safe.
+    Faulty,
+    /// It is damaged, or could not be looked at.
     Broken,
-    /// Loading it runs code, or may: whoever loads it must trust where it comes from.
+    /// Loading it runs code, or may.
     NeedsTrust,
-    /// Loading it with its intended program does harm, or it was made to mislead whoever looks at it.
+    /// Loading it does harm, or it was made to mislead.
     Malicious,
 }
 
-impl Answer {
+impl Verdict {
     /// The word for it in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Nothing => "clean",
+            Self::Clean => "clean",
+            Self::Unknown => "unknown",
+            Self::Accepted => "accepted",
+            Self::Faulty => "faulty",
             Self::Broken => "broken",
             Self::NeedsTrust => "needs-trust",
             Self::Malicious => "malicious",
         }
     }
+
+    /// The words for it in a sentence.
+    pub fn words(self) -> &'static str {
+        if self == Self::NeedsTrust { "needs trust" } else { self.name() }
+    }
+
+    /// Whether nothing was found that is worse than a note.
+    pub fn is_ok(self) -> bool {
+        self < Self::Faulty
+    }
 }
 
 impl Severity {
+    /// All of them, the mildest first.
+    pub const ALL: [Self; 3] = [Self::Note, Self::Warning, Self::Error];
+
+    /// The one of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.name() == name)
+    }
+
     /// The word for it in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,8 +126,8 @@ pub struct Rule {
     pub code: &'static str,
     /// What a broken rule means.
     pub severity: Severity,
-    /// How it answers the question of whether the file is safe.
-    pub answer: Answer,
+    /// What is to be said of a file in which it is broken.
+    pub verdict: Verdict,
     /// What is wrong, in one line.
     pub meaning: &'static str,
     /// Why files are like that.
@@ -116,10 +143,10 @@ impl Rule {
         code: &'static str,
         id: &'static str,
         severity: Severity,
-        answer: Answer,
+        verdict: Verdict,
         [meaning, cause, help]: [&'static str; 3],
     ) -> Self {
-        Self { id, code, severity, answer, meaning, cause, help }
+        Self { id, code, severity, verdict, meaning, cause, help }
     }
 }
 
@@ -183,8 +210,8 @@ macro_rules! rules {
             pub const $name: &$crate::rules::Rule = &$crate::rules::Rule {
                 id: $id,
                 code: $code,
-                severity: $crate::rules::severity_and_answer!($severity).0,
-                answer: $crate::rules::severity_and_answer!($severity).1,
+                severity: $crate::rules::severity_and_verdict!($severity).0,
+                verdict: $crate::rules::severity_and_verdict!($severity).1,
                 meaning: $meaning,
                 cause: $cause,
                 help: $help,
@@ -195,25 +222,25 @@ macro_rules! rules {
 }
 use rules;
 
-/// Severity and answer of a rule.
-macro_rules! severity_and_answer {
+/// Severity and verdict of a rule.
+macro_rules! severity_and_verdict {
     (Note) => {
-        ($crate::rules::Severity::Note, $crate::rules::Answer::Nothing)
+        ($crate::rules::Severity::Note, $crate::rules::Verdict::Clean)
     };
     (Warning) => {
-        ($crate::rules::Severity::Warning, $crate::rules::Answer::Nothing)
+        ($crate::rules::Severity::Warning, $crate::rules::Verdict::Faulty)
     };
     (Error) => {
-        ($crate::rules::Severity::Error, $crate::rules::Answer::Broken)
+        ($crate::rules::Severity::Error, $crate::rules::Verdict::Broken)
     };
     (NeedsTrust) => {
-        ($crate::rules::Severity::Warning, $crate::rules::Answer::NeedsTrust)
+        ($crate::rules::Severity::Warning, $crate::rules::Verdict::NeedsTrust)
     };
     (Malicious) => {
-        ($crate::rules::Severity::Error, $crate::rules::Answer::Malicious)
+        ($crate::rules::Severity::Error, $crate::rules::Verdict::Malicious)
     };
 }
-use severity_and_answer;
+use severity_and_verdict;
 
 // What holds for rules of several formats.
 

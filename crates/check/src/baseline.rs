@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Read as _, Write};
 use std::path::Path;
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights::{Diagnostic, Error, Result, text};
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ impl Known {
 /// Whatever keeps it from being written.
 pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write) -> std::io::Result<usize> {
     let mut places = Places::new(root);
-    let wanted = |finding: &Diagnostic| malicious || finding.rule.answer != Answer::Malicious;
+    let wanted = |finding: &Diagnostic| malicious || finding.rule.verdict != Verdict::Malicious;
     let numbered = report.findings.iter().zip(fingerprints(&report.findings, root));
     let known = numbered.filter(|(finding, _)| wanted(finding)).map(|(finding, fingerprint)| Known {
         path: places.name(finding.file()).to_owned(),

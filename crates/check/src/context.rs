@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
-use max_weights::rules::{self, Answer};
+use max_weights::rules::{self, Verdict};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
@@ -15,7 +15,7 @@ use crate::bytes::{Bytes, Spooled};
 use crate::code_digest::CodeDigests;
 use crate::kind::Kind;
 use crate::options::{Asked, Options};
-use crate::report::{Depth, FileReport, Global, TensorSummary, Verdict};
+use crate::report::{Depth, FileReport, Global, TensorSummary};
 
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
@@ -121,7 +121,7 @@ impl<'a> Context<'a> {
             bytes,
             depth: Depth::Recognised,
             note: None,
-            answer: Answer::Nothing,
+            answer: Verdict::Clean,
             reported: Verdict::Clean,
             excepted: false,
             members: 0,
@@ -170,7 +170,7 @@ impl<'a> Context<'a> {
             // What a file says of itself may lead beyond its end.
             finding.offset = finding.offset.filter(|offset| *offset <= piece.bytes.len());
         }
-        let runs_code = finding.rule.answer >= Answer::NeedsTrust;
+        let runs_code = finding.rule.verdict >= Verdict::NeedsTrust;
         if runs_code && finding.code.is_none() && self.options.asks_for(finding.rule) == Asked::Yes {
             let (pace, whole) = (self.pace(), self.file.bytes);
             finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.go_on()));
@@ -194,8 +194,8 @@ impl<'a> Context<'a> {
         finding.path = Some(self.file.path.clone());
         // The look at what would be executed and the one at weights find some things both.
         if self.findings.add(finding) {
-            self.file.answer = self.file.answer.max(rule.answer);
-            self.file.reported = self.file.reported.max(Verdict::of(rule));
+            self.file.answer = self.file.answer.max(rule.verdict);
+            self.file.reported = self.file.reported.max(rule.verdict);
         }
     }
 
@@ -260,7 +260,7 @@ impl<'a> Context<'a> {
         let left_out = self.findings.dropped() as u64;
         let mut findings = self.findings.into_list();
         findings.sort_by_key(|finding| {
-            (std::cmp::Reverse((finding.rule.answer, finding.rule.severity)), finding.member.clone(), finding.offset)
+            (std::cmp::Reverse((finding.rule.verdict, finding.rule.severity)), finding.member.clone(), finding.offset)
         });
         (self.file, findings, left_out)
     }
@@ -283,6 +283,6 @@ mod tests {
         }
         let (file, findings, left_out) = context.finish();
         assert_eq!((findings.len(), left_out), (MAX_FINDINGS, 50));
-        assert_eq!((file.answer, file.reported), (Answer::Broken, Verdict::Broken));
+        assert_eq!((file.answer, file.reported), (Verdict::Broken, Verdict::Broken));
     }
 }

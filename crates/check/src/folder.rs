@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
-use max_weights::rules::{Answer, Rule};
+use max_weights::rules::{Rule, Verdict};
 use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Result};
@@ -16,7 +16,7 @@ use crate::context::in_time;
 use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::progress::Progress;
-use crate::report::{Depth, TensorSummary, Verdict};
+use crate::report::{Depth, TensorSummary};
 
 /// One file of a folder.
 #[derive(Debug, Clone)]
@@ -140,13 +140,13 @@ impl<'a> FolderContext<'a> {
             Asked::No => return,
             Asked::NotButCounts => {
                 let worst = self.excepted.entry(path.clone()).or_insert(rule);
-                if Verdict::of(rule) > Verdict::of(worst) {
+                if rule.verdict > worst.verdict {
                     *worst = rule;
                 }
                 return;
             }
         }
-        if rule.answer >= Answer::NeedsTrust && finding.code.is_none() {
+        if rule.verdict >= Verdict::NeedsTrust && finding.code.is_none() {
             finding.code = Some(self.code(path));
         }
         finding.path = Some(path.clone());

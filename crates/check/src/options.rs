@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-use max_weights::rules::{self, Answer, Rule, Severity};
+use max_weights::rules::{self, Rule, Severity, Verdict};
 
 /// How deep files are looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -51,7 +51,7 @@ impl Selection {
     pub(crate) fn excepts(&self, rule: &Rule) -> bool {
         let is_named =
             |word: &String| word.trim().eq_ignore_ascii_case(rule.code) || word.trim().eq_ignore_ascii_case(rule.id);
-        self.has(rule) && (rule.answer != Answer::Malicious || self.select.iter().any(is_named))
+        self.has(rule) && (rule.verdict != Verdict::Malicious || self.select.iter().any(is_named))
     }
 
     /// The first word that names no rule.
@@ -65,7 +65,7 @@ impl Selection {
 fn matches(rule: &Rule, word: &str) -> bool {
     let word = word.trim();
     if word.eq_ignore_ascii_case("security") {
-        return rule.answer != Answer::Nothing || rule.code.starts_with("MW-EX");
+        return rule.verdict >= Verdict::Broken || rule.code.starts_with("MW-EX");
     }
     if word.eq_ignore_ascii_case("all") {
         return true;
@@ -126,7 +126,7 @@ impl Options {
     /// Whether findings of this rule are asked for. What is about safety counts all the same, and so do warnings that are only not to be shown.
     pub(crate) fn asks_for(&self, rule: &Rule) -> Asked {
         if !self.selection.has(rule) {
-            return if rule.answer == Answer::Nothing { Asked::No } else { Asked::NotButCounts };
+            return if rule.verdict < Verdict::Broken { Asked::No } else { Asked::NotButCounts };
         }
         match rule.severity {
             severity if severity >= self.severity => Asked::Yes,

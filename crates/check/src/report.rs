@@ -8,7 +8,7 @@ use std::time::Duration;
 use max_weights::Diagnostic;
 use max_weights::check::{Number, Statistics};
 use max_weights::format::pickle::names;
-use max_weights::rules::{Answer, Rule, Severity};
+use max_weights::rules::{Rule, Severity, Verdict};
 use max_weights::tensor::TensorInfo;
 
 use crate::options::Level;
@@ -38,61 +38,6 @@ impl Depth {
             Self::Structure => "structure",
             Self::Content => "content",
         }
-    }
-}
-
-/// What a validation comes to, in a word; the worst is last. Exit status, `ok` and the forms of a report say this one thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
-    /// Looked into, and nothing is worse than a note.
-    Clean,
-    /// Nothing was looked into: only what the files are is known, or there were none.
-    Unknown,
-    /// Nothing is left but what options, settings or a baseline leave out.
-    Accepted,
-    /// There is a warning, about something else than whether it is whole and safe.
-    Faulty,
-    /// It is damaged, or could not be looked at.
-    Broken,
-    /// Loading it runs code, or may.
-    NeedsTrust,
-    /// Loading it does harm, or it was made to mislead.
-    Malicious,
-}
-
-impl Verdict {
-    /// What one finding of this rule says.
-    pub fn of(rule: &Rule) -> Self {
-        match rule.answer {
-            Answer::Malicious => Self::Malicious,
-            Answer::NeedsTrust => Self::NeedsTrust,
-            Answer::Broken => Self::Broken,
-            _ if rule.severity > Severity::Note => Self::Faulty,
-            _ => Self::Clean,
-        }
-    }
-
-    /// The word for it in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Clean => "clean",
-            Self::Unknown => "unknown",
-            Self::Accepted => "accepted",
-            Self::Faulty => "faulty",
-            Self::Broken => "broken",
-            Self::NeedsTrust => "needs-trust",
-            Self::Malicious => "malicious",
-        }
-    }
-
-    /// The words for it in a sentence.
-    pub fn words(self) -> &'static str {
-        if self == Self::NeedsTrust { "needs trust" } else { self.name() }
-    }
-
-    /// Whether nothing was found that is worse than a note.
-    pub fn is_ok(self) -> bool {
-        self < Self::Faulty
     }
 }
 
@@ -136,7 +81,7 @@ pub struct FileReport {
     /// Why it was not looked into deeper, where more was asked for.
     pub note: Option<String>,
     /// The worst answer about it, whether or not the finding is reported.
-    pub answer: Answer,
+    pub answer: Verdict,
     /// The worst that the findings say that are reported.
     pub reported: Verdict,
     /// Whether a finding that is worse than a note is not reported, by options, settings or a baseline.
@@ -165,18 +110,13 @@ impl FileReport {
 
     /// What it is: that of a file that was not looked into is not "clean", and malice stays what it is where it is accepted.
     pub fn answer_verdict(&self) -> Verdict {
-        match self.answer {
-            Answer::Malicious => Verdict::Malicious,
-            Answer::NeedsTrust => Verdict::NeedsTrust,
-            Answer::Broken => Verdict::Broken,
-            _ => self.verdict(),
-        }
+        if self.answer >= Verdict::Broken { self.answer } else { self.verdict() }
     }
 
     /// Notes a finding that is not reported.
     pub(crate) fn except(&mut self, rule: &Rule) {
-        self.answer = self.answer.max(rule.answer);
-        self.excepted |= Verdict::of(rule) > Verdict::Clean;
+        self.answer = self.answer.max(rule.verdict);
+        self.excepted |= rule.verdict > Verdict::Clean;
     }
 }
 
@@ -257,13 +197,13 @@ pub struct Report {
 
 impl Report {
     /// The worst answer of all findings that are reported.
-    pub fn answer(&self) -> Answer {
-        self.findings.iter().map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing)
+    pub fn answer(&self) -> Verdict {
+        self.findings.iter().map(|finding| finding.rule.verdict).max().unwrap_or(Verdict::Clean)
     }
 
     /// What it comes to.
     pub fn verdict(&self) -> Verdict {
-        match self.findings.iter().map(|finding| Verdict::of(finding.rule)).max().unwrap_or(Verdict::Clean) {
+        match self.findings.iter().map(|finding| finding.rule.verdict).max().unwrap_or(Verdict::Clean) {
             Verdict::Clean if self.excepted => Verdict::Accepted,
             Verdict::Clean if self.files.iter().all(|file| file.depth <= Depth::Recognised) => Verdict::Unknown,
             verdict => verdict,
@@ -276,15 +216,15 @@ impl Report {
     }
 
     /// The worst answer of the findings that are at least this severe; `None` if there is no such finding.
-    pub fn failing(&self, fail_on: Severity) -> Option<Answer> {
+    pub fn failing(&self, fail_on: Severity) -> Option<Verdict> {
         let failing = self.findings.iter().filter(|finding| finding.rule.severity >= fail_on);
-        failing.map(|finding| finding.rule.answer).max()
+        failing.map(|finding| finding.rule.verdict).max()
     }
 
     /// Puts the findings in order, the worst of each file first, and says the answer about each file.
     pub fn settle(&mut self) {
         self.findings.sort_by(|a, b| {
-            let weight = |finding: &Diagnostic| (finding.rule.answer, finding.rule.severity);
+            let weight = |finding: &Diagnostic| (finding.rule.verdict, finding.rule.severity);
             // What has no byte counts what else there is, and stands last.
             let place = |finding: &Diagnostic| (finding.member.clone(), finding.offset.unwrap_or(u64::MAX));
             a.path.cmp(&b.path).then(weight(b).cmp(&weight(a))).then_with(|| place(a).cmp(&place(b)))
@@ -294,8 +234,8 @@ impl Report {
             let about = self.findings[start..].iter().take_while(|finding| finding.file() == &*file.path);
             file.reported = Verdict::Clean;
             for finding in about {
-                file.answer = file.answer.max(finding.rule.answer);
-                file.reported = file.reported.max(Verdict::of(finding.rule));
+                file.answer = file.answer.max(finding.rule.verdict);
+                file.reported = file.reported.max(finding.rule.verdict);
             }
             self.excepted |= file.excepted;
         }
@@ -314,7 +254,7 @@ impl Report {
             if let Some(file) = places.get(finding.file()).and_then(|place| self.files.get_mut(*place)) {
                 file.except(finding.rule);
             }
-            self.excepted |= Verdict::of(finding.rule) > Verdict::Clean;
+            self.excepted |= finding.rule.verdict > Verdict::Clean;
         }
         self.settle();
         out.len() as u64

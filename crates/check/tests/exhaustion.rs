@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::repository_support::{folder, found};
 use crate::support::{scan, scan_archive};
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights::{Error, uninterrupted};
 use max_weights_check::{Depth, Options, Progress, Report, validate};
 
@@ -38,7 +38,7 @@ fn pickles_in_pickles_that_are_reached_in_many_ways_are_read_once() {
         inner = [&b"\x80\x04"[..], &way.repeat(16), &loads].concat();
     }
     let scanned = scan(&inner);
-    assert_eq!(scanned.answer(), Answer::Malicious);
+    assert_eq!(scanned.answer(), Verdict::Malicious);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn folders_in_very_many_folders_are_a_finding_and_hide_no_other() {
     let report = report(folder.path(), &Options::default());
     let deep = report.findings.iter().find(|finding| finding.rule.id == "file.unreadable").expect("a finding");
     assert!(deep.message.contains("more than 64 folders"), "{deep:?}");
-    assert_eq!((report.answer(), report.files.len()), (Answer::Malicious, 1));
+    assert_eq!((report.answer(), report.files.len()), (Verdict::Malicious, 1));
 }
 
 #[cfg(unix)]
@@ -145,10 +145,10 @@ fn without_time_every_file_is_listed_and_none_is_clean() {
     let options = Options { timeout: Some(Duration::ZERO), ..Options::default() };
     let of_files = [folder.path().join("a.json"), folder.path().join("b/c.pkl")];
     let by_name = validate(&of_files, &options, &Progress::default(), &uninterrupted).expect("a report");
-    assert!(by_name.files.iter().all(|file| file.depth == Depth::NotLookedAt && file.answer == Answer::Broken));
+    assert!(by_name.files.iter().all(|file| file.depth == Depth::NotLookedAt && file.answer == Verdict::Broken));
     assert_eq!(by_name.files.len(), 2);
     let whole = report(folder.path(), &options);
-    assert_eq!(whole.answer(), Answer::Broken);
+    assert_eq!(whole.answer(), Verdict::Broken);
     assert!(whole.findings.iter().any(|finding| finding.message.contains("in the given time")));
 }
 

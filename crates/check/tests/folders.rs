@@ -69,6 +69,6 @@ fn a_folder_of_the_name_of_gits_is_looked_into_as_any_other() {
             &max_weights::uninterrupted,
         );
         let report = report.expect("a report");
-        assert_eq!(report.answer(), max_weights::rules::Answer::Malicious, "{name}");
+        assert_eq!(report.answer(), max_weights::rules::Verdict::Malicious, "{name}");
     }
 }

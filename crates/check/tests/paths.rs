@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights::uninterrupted;
 use max_weights_check::{Options, Progress, Report, validate};
 
@@ -17,9 +17,9 @@ fn a_path_that_is_not_there_hides_no_other() {
     let (evil, missing) = (folder.path().join("evil.pkl"), folder.path().join("missing.safetensors"));
     fs::write(&evil, b"cos\nsystem\n(S'true'\ntR.").expect("written");
     let report = checked(&[missing.clone(), evil]);
-    assert_eq!(report.answer(), Answer::Malicious);
+    assert_eq!(report.answer(), Verdict::Malicious);
     let found = report.findings.iter().find(|finding| finding.file() == missing).expect("a finding");
-    assert_eq!((found.rule.id, found.rule.answer), ("file.unreadable", Answer::Broken));
+    assert_eq!((found.rule.id, found.rule.verdict), ("file.unreadable", Verdict::Broken));
     assert!(found.message.contains("no such file"), "{}", found.message);
     // Alone, it is a mistake of whoever asks.
     assert!(validate(&[missing], &Options::default(), &Progress::default(), &uninterrupted).is_err());

@@ -1,7 +1,7 @@
 //! What loading a pickle would do is found, whatever way it takes; what plain weights need is not held against them.
 
 use crate::support::{protocol_2, scan, tensor, text};
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 
 const SYSTEM: &[u8] = b"cos\nsystem\n(S'true'\ntR";
 
@@ -12,7 +12,7 @@ fn system() -> Vec<u8> {
 #[test]
 fn a_call_is_shown_as_the_python_that_it_would_run_with_its_place() {
     let scanned = scan(&system());
-    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.malicious-global"], Answer::Malicious));
+    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.malicious-global"], Verdict::Malicious));
     assert_eq!(scanned.evidence("code.malicious-global"), "os.system('true')");
     assert_eq!(scanned.findings[0].offset, Some(SYSTEM.len() as u64 - 1));
     assert_eq!(scanned.global("os", "system"), Some("dangerous"));
@@ -66,21 +66,21 @@ fn names_are_those_that_the_machine_would_have() {
 #[test]
 fn the_three_answers_are_kept_apart() {
     for (global, id, answer) in [
-        ("torch._utils\n_rebuild_tensor_v2\n", "", Answer::Nothing),
-        ("sklearn.svm._classes\nSVC\n", "code.library-global", Answer::NeedsTrust),
-        ("functools\npartial\n", "code.library-global", Answer::NeedsTrust),
-        ("numpy.random._pickle\n__randomstate_ctor\n", "code.library-global", Answer::NeedsTrust),
-        ("mymodel\nNet\n", "code.unknown-global", Answer::NeedsTrust),
-        ("antigravity\ngeohash\n", "code.malicious-global", Answer::Malicious),
-        ("torch\nos.system\n", "code.malicious-global", Answer::Malicious),
-        ("commands\ngetoutput\n", "code.malicious-global", Answer::Malicious),
-        ("pkgutil\nresolve_name\n", "code.malicious-global", Answer::Malicious),
+        ("torch._utils\n_rebuild_tensor_v2\n", "", Verdict::Clean),
+        ("sklearn.svm._classes\nSVC\n", "code.library-global", Verdict::NeedsTrust),
+        ("functools\npartial\n", "code.library-global", Verdict::NeedsTrust),
+        ("numpy.random._pickle\n__randomstate_ctor\n", "code.library-global", Verdict::NeedsTrust),
+        ("mymodel\nNet\n", "code.unknown-global", Verdict::NeedsTrust),
+        ("antigravity\ngeohash\n", "code.malicious-global", Verdict::Malicious),
+        ("torch\nos.system\n", "code.malicious-global", Verdict::Malicious),
+        ("commands\ngetoutput\n", "code.malicious-global", Verdict::Malicious),
+        ("pkgutil\nresolve_name\n", "code.malicious-global", Verdict::Malicious),
     ] {
         let scanned = scan(&protocol_2(format!("c{global}").as_bytes()));
         assert_eq!(scanned.answer(), answer, "{global}");
         assert_eq!(scanned.ids(), if id.is_empty() { vec![] } else { vec![id] }, "{global}");
     }
-    assert_eq!(scan(b"\x80\x02}q\x00X\x01\0\0\0a").answer(), Answer::Broken);
+    assert_eq!(scan(b"\x80\x02}q\x00X\x01\0\0\0a").answer(), Verdict::Broken);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn what_calls_do_to_what_is_harmless_counts() {
     }
     let partial = scan(b"\x80\x02cfunctools\npartial\ncmine\nf\n\x85R)R.");
     assert!(partial.has("code.computed-call"));
-    assert_eq!(partial.answer(), Answer::NeedsTrust);
+    assert_eq!(partial.answer(), Verdict::NeedsTrust);
     assert_eq!(partial.evidence("code.computed-call"), "functools.partial(mine.f)()");
 }
 
@@ -148,7 +148,7 @@ fn pickles_in_pickles_are_looked_into() {
     assert!(scanned.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")));
     // Nothing loads them.
     let quiet = scan(&[b"\x80\x04", &bytes[..], b"."].concat());
-    assert_eq!((quiet.ids(), quiet.answer()), (vec!["code.nested-pickle"], Answer::Nothing));
+    assert_eq!((quiet.ids(), quiet.answer()), (vec!["code.nested-pickle"], Verdict::Clean));
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn what_stands_behind_the_end_is_looked_at() {
         ("of protocol 4 without its beginning", [b"\0\0", &text("os")[..], &text("system"), b"\x93."].concat()),
     ] {
         let scanned = scan(&[&first[..], &rest].concat());
-        assert_eq!(scanned.answer(), Answer::Malicious, "{why}: {:?}", scanned.ids());
+        assert_eq!(scanned.answer(), Verdict::Malicious, "{why}: {:?}", scanned.ids());
         assert!(scanned.has("code.trailing-data") || scanned.has("code.stream"), "{why}");
     }
     let stream = scan(&first.repeat(3));
-    assert_eq!((stream.ids(), stream.answer()), (vec!["code.stream"], Answer::Nothing));
+    assert_eq!((stream.ids(), stream.answer()), (vec!["code.stream"], Verdict::Clean));
     let junk = scan(&[&first[..], b"\0\0\0\0"].concat());
-    assert_eq!((junk.ids(), junk.answer()), (vec!["code.trailing-data"], Answer::Broken));
+    assert_eq!((junk.ids(), junk.answer()), (vec!["code.trailing-data"], Verdict::Broken));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_frame_that_ends_within_an_instruction_hides_nothing() {
 fn the_classes_of_a_script_are_said_once_and_listed_all() {
     let scanned = scan(&protocol_2(b"c__torch__.a\nA\nc__torch__.b\nB\n\x86"));
     assert_eq!((scanned.findings.len(), scanned.file.globals.len()), (1, 2));
-    assert_eq!(scanned.answer(), Answer::NeedsTrust);
+    assert_eq!(scanned.answer(), Verdict::NeedsTrust);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_frame_that_ends_within_a_line_hides_nothing() {
         let frame = [&b"\x95"[..], &end.to_le_bytes()].concat();
         for head in [&b"\x80\x04"[..], b""] {
             let scanned = scan(&[head, &frame, line, b"0", &system()].concat());
-            assert_eq!(scanned.answer(), Answer::Malicious, "{}: {:?}", line.escape_ascii(), scanned.ids());
+            assert_eq!(scanned.answer(), Verdict::Malicious, "{}: {:?}", line.escape_ascii(), scanned.ids());
         }
     }
 }
@@ -373,10 +373,10 @@ fn what_is_imported_counts_whatever_it_is_called_and_however_the_pickle_ends() {
         b"cevil-mod\nrun?",
         b"cevil-mod?",
     ] {
-        assert!(scan(pickle).answer() >= Answer::NeedsTrust, "{}", pickle.escape_ascii());
+        assert!(scan(pickle).answer() >= Verdict::NeedsTrust, "{}", pickle.escape_ascii());
     }
     let long = [&b"cidlelib.idle\n"[..], &[b'a'; 5000], b"\n."].concat();
-    assert_eq!(scan(&long).answer(), Answer::Malicious);
+    assert_eq!(scan(&long).answer(), Verdict::Malicious);
 }
 
 /// An array as joblib writes it: the state of its wrapper, and then its bytes.
@@ -407,7 +407,7 @@ fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
     let numbers = [7; 16];
     let padded = [&[2, 0xff, 0xff][..], &numbers].concat();
     let plain = scan(&joblib(&attributes("f8", state, aligned), &padded));
-    assert_eq!((plain.ids(), plain.answer()), (vec![], Answer::Nothing));
+    assert_eq!((plain.ids(), plain.answer()), (vec![], Verdict::Clean));
     assert_eq!(scan(&joblib(&attributes("f8", state, b""), &numbers)).ids(), [""; 0]);
     // Python's own reader calls what joblib takes for numbers.
     let code = [&b"0cos\nsystem\n(S'x'\ntR."[..], &numbers].concat();
@@ -415,7 +415,7 @@ fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
     assert!(hidden.has("code.divergence"), "{:?}", hidden.ids());
     let from_memo = [&b"0X\x02\0\0\0osq\x01X\x06\0\0\0systemq\x02\x93"[..], &numbers].concat();
     let hidden = scan(&joblib(&attributes("V14", b"(K\x03X\x01\0\0\0|NNNK\x0eK\x01K\0tb", b""), &from_memo[..28]));
-    assert_eq!(hidden.answer(), Answer::Malicious, "{:?}", hidden.ids());
+    assert_eq!(hidden.answer(), Verdict::Malicious, "{:?}", hidden.ids());
     // What joblib does not write keeps it from being plain: its size may be another one.
     for (why, wrapper) in [
         ("a method of its own", attributes("f8", state, b"X\x04\0\0\0readcbuiltins\nstr\n")),
@@ -428,13 +428,13 @@ fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
         ("two states of a dtype", attributes("f8", &[&state[..], state].concat(), b"")),
     ] {
         let scanned = scan(&joblib(&wrapper, &[b"N.".as_slice(), &numbers].concat()));
-        assert!(scanned.answer() >= Answer::Broken, "{why}: {:?}", scanned.ids());
+        assert!(scanned.answer() >= Verdict::Broken, "{why}: {:?}", scanned.ids());
         assert!(scanned.has("code.library-global"), "{why}: {:?}", scanned.ids());
     }
     // A frame that goes on behind the state has the next instructions, and the bytes stand behind it.
     let body = joblib(&attributes("f8", state, b""), &numbers);
     let framed = [&b"\x80\x04\x95\xf0\0\0\0\0\0\0\0"[..], &body[2..], &[b'.'; 40]].concat();
-    assert!(scan(&framed).answer() >= Answer::Broken);
+    assert!(scan(&framed).answer() >= Verdict::Broken);
     // PyTorch knows nothing of it.
     let torch = crate::support::scan_as(&body, max_weights_check::security::pickle::Expected::TorchZip);
     assert!(torch.has("code.library-global"), "{:?}", torch.ids());

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{protocol_2, scan, scan_as, scan_legacy, tensor};
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::security::pickle::{Expected, may_be_pickle};
 
 /// Numbers that are the same each time.
@@ -69,7 +69,7 @@ fn a_pickle_that_is_changed_anywhere_is_looked_through() {
         ]
         .concat(),
     );
-    assert_eq!(scan(&pickle).answer(), Answer::Malicious);
+    assert_eq!(scan(&pickle).answer(), Verdict::Malicious);
     for at in 0..pickle.len() {
         scan_all_ways(&pickle[..at]);
         for byte in [0, b'.', b'(', b'c', b'R', 0x80, 0x93, 0xff, pickle[at] ^ 1, pickle[at].wrapping_add(1)] {
@@ -98,7 +98,7 @@ fn what_makes_much_of_little_is_bounded() {
         ("a length that is negative", b"\x8b\xff\xff\xff\xff".to_vec()),
     ] {
         let scanned = scan(&[b"\x80\x04", &body[..]].concat());
-        assert_ne!(scanned.answer(), Answer::Nothing, "{why}");
+        assert_ne!(scanned.answer(), Verdict::Clean, "{why}");
         assert!(scanned.findings.len() < 1000, "{why}");
     }
     // A processor that is emulated (tools/platforms.py) takes a dozen times longer.
@@ -130,7 +130,7 @@ fn arrays_of_joblib_are_passed_over() {
     let alignment = b"X\x1b\0\0\0numpy_array_alignment_bytesK\x10";
     for pickle in [wrapper(&[0xff; 16], b""), wrapper(&[&[3, 0xff, 0xff, 0xff], &[0x80; 16][..]].concat(), alignment)] {
         let scanned = scan(&pickle);
-        assert_eq!((scanned.ids(), scanned.answer()), (vec![], Answer::Nothing));
+        assert_eq!((scanned.ids(), scanned.answer()), (vec![], Verdict::Clean));
         assert_eq!(scanned.seen.consumed, pickle.len() as u64);
     }
     assert!(scan(&wrapper(&[0; 8], b"")).has("code.broken"));

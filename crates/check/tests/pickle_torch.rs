@@ -1,7 +1,7 @@
 //! The proof of PyTorch's archives, and its files from before 1.6.
 
 use crate::support::{protocol_2, scan_archive, scan_as, scan_legacy, tensor};
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::security::pickle::Expected;
 
 const SYSTEM: &[u8] = b"cos\nsystem\n(S'true'\ntR";
@@ -34,7 +34,7 @@ fn members_that_belong_to_nothing_are_findings() {
     assert_eq!(scanned.ids(), ["code.storage", "code.unreferenced-member"]);
     assert_eq!(accounted, [true, false]);
     let (scanned, _) = scan_archive(&[("a/data.pkl", &pickle)]);
-    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.storage"], Answer::Broken));
+    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.storage"], Verdict::Broken));
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn programs_need_trust_and_may_not_touch_files() {
         scan_archive(&members)
     };
     let (scanned, accounted) = scan(&members(code));
-    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.torchscript"], Answer::NeedsTrust));
+    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.torchscript"], Verdict::NeedsTrust));
     assert_eq!(accounted, [true; 3]);
     let (scanned, _) = scan(&members(b"def forward(self, x):\n  torch.save(x, \"/tmp/x\")\n"));
     assert_eq!(scanned.ids(), ["code.script-files", "code.torchscript"]);
@@ -66,7 +66,7 @@ fn packages_need_trust() {
     let none = protocol_2(b"N");
     let (scanned, _) =
         scan_archive(&[("a/data.pkl", &none), ("a/.data/extern_modules", b"torch"), ("a/m.py", b"import os")]);
-    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.torch-package"], Answer::NeedsTrust));
+    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.torch-package"], Verdict::NeedsTrust));
 }
 
 /// A file from before 1.6, of which one pickle is another, with something behind its storage.
@@ -94,7 +94,7 @@ fn a_file_from_before_1_6_is_looked_at_to_its_end() {
     assert_eq!(scan_legacy(&legacy(None, &protocol_2(SYSTEM))).ids(), ["code.malicious-global", "code.trailing-data"]);
     for number in 0..5 {
         let hidden = protocol_2(&[SYSTEM, b"0N"].concat());
-        assert_eq!(scan_legacy(&legacy(Some((number, &hidden)), b"")).answer(), Answer::Malicious, "{number}");
+        assert_eq!(scan_legacy(&legacy(Some((number, &hidden)), b"")).answer(), Verdict::Malicious, "{number}");
     }
     let named = protocol_2(b"ccollections\nOrderedDict\n)R");
     assert!(scan_legacy(&legacy(Some((2, &named)), b"")).has("code.legacy-head"));

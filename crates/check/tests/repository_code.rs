@@ -1,7 +1,7 @@
 //! Configurations that make loaders run code, from here or from elsewhere, wherever in them that stands.
 
 use crate::repository_support::{folder, found, look, only, rules, safetensors};
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Severity, Verdict};
 
 const X: (&str, &str) = ("modeling_x.py", "class X: pass\n");
 
@@ -13,7 +13,7 @@ fn auto_map_needs_trust_and_names_the_files() {
 }"#;
     let found = found(&[("config.json", config), X]);
     let finding = only("repository.remote-code", &found);
-    assert_eq!((finding.answer, finding.file.as_str()), (Answer::NeedsTrust, "config.json"));
+    assert_eq!((finding.answer, finding.file.as_str()), (Verdict::NeedsTrust, "config.json"));
     assert!(finding.message.starts_with("line 3: auto_map "), "{}", finding.message);
     assert!(finding.message.contains("X of modeling_x.py"), "{}", finding.message);
     assert!(finding.message.contains("configuration_x.py (which is not here)"), "{}", finding.message);
@@ -150,7 +150,7 @@ fn the_base_model_of_an_adapter_is_noted_where_it_is_a_path_or_an_address() {
     for base in ["/home/me/llama", "../llama", "a/../../llama", "C:\\\\models\\\\llama", "~/llama", "a://../../b"] {
         let config = format!(r#"{{"base_model_name_or_path": "{base}", "peft_type": "LORA"}}"#);
         let finding = only("repository.adapter-base-path", &found(&[("adapter_config.json", &config)]));
-        assert_eq!(finding.answer, Answer::NeedsTrust, "{base}");
+        assert_eq!(finding.answer, Verdict::NeedsTrust, "{base}");
     }
     let named = r#"{"base_model_name_or_path": "meta-llama/Llama-3.1-8B..", "peft_type": "LORA"}"#;
     assert!(found(&[("adapter_config.json", named)]).is_empty());

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::repository_support::{self, folder, found, look, only, rules, safetensors};
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Severity, Verdict};
 
 /// The rules that an index breaks that names this file.
 fn of(file: &str) -> Vec<&'static str> {
@@ -36,7 +36,7 @@ fn an_index_that_names_files_outside_is_malicious() {
     assert!(of("..model.safetensors").is_empty());
     let finding =
         only("repository.index-path", &found(&[("pytorch_model.bin.index.json", r#"{"weight_map": {"a": "../b"}}"#)]));
-    assert_eq!((finding.answer, finding.evidence.as_str()), (Answer::Malicious, "../b"));
+    assert_eq!((finding.answer, finding.evidence.as_str()), (Verdict::Malicious, "../b"));
 }
 
 #[cfg(unix)]
@@ -88,5 +88,5 @@ fn pickles_beside_safetensors_are_noted_with_what_loaders_take() {
 #[test]
 fn a_pickle_by_the_name_of_safetensors_needs_trust() {
     let folder = folder(&[("adapter_model.safetensors", b"\x80\x04}.".as_slice())]);
-    assert_eq!(only("repository.pickle-named-safe", &look(folder.path())).answer, Answer::NeedsTrust);
+    assert_eq!(only("repository.pickle-named-safe", &look(folder.path())).answer, Verdict::NeedsTrust);
 }

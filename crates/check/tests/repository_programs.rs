@@ -1,7 +1,7 @@
 //! Programs: what loaders run needs trust whatever is in it, and what they do not run needs trust by its words.
 
 use crate::repository_support::{folder, found, look, only, rules};
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Severity, Verdict};
 
 /// A configuration by which loaders run modeling_x.py.
 const CONFIG: (&str, &str) = ("config.json", r#"{"model_type": "x", "auto_map": {"AutoModel": "modeling_x.X"}}"#);
@@ -18,7 +18,7 @@ fn a_program_that_a_configuration_names_needs_trust_whatever_is_in_it() {
         [CONFIG, ("modeling_x.py", program), ("configuration_x.py", "from . import (a,\n  b as c)\n"), ("b.py", "")];
     let found = found(&[&files[..3], &[("b.py", "x = 1\n"), ("d.py", "x = 1\n")]].concat());
     let run: Vec<_> = found.iter().filter(|found| found.rule == "repository.program-run").collect();
-    assert!(run.iter().all(|found| found.answer == Answer::NeedsTrust));
+    assert!(run.iter().all(|found| found.answer == Verdict::NeedsTrust));
     let whys = run.iter().map(|found| (found.file.as_str(), found.message.rsplit(": ").next().unwrap_or_default()));
     assert_eq!(
         whys.collect::<Vec<_>>(),
@@ -112,7 +112,7 @@ fn the_word_is_said_with_its_line_and_its_statement() {
     let program = "import os\n\nclass X:\n    def forward(self):\n        x = 1; os.system('rm -rf /')\n";
     let found = found(&[("tool.py", program)]);
     let call = only("repository.call", &found);
-    assert_eq!((call.answer, call.file.as_str()), (Answer::NeedsTrust, "tool.py"));
+    assert_eq!((call.answer, call.file.as_str()), (Verdict::NeedsTrust, "tool.py"));
     assert!(call.message.starts_with("line 5: ") && call.message.contains("the word system,"), "{}", call.message);
     assert_eq!(call.evidence, "os.system('rm -rf /')");
 }
@@ -170,7 +170,7 @@ fn a_program_that_runs_by_its_name_alone_needs_trust_whatever_is_in_it() {
         "custom_generate/generate.py",
     ] {
         let finding = only("repository.program-run", &found(&[(name, "import torch\n")]));
-        assert_eq!(finding.answer, Answer::NeedsTrust, "{name}");
+        assert_eq!(finding.answer, Verdict::NeedsTrust, "{name}");
     }
     for name in ["train.py", "generate.py", "inference.py"] {
         assert_eq!(rules(&[(name, "import torch\n")]), [""; 0], "{name}");
@@ -228,7 +228,7 @@ fn compiled_code_needs_trust() {
     for (name, bytes) in [("modeling_x.pyc", b"\xa7\r\r\n\0\0\0\0".as_slice()), ("lib.so", b"\x7fELF\x02\x01\x01\0\0")]
     {
         let finding = only("repository.compiled-code", &look(folder(&[(name, bytes)]).path()));
-        assert_eq!((finding.file.as_str(), finding.answer), (name, Answer::NeedsTrust));
+        assert_eq!((finding.file.as_str(), finding.answer), (name, Verdict::NeedsTrust));
     }
 }
 

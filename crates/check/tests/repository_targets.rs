@@ -1,7 +1,7 @@
 //! Names in configurations that Hydra and its relatives call, and tags of YAML that make objects.
 
 use crate::repository_support::{found, only, rules};
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::repository::{check_config, check_program, check_template, check_yaml};
 
 /// The rules that a YAML file breaks.
@@ -55,7 +55,7 @@ fn other_targets_need_trust_and_say_their_line() {
         "repository.target",
         &found(&[("model_config.yaml", "a: 1\nmodel:\n  _target_: nemo.collections.asr.X\n")]),
     );
-    assert_eq!(finding.answer, Answer::NeedsTrust);
+    assert_eq!(finding.answer, Verdict::NeedsTrust);
     assert!(finding.message.starts_with("line 3: '_target_' "), "{}", finding.message);
     assert_eq!(finding.evidence, "_target_: nemo.collections.asr.X");
     for yaml in [

@@ -1,7 +1,7 @@
 //! Chat templates: what reaches out of them is found however it is written, and templates as those of well-known models are not suspected.
 
 use crate::repository_support::{folder, found, gguf, look, only, rules, safetensors};
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Severity, Verdict};
 
 /// The rules that a template breaks.
 fn of(template: &str) -> Vec<&'static str> {
@@ -142,7 +142,7 @@ fn templates_in_yaml_and_in_files_of_that_name_are_looked_at() {
         ("chat_template.txt", evil.to_owned()),
     ] {
         let found = found(&[(name, &text)]);
-        assert_eq!(only("repository.template-escape", &found).answer, Answer::Malicious, "{name}: {text}");
+        assert_eq!(only("repository.template-escape", &found).answer, Verdict::Malicious, "{name}: {text}");
     }
     let broken = rules(&[("tokenizer.yaml", "a: [\nchat_template: \"{{ x.__class__ }}\"\n  b: }\n")]);
     assert_eq!(broken, ["repository.template-escape", "repository.yaml-unreadable"]);
@@ -257,7 +257,7 @@ fn templates_are_found_wherever_they_stand() {
         ("chat_template", evil.to_owned()),
     ] {
         let finding = only("repository.template-escape", &found(&[(name, &config)]));
-        assert_eq!((finding.file.as_str(), finding.answer), (name, Answer::Malicious));
+        assert_eq!((finding.file.as_str(), finding.answer), (name, Verdict::Malicious));
         assert!(finding.message.contains("line 2"), "{}", finding.message);
         assert!(finding.evidence.contains("__class__"), "{}", finding.evidence);
     }

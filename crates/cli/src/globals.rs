@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
 use max_weights::format::pickle::Verdict;
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{self, Severity};
 use max_weights::{Diagnostic, text, uninterrupted};
 use max_weights_check::{Options, Progress, Report, Selection};
 use serde::Serialize;
@@ -121,12 +121,12 @@ fn globals(report: &Report) -> Vec<Global<'_>> {
 /// is imported or called that is listed is not said twice.
 fn problems<'a>(report: &'a Report) -> Vec<Problem<'a>> {
     let listed = |rule: &str| matches!(rule, "code.malicious-global" | "code.library-global" | "code.unknown-global");
-    let counts = report.findings.iter().filter(|of| of.rule.answer != Answer::Nothing && !listed(of.rule.id));
+    let counts = report.findings.iter().filter(|of| of.rule.verdict >= rules::Verdict::Broken && !listed(of.rule.id));
     let problem = |of: &'a Diagnostic| Problem {
         file: of.file(),
         code: of.rule.code,
         message: &of.message,
-        runs_code: of.rule.answer > Answer::Broken,
+        runs_code: of.rule.verdict > rules::Verdict::Broken,
     };
     counts.map(problem).collect()
 }

@@ -67,12 +67,8 @@ pub(crate) fn validate_files(
 ) -> Outcome<Report> {
     let found = Level::ALL.into_iter().find(|known| known.name() == level);
     let level = found.ok_or_else(|| wrong("level", level, "'header', 'structure' or 'content'"))?;
-    let severity = match severity {
-        "note" => Severity::Note,
-        "warning" => Severity::Warning,
-        "error" => Severity::Error,
-        _ => return Err(wrong("severity", severity, "'note', 'warning' or 'error'")),
-    };
+    let severity =
+        Severity::from_name(severity).ok_or_else(|| wrong("severity", severity, "'note', 'warning' or 'error'"))?;
     let selection = Selection { select, ignore };
     if let Some(word) = selection.unknown() {
         return Err(Error::Argument(format!("there is no rule '{word}'")).into());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use max_weights::checkpoint::{OpenOptions, inspect};
 use max_weights::format::{SNIFF_BYTES, sniff};
-use max_weights::rules::{self, Rule};
+use max_weights::rules::{self, Rule, Verdict};
 use max_weights::source::LocalFile;
 use max_weights::tensor::{Element, checked_elements};
 use max_weights::{Catalog, Diagnostic, Error, Result};
@@ -12,7 +12,7 @@ use max_weights::{Catalog, Diagnostic, Error, Result};
 use crate::context::{Context, Piece};
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
-use crate::report::{Depth, Verdict};
+use crate::report::Depth;
 use crate::security;
 use crate::security::formats::suffix;
 

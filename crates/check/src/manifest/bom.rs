@@ -6,7 +6,7 @@ use std::path::Path;
 
 use max_weights::Result;
 use max_weights::format::pickle::Verdict;
-use max_weights::rules::Answer;
+use max_weights::rules;
 use max_weights::workers::Interrupt;
 use serde_json::{Map, Value, json};
 
@@ -166,7 +166,7 @@ fn tensors(tensors: &[TensorRecord], card: &Card) -> Vec<Value> {
 fn safety(manifest: &Manifest, report: &Report, tree: &Tree) -> Vec<Value> {
     let mut properties = vec![property("content", &manifest.content), property("verdict", report.verdict().name())];
     let code: BTreeSet<&Path> =
-        report.files.iter().filter(|file| file.answer >= Answer::NeedsTrust).map(|file| &*file.path).collect();
+        report.files.iter().filter(|file| file.answer >= rules::Verdict::NeedsTrust).map(|file| &*file.path).collect();
     let names = tree.files.iter().filter(|(_, path)| code.contains(&***path)).map(|(name, _)| name);
     properties.extend(names.map(|name| property("code-bearing-file", name)));
     let globals =

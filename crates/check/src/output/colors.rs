@@ -1,9 +1,7 @@
 //! The colours of text.
 
 use anstyle::{AnsiColor, Style};
-use max_weights::rules::{Rule, Severity};
-
-use crate::report::Verdict;
+use max_weights::rules::{Rule, Severity, Verdict};
 
 /// Colours, each of which is nothing where there are none.
 #[derive(Debug, Clone, Copy, Default)]

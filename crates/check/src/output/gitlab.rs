@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use max_weights::rules::{Answer, Rule, Severity};
+use max_weights::rules::{Rule, Severity, Verdict};
 use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
@@ -61,10 +61,10 @@ fn described(finding: &Diagnostic) -> String {
 }
 
 fn severity(rule: &Rule) -> &'static str {
-    match (rule.answer, rule.severity) {
-        (Answer::Malicious, _) => "blocker",
+    match (rule.verdict, rule.severity) {
+        (Verdict::Malicious, _) => "blocker",
         (_, Severity::Note) => "info",
-        (Answer::NeedsTrust, _) => "major",
+        (Verdict::NeedsTrust, _) => "major",
         (_, Severity::Warning) => "minor",
         _ => "critical",
     }

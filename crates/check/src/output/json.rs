@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 use max_weights::Diagnostic;
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
@@ -229,7 +229,7 @@ fn finding_record<'a>(finding: &'a Diagnostic, path: &'a str, fingerprint: &'a s
         code: finding.rule.code,
         rule: finding.rule.id,
         severity: finding.rule.severity.name(),
-        answer: finding.rule.answer.name(),
+        answer: finding.rule.verdict.name(),
         message: &finding.message,
         help: &finding.help,
         path,
@@ -269,9 +269,9 @@ fn key(depth: Depth) -> &'static str {
 /// The word of the Hugging Face hub's `securityFileStatus` for a file.
 fn status(file: &FileReport) -> &'static str {
     match file.answer {
-        Answer::Malicious => "unsafe",
-        Answer::NeedsTrust => "caution",
-        Answer::Broken => "error",
+        Verdict::Malicious => "unsafe",
+        Verdict::NeedsTrust => "caution",
+        Verdict::Broken => "error",
         _ if file.depth <= Depth::Recognised => "unscanned",
         _ => "safe",
     }

@@ -23,7 +23,7 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use max_weights::Diagnostic;
-use max_weights::rules::{Answer, Rule, Severity};
+use max_weights::rules::{Rule, Severity, Verdict};
 use serde_json::Value;
 
 pub(crate) use fingerprint::fingerprints;
@@ -151,16 +151,16 @@ pub fn write(report: &Report, format: Format, settings: &Settings, out: &mut dyn
 
 /// What a finding is, in a word: the answer about security, or else how severe it is.
 fn word(rule: &Rule) -> &'static str {
-    match rule.answer {
-        Answer::Malicious => "malicious",
-        Answer::NeedsTrust => "needs trust",
+    match rule.verdict {
+        Verdict::Malicious => "malicious",
+        Verdict::NeedsTrust => "needs trust",
         _ => rule.severity.name(),
     }
 }
 
 /// Whether a rule is about what loading a file does.
 fn is_security(rule: &Rule) -> bool {
-    rule.answer >= Answer::NeedsTrust || rule.code.starts_with("MW-EX")
+    rule.verdict >= Verdict::NeedsTrust || rule.code.starts_with("MW-EX")
 }
 
 /// Whether any finding fails.
@@ -172,7 +172,7 @@ fn fails(report: &Report, settings: &Settings) -> bool {
 fn worst_first(findings: &[Diagnostic]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..findings.len()).collect();
     order.sort_by_key(|&number| {
-        findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.answer, finding.rule.severity)))
+        findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.verdict, finding.rule.severity)))
     });
     order
 }

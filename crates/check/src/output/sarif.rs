@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-use max_weights::rules::{Answer, Rule, Severity};
+use max_weights::rules::{Rule, Severity, Verdict};
 use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
@@ -150,19 +150,19 @@ fn level(rule: &Rule) -> &'static str {
 
 /// GitHub takes more than 9 for critical, from 7 on for high, from 4 on for medium.
 fn security_severity(rule: &Rule) -> &'static str {
-    match rule.answer {
-        Answer::Malicious => "9.8",
-        Answer::NeedsTrust => "7.0",
-        Answer::Broken => "5.0",
+    match rule.verdict {
+        Verdict::Malicious => "9.8",
+        Verdict::NeedsTrust => "7.0",
+        Verdict::Broken => "5.0",
         _ => "3.0",
     }
 }
 
 /// How often a finding of the rule is a fault: malice and broken files are proven by their bytes, trust is for people to decide.
 fn precision(rule: &Rule) -> &'static str {
-    match (rule.answer, rule.severity) {
-        (Answer::Malicious | Answer::Broken, _) => "very-high",
-        (Answer::NeedsTrust, _) | (_, Severity::Warning | Severity::Error) => "high",
+    match (rule.verdict, rule.severity) {
+        (Verdict::Malicious | Verdict::Broken, _) => "very-high",
+        (Verdict::NeedsTrust, _) | (_, Severity::Warning | Severity::Error) => "high",
         _ => "medium",
     }
 }

@@ -1,11 +1,12 @@
 //! What every report sums up: which files were looked into how deep, which were not and why, and what was found, the three answers apart.
 
 use max_weights::rules::Severity;
+use max_weights::rules::Verdict;
 use max_weights::text;
 use serde::Serialize;
 
 use super::Settings;
-use crate::report::{Depth, FileReport, Report, Verdict};
+use crate::report::{Depth, FileReport, Report};
 
 /// The depths, the deepest first.
 pub(super) const DEPTHS: [Depth; 5] =

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::Options;
 
 use super::build::{PICKLE, check_with, found, member, rules, tar, zip};
@@ -86,7 +86,7 @@ fn a_file_compressed_over_and_over_is_unpacked_up_to_a_limit() {
 fn a_stream_that_would_fill_the_disk_is_a_bomb() {
     let few = Options { unpacked_bytes: 1 << 16, ..Options::default() };
     let report = check_with("a.gz", &gzip(&vec![0; 1 << 20]), &few);
-    assert_eq!((rules(&report), report.answer()), (vec!["archive.bomb"], Answer::Broken));
+    assert_eq!((rules(&report), report.answer()), (vec!["archive.bomb"], Verdict::Broken));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_tar_archive_that_breaks_off_is_not_whole() {
 fn archives_that_are_not_read_are_not_said_to_be_clean() {
     for (name, bytes) in [("a.bin", b"7z\xbc\xaf\x27\x1c\0\x04".as_slice()), ("a.pt", b"Rar!\x1a\x07\x01\0")] {
         let report = check_with(name, bytes, &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Answer::Broken));
+        assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Verdict::Broken));
     }
 }
 
@@ -233,5 +233,5 @@ fn frames_of_lz4_from_before_its_frames_had_a_header_are_unpacked_or_not_clean()
 #[test]
 fn lzip_which_python_reads_as_well_is_not_said_to_be_clean() {
     let report = check_with("a.xz", LZIP, &Options::default());
-    assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Answer::Broken));
+    assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Verdict::Broken));
 }

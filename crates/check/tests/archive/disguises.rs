@@ -1,6 +1,6 @@
 //! Members and configurations that a loader reads otherwise than they look.
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::{Options, Report};
 
 use super::build::{PICKLE, check_with, deflated, found, member, rules, tar, zip};
@@ -8,7 +8,7 @@ use super::build::{PICKLE, check_with, deflated, found, member, rules, tar, zip}
 const EVIL: &str = r#"{"module": "os", "class_name": "function", "config": "system", "registered_name": "function"}"#;
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
 
-fn answer(name: &str, bytes: &[u8]) -> Answer {
+fn answer(name: &str, bytes: &[u8]) -> Verdict {
     check_with(name, bytes, &Options::default()).answer()
 }
 
@@ -44,7 +44,7 @@ fn a_configuration_in_hdf5_is_found_however_it_is_written_and_wherever_the_file_
         for (name, first) in [("m.h5", &b"\x89PNG\r\n\x1a\n"[..]), ("m.hdf5", b"\xfe\x01"), ("m.dat", b"MATLAB")] {
             let mut behind = first.to_vec();
             behind.resize(2048, 0);
-            assert_eq!(answer(name, &[&behind, &file[..]].concat()), Answer::Malicious, "{name}");
+            assert_eq!(answer(name, &[&behind, &file[..]].concat()), Verdict::Malicious, "{name}");
         }
     }
     let other = [HDF5, &[0; 100], br#"{"encoding-type": "dict", "x": 1}"#, &[b'{'; 50], b"{\"\x01"].concat();
@@ -198,7 +198,7 @@ fn a_program_of_any_system_named_like_weights_is_malicious() {
         for name in ["model.bin", "model.safetensors", "model.pth"] {
             let report = check_with(name, &program, &Options::default());
             assert!(has(&report, "container.executable"), "{name}: {program:x?}: {:?}", rules(&report));
-            assert_eq!(report.answer(), Answer::Malicious);
+            assert_eq!(report.answer(), Verdict::Malicious);
         }
     }
     for text in ["MZ is the sign of a program", "MZ\n"] {
@@ -215,7 +215,7 @@ fn compiled_code_in_an_archive_needs_trust_as_it_does_beside_weights() {
             let report = check_with(name, &zip(&[deflated(inner, &program)]), &Options::default());
             assert!(has(&report, "repository.compiled-code"), "{name}: {program:x?}: {report:?}");
             assert_eq!(report.findings.iter().filter(|found| found.member.is_none()).count(), 0, "{name}");
-            assert!(report.answer() >= Answer::NeedsTrust);
+            assert!(report.answer() >= Verdict::NeedsTrust);
         }
         let report = check_with("m.nemo", &tar(&[(inner, b'0', "", &program)]), &Options::default());
         assert!(has(&report, "repository.compiled-code"), "{program:x?}");

@@ -1,6 +1,6 @@
 //! NumPy's files, and what hides in files of weights.
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::Options;
 
 use super::build::{PICKLE, check_with, found, member, rules, zip};
@@ -50,7 +50,7 @@ fn a_header_that_is_no_plain_dict_is_broken() {
         let report = check_with("a.npy", &npy(header, &[1; 4]), &Options::default());
         let found = rules(&report);
         assert!(found.contains(&"numpy.header"), "{header}: {found:?}");
-        assert_eq!(report.answer(), Answer::Broken, "{header}");
+        assert_eq!(report.answer(), Verdict::Broken, "{header}");
     }
     assert!(found("a.npy", b"\x93NUMPY\x09\0\x01").contains(&"numpy.header"));
     assert!(found("a.npy", b"\x93NUMPY\x02\0\xff\xff\xff\xff{").contains(&"numpy.header"));
@@ -102,7 +102,7 @@ fn a_file_that_is_a_zip_archive_too_is_malicious() {
     let both = safetensors(&header, &archive);
     let report = check_with("m.safetensors", &both, &Options::default());
     assert!(rules(&report).contains(&"container.polyglot"), "{report:?}");
-    assert_eq!(report.answer(), Answer::Malicious);
+    assert_eq!(report.answer(), Verdict::Malicious);
     let gguf = [b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(), &archive].concat();
     assert!(found("m.gguf", &gguf).contains(&"container.polyglot"));
     // An archive within a tar archive ends near its end, and is a member.
@@ -127,7 +127,7 @@ fn a_pickle_in_base64_in_the_metadata_is_found() {
     let text = "gASMCGJ1aWx0aW5zjARldmFsk4wBMYVSLg==";
     let report = check_with("m.safetensors", &safetensors(&header(text), b""), &Options::default());
     assert!(rules(&report).contains(&"container.metadata"), "{report:?}");
-    assert_eq!(report.answer(), Answer::Malicious);
+    assert_eq!(report.answer(), Verdict::Malicious);
     let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     for fine in [digest, "bm9ib2R5IGNhbGxzIHRoaXMgYSBwaWNrbGUu", "networks.lora", "pt"] {
         assert_eq!(found("m.safetensors", &safetensors(&header(fine), b"")), NONE, "{fine}");
@@ -154,7 +154,7 @@ fn a_pickle_between_or_behind_the_tensors_of_gguf_is_found() {
     {
         let report = check_with("m.gguf", &gguf(second, &data), &Options::default());
         assert!(rules(&report).contains(&"container.pickle"), "{report:?}");
-        assert_eq!(report.answer(), Answer::Malicious);
+        assert_eq!(report.answer(), Verdict::Malicious);
     }
     assert!(!found("m.gguf", &gguf(32, &[1; 64])).contains(&"container.pickle"));
 }

@@ -1,6 +1,6 @@
 //! Keras, HDF5, ONNX, TensorFlow and skops: code in configurations, and ways to other files.
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::Options;
 
 use super::build::{check_with, found, member, rules, zip};
@@ -43,7 +43,7 @@ fn code_and_custom_classes_in_a_keras_model_need_trust() {
         (object("keras.layers", "TorchModuleWrapper", "{\"module\":\"gAQu\"}"), "keras.custom"),
     ] {
         let report = check_with("m.keras", &keras(&layer), &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec![rule], Answer::NeedsTrust), "{layer}");
+        assert_eq!((rules(&report), report.answer()), (vec![rule], Verdict::NeedsTrust), "{layer}");
     }
 }
 
@@ -65,7 +65,7 @@ fn commands_and_files_in_a_keras_model_are_malicious() {
         named("keras.config", "enable_unsafe_deserialization"),
     ] {
         let report = check_with("m.keras", &keras(&layer), &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec!["keras.malicious"], Answer::Malicious), "{layer}");
+        assert_eq!((rules(&report), report.answer()), (vec!["keras.malicious"], Verdict::Malicious), "{layer}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the name of a file says, held against its bytes.
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::{Level, Options};
 
 use super::build::{PICKLE, check_with, found, member, rules, zip};
@@ -15,7 +15,7 @@ fn what_can_run_code_under_the_name_of_what_cannot_needs_trust() {
     {
         for bytes in [PICKLE, &archive] {
             let report = check_with(name, bytes, &Options::default());
-            assert_eq!((rules(&report), report.answer()), (vec!["container.suffix"], Answer::NeedsTrust), "{name}");
+            assert_eq!((rules(&report), report.answer()), (vec!["container.suffix"], Verdict::NeedsTrust), "{name}");
         }
     }
     for name in ["model.pt", "model.bin", "model", "model.pkl", "model.npz"] {
@@ -28,7 +28,7 @@ fn what_can_run_code_under_the_name_of_what_cannot_needs_trust() {
 #[test]
 fn a_program_under_the_name_of_weights_is_malicious() {
     let report = check_with("model.bin", b"\x7fELF\x02\x01\x01\0\0\0", &Options::default());
-    assert_eq!((rules(&report), report.answer()), (vec!["container.executable"], Answer::Malicious));
+    assert_eq!((rules(&report), report.answer()), (vec!["container.executable"], Verdict::Malicious));
     assert_eq!(found("lib.so", b"\x7fELF\x02\x01\x01\0\0\0"), NONE);
 }
 
@@ -56,7 +56,7 @@ fn what_stands_in_place_of_weights_is_broken() {
         ("model.gguf", b"\xc3\xc3\xc3\xc3\xc3\xc3\xc3\xc3\xc3", "format.unknown"),
     ] {
         let report = check_with(name, bytes, &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec![rule], Answer::Broken), "{name}");
+        assert_eq!((rules(&report), report.answer()), (vec![rule], Verdict::Broken), "{name}");
     }
     let report = check_with("model.bin", pointer, &Options::default());
     assert!(report.findings[0].message.contains("5.0 MB"), "{report:?}");
@@ -100,7 +100,7 @@ fn a_pickle_that_begins_like_a_picture_or_an_archive_is_malicious() {
         ("pointer", [b"Version https://git-lfs\n", system].concat()),
     ] {
         let report = check_with(name, &bytes, &Options::default());
-        assert_eq!(report.answer(), Answer::Malicious, "{name}: {report:?}");
+        assert_eq!(report.answer(), Verdict::Malicious, "{name}: {report:?}");
         assert!(
             report.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")),
             "{name}"

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::{Depth, Level, Options, Report};
 
 use super::build::{check_paths, check_with, found, rules};
@@ -37,7 +37,7 @@ fn an_onnx_model_is_known_by_its_bytes_and_its_paths_stay_in_its_folder() {
     assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "ONNX"));
     for location in ["../x", "/etc/passwd", "a/../../x", "https://host/x", "C:\\x"] {
         let report = check_with("m.onnx", &onnx(location, ""), &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec!["onnx.path"], Answer::Malicious), "{location}");
+        assert_eq!((rules(&report), report.answer()), (vec!["onnx.path"], Verdict::Malicious), "{location}");
     }
     assert_eq!(found("m.onnx", &onnx("m.data", "com.microsoft")), NONE);
     assert_eq!(found("m.onnx", &onnx("m.data", "my.operators")), ["onnx.domain"]);
@@ -148,7 +148,7 @@ fn the_values_of_an_onnx_model_beside_it_have_to_be_there() {
             assert_eq!(rules(&report), NONE, "{location} {offset} {length}");
             continue;
         };
-        assert_eq!((rules(&report), report.answer()), (vec!["onnx.external-data"], Answer::Broken), "{words}");
+        assert_eq!((rules(&report), report.answer()), (vec!["onnx.external-data"], Verdict::Broken), "{words}");
         assert!(report.findings[0].message.contains(words), "{report:?}");
         assert_eq!(report.findings[0].tensor.as_deref(), Some("w"));
     }

@@ -1,6 +1,6 @@
 //! TensorFlow Lite models, whose flatbuffers are put together by hand.
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::Options;
 
 use super::build::{check_with, found, member, rules, zip};
@@ -40,12 +40,12 @@ fn operators_of_tensorflow_lite_break_no_rule_and_others_are_named() {
     assert_eq!(found("m.tflite", &model(&fine)), NONE);
     assert_eq!(found("m.tflite", &model(&[])), NONE);
     let report = check_with("m.tflite", &model(&[(9, ""), (CUSTOM, "MyOperator")]), &Options::default());
-    assert_eq!((rules(&report), report.answer()), (vec!["tflite.custom"], Answer::NeedsTrust));
+    assert_eq!((rules(&report), report.answer()), (vec!["tflite.custom"], Verdict::NeedsTrust));
     assert!(report.findings[0].message.ends_with("MyOperator"), "{report:?}");
     let report = check_with("m.tflite", &model(&[(CUSTOM, "FlexErf")]), &Options::default());
-    assert_eq!((rules(&report), report.answer()), (vec!["tflite.flex"], Answer::Nothing));
+    assert_eq!((rules(&report), report.answer()), (vec!["tflite.flex"], Verdict::Clean));
     let report = check_with("m.tflite", &model(&[(CUSTOM, "FlexWriteFile")]), &Options::default());
-    assert_eq!((rules(&report), report.answer()), (vec!["tensorflow.operation"], Answer::NeedsTrust));
+    assert_eq!((rules(&report), report.answer()), (vec!["tensorflow.operation"], Verdict::NeedsTrust));
 }
 
 #[test]
@@ -71,5 +71,5 @@ fn the_metadata_of_a_model_of_tensorflow_lite_are_an_archive_behind_it() {
     let code = b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.";
     let report =
         check_with("m.tflite", &[model(&[]), zip(&[member("labels.txt", code)])].concat(), &Options::default());
-    assert_eq!(report.answer(), Answer::Malicious);
+    assert_eq!(report.answer(), Verdict::Malicious);
 }

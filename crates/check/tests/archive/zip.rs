@@ -1,6 +1,6 @@
 //! Zip archives: both views of the members, and what lies between them.
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights_check::{Depth, Level, Options};
 
 use super::build::{PICKLE, check_with, crc32, deflated, found, member, rules, zip, zip_with};
@@ -47,7 +47,7 @@ fn a_name_that_differs_between_the_headers_is_malicious() {
     lies.local.name = b"data.pkl".to_vec();
     let bytes = zip(&[lies]);
     assert_eq!(found("a.zip", &bytes), ["archive.local"]);
-    assert_eq!(check_with("a.zip", &bytes, &Options::default()).answer(), Answer::Malicious);
+    assert_eq!(check_with("a.zip", &bytes, &Options::default()).answer(), Verdict::Malicious);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn an_encrypted_member_is_not_looked_at_and_that_is_said() {
     })]);
     let report = check_with("a.zip", &bytes, &Options::default());
     assert_eq!(super::build::rules(&report), ["archive.encrypted"]);
-    assert_eq!(report.answer(), Answer::Broken);
+    assert_eq!(report.answer(), Verdict::Broken);
 }
 
 #[test]
@@ -175,12 +175,12 @@ fn a_member_that_no_directory_lists_is_found() {
 fn two_archives_in_one_file_are_both_looked_at() {
     let (first, second) = (zip(&[member("a.pkl", PICKLE)]), zip(&[member("b.pkl", PICKLE)]));
     let report = check_with("a.zip", &[first.clone(), second.clone()].concat(), &Options::default());
-    assert_eq!(report.answer(), Answer::Malicious);
+    assert_eq!(report.answer(), Verdict::Malicious);
     assert_eq!(report.files[0].members, 2, "{report:?}");
     // One archive in the comment of the other.
     let report = check_with("a.zip", &zip_with(&[member("a.pkl", PICKLE)], &second), &Options::default());
     assert!(super::build::rules(&report).contains(&"archive.two-ends"), "{report:?}");
-    assert_eq!(report.answer(), Answer::Malicious);
+    assert_eq!(report.answer(), Verdict::Malicious);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn an_archive_that_ends_within_the_header_of_a_member_hides_no_other() {
     let second = whole.windows(4).rposition(|four| four == b"PK\x03\x04").expect("a second member");
     for end in [4, 6, 20, 29, second + 4, second + 6, second + 29] {
         let report = check_with("a.zip", &whole[..end], &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec!["archive.damaged"], Answer::Broken), "{end}");
+        assert_eq!((rules(&report), report.answer()), (vec!["archive.damaged"], Verdict::Broken), "{end}");
     }
     // Nothing but the beginning of an end.
     assert_eq!(found("a.zip", b"PK\x05\x06abc"), ["archive.damaged"]);
@@ -261,7 +261,7 @@ fn nested_archives_are_looked_into_up_to_a_limit() {
     assert_eq!(found("a.zip", &bytes), NONE);
     let shallow = Options { nesting: 3, ..Options::default() };
     let report = check_with("a.zip", &bytes, &shallow);
-    assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.deep"], Answer::Broken));
+    assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.deep"], Verdict::Broken));
     assert_eq!(report.findings[0].member.as_deref(), Some("in.zip!/in.zip!/in.zip"));
 }
 
@@ -270,7 +270,7 @@ fn no_more_is_unpacked_than_is_allowed() {
     let few = Options { unpacked_bytes: 1 << 20, ..Options::default() };
     let bytes = zip(&[deflated("zeros.txt", &vec![b'x'; 4 << 20])]);
     let report = check_with("a.zip", &bytes, &few);
-    assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.bomb"], Answer::Broken));
+    assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.bomb"], Verdict::Broken));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn what_is_hidden_does_not_hide_what_is_broken_and_the_other_way_round() {
 fn programs_that_a_server_runs_need_trust() {
     let bytes = zip(&[member("MAR-INF/MANIFEST.json", b"{}"), member("handler.py", b"import torch\n")]);
     let report = check_with("m.mar", &bytes, &Options::default());
-    assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.program"], Answer::NeedsTrust));
+    assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.program"], Verdict::NeedsTrust));
     let run = report.findings.iter().find(|finding| finding.rule.id == "repository.program-run").expect("a program");
     assert_eq!(run.member.as_deref(), Some("handler.py"));
 }
@@ -327,7 +327,7 @@ fn configurations_and_templates_in_an_archive_are_looked_at_as_files_are() {
         let report = check_with("a.zip", &zip(&[member(name, bytes)]), &Options::default());
         let found: Vec<&str> = report.findings.iter().map(|finding| finding.rule.id).collect();
         assert!(found.contains(&rule), "{report:?}");
-        assert_eq!(report.answer(), Answer::Malicious, "{name}");
+        assert_eq!(report.answer(), Verdict::Malicious, "{name}");
     }
     let fine = zip(&[
         member("a.yaml", b"a: 1\n"),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Severity, Verdict};
 use max_weights::{Diagnostic, uninterrupted};
 use max_weights_check::{Options, Progress, validate};
 use tempfile::TempDir;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 pub(crate) struct Found {
     pub(crate) rule: &'static str,
     pub(crate) severity: Severity,
-    pub(crate) answer: Answer,
+    pub(crate) answer: Verdict,
     pub(crate) file: String,
     pub(crate) message: String,
     pub(crate) evidence: String,
@@ -39,7 +39,7 @@ pub(crate) fn look(folder: &Path) -> Vec<Found> {
     let found = report.findings.iter().filter(of_repository).map(|finding| Found {
         rule: finding.rule.id,
         severity: finding.rule.severity,
-        answer: finding.rule.answer,
+        answer: finding.rule.verdict,
         file: finding.file().strip_prefix(folder).unwrap_or(finding.file()).to_string_lossy().replace('\\', "/"),
         message: finding.message.clone(),
         evidence: finding.evidence.clone().unwrap_or_default(),

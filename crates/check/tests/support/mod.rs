@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use max_weights::rules::Answer;
+use max_weights::rules::Verdict;
 use max_weights::{Diagnostic, uninterrupted};
 use max_weights_check::security::archive::{Archive, Member};
 use max_weights_check::security::pickle::{self, Expected, Seen};
@@ -29,7 +29,7 @@ impl Scanned {
         self.ids().contains(&id)
     }
 
-    pub fn answer(&self) -> Answer {
+    pub fn answer(&self) -> Verdict {
         self.file.answer
     }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
+use max_weights::rules::Severity;
 use max_weights_check::output::Format;
 use max_weights_check::{Level, amount};
 
@@ -56,7 +58,7 @@ pub(crate) struct Checking {
     #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
     pub(crate) ignore: Vec<String>,
     /// Leave out anything below: note, warning, error.
-    #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES)]
+    #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES, value_parser = severities())]
     pub(crate) severity: Option<Severity>,
     /// The lowest that fails (warning); never: nothing.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES)]
@@ -143,21 +145,10 @@ impl From<Depth> for Level {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Severity {
-    Note,
-    Warning,
-    Error,
-}
-
-impl From<Severity> for max_weights::rules::Severity {
-    fn from(severity: Severity) -> Self {
-        match severity {
-            Severity::Note => Self::Note,
-            Severity::Warning => Self::Warning,
-            Severity::Error => Self::Error,
-        }
-    }
+/// The names of severities, and the severity of each.
+fn severities() -> impl TypedValueParser<Value = Severity> {
+    PossibleValuesParser::new(Severity::ALL.map(Severity::name))
+        .map(|name| Severity::from_name(&name).unwrap_or(Severity::Note))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -170,11 +161,11 @@ pub(crate) enum FailOn {
 
 impl FailOn {
     /// The severity; `None` if no finding fails.
-    pub(crate) fn severity(self) -> Option<max_weights::rules::Severity> {
+    pub(crate) fn severity(self) -> Option<Severity> {
         match self {
-            Self::Note => Some(max_weights::rules::Severity::Note),
-            Self::Warning => Some(max_weights::rules::Severity::Warning),
-            Self::Error => Some(max_weights::rules::Severity::Error),
+            Self::Note => Some(Severity::Note),
+            Self::Warning => Some(Severity::Warning),
+            Self::Error => Some(Severity::Error),
             Self::Never => None,
         }
     }

@@ -1,6 +1,6 @@
 //! `max-weights explain`: what a rule means.
 
-use max_weights::rules::{self, Answer, Rule, Severity};
+use max_weights::rules::{self, Rule, Severity, Verdict};
 use max_weights_check::Selection;
 use max_weights_check::output::wrap;
 use serde::Serialize;
@@ -65,7 +65,7 @@ fn explained(rule: &Rule) -> Explained {
         code: rule.code,
         rule: rule.id,
         severity: rule.severity.name(),
-        answer: rule.answer.name(),
+        answer: rule.verdict.name(),
         meaning: rule.meaning,
         cause: rule.cause,
         help: rule.help,
@@ -82,10 +82,10 @@ fn style(rule: &Rule, screen: &Screen) -> anstyle::Style {
 
 fn print(rule: &Rule, screen: &mut Screen) -> Result<(), Failure> {
     let (bold, style) = (screen.paint.bold, style(rule, screen));
-    let answer = match rule.answer {
-        Answer::Malicious => ": malicious",
-        Answer::NeedsTrust => ": loading it needs trust",
-        Answer::Broken => ": broken, or not examined",
+    let answer = match rule.verdict {
+        Verdict::Malicious => ": malicious",
+        Verdict::NeedsTrust => ": loading it needs trust",
+        Verdict::Broken => ": broken, or not examined",
         _ => "",
     };
     let severity = rule.severity.name();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::checkpoint::ModelCache;
-use max_weights::rules::{self, Answer, Severity};
+use max_weights::rules::{self, Severity, Verdict};
 use max_weights::{Diagnostic, Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::settings_file::SettingsFile;
@@ -68,7 +68,7 @@ fn validate(
             select: if select.is_empty() { file.select.clone() } else { select },
             ignore: [&checking.ignore[..], &file.ignore].concat(),
         },
-        severity: checking.severity.map(Severity::from).or(file.severity).unwrap_or(Severity::Note),
+        severity: checking.severity.or(file.severity).unwrap_or(Severity::Note),
         jobs: checking.jobs.or(file.jobs),
         max_memory: checking.max_memory.or(file.max_memory),
         timeout: checking.timeout.or(file.timeout),
@@ -185,9 +185,9 @@ fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut 
 fn status(report: &Report, fail_on: Severity) -> u8 {
     match report.failing(fail_on) {
         None => CLEAN,
-        Some(Answer::Malicious) => MALICIOUS,
-        Some(Answer::NeedsTrust) => NEEDS_TRUST,
-        Some(Answer::Broken) => UNREADABLE,
+        Some(Verdict::Malicious) => MALICIOUS,
+        Some(Verdict::NeedsTrust) => NEEDS_TRUST,
+        Some(Verdict::Broken) => UNREADABLE,
         Some(_) => FINDINGS,
     }
 }

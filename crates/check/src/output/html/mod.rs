@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use max_weights::rules::{Answer, Severity};
+use max_weights::rules::{Severity, Verdict};
 use max_weights::{Diagnostic, text};
 
 use super::summary::{DEPTHS, Summary, seconds};
 use super::xml::lines;
 use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
-use crate::report::{FileReport, Report, Verdict};
+use crate::report::{FileReport, Report};
 
 /// Findings that are listed, the worst first.
 const MAX_FINDINGS: usize = 2000;
@@ -99,14 +99,14 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 
 fn write_finding(finding: &Diagnostic, path: &str, may_open: bool, out: &mut dyn Write) -> io::Result<()> {
     let rule = finding.rule;
-    let class = match (rule.answer, rule.severity) {
-        (Answer::Malicious, _) => "malicious",
-        (Answer::NeedsTrust, _) => "trust",
+    let class = match (rule.verdict, rule.severity) {
+        (Verdict::Malicious, _) => "malicious",
+        (Verdict::NeedsTrust, _) => "trust",
         (_, Severity::Error) => "broken",
         (_, Severity::Warning) => "warning",
         _ => "note",
     };
-    let open = if may_open && rule.answer == Answer::Malicious { " open" } else { "" };
+    let open = if may_open && rule.verdict == Verdict::Malicious { " open" } else { "" };
     let inside = place::inside(finding);
     let inside = if inside.is_empty() { inside } else { format!(" · {}", shown(&inside)) };
     let evidence = finding.evidence.as_deref().map(|text| format!("<pre>{}</pre>\n", shown(text))).unwrap_or_default();

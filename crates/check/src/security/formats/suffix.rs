@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use max_weights::rules;
+use max_weights::rules::{self, Verdict};
 use max_weights::text::{shown, size};
 use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
 use crate::kind::{Kind, has_suffix};
-use crate::report::Verdict;
 
 /// Suffixes of weights, whatever their format is.
 const WEIGHTS: [&str; 22] = [

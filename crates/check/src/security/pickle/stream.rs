@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use max_weights::format::pickle::Verdict;
-use max_weights::rules::{self, Answer};
+use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
 use super::found::{Data, Found, Nested};
@@ -118,7 +118,8 @@ pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
     let sees_all = first.found.imports == 0 && first.found.alternatives.is_empty();
-    let is_harmless = sees_all && first.found.findings.iter().all(|finding| finding.rule.answer < Answer::NeedsTrust);
+    let is_harmless =
+        sees_all && first.found.findings.iter().all(|finding| finding.rule.verdict < rules::Verdict::NeedsTrust);
     if expected == Expected::Any && !has_magic && is_harmless && !matches!(first.end, End::Stop) {
         // A text that begins like a pickle of an old protocol, and is none.
         return Ok(Seen::default());
