@@ -82,6 +82,15 @@ pub fn shape(shape: &[u64]) -> String {
     format!("[{}]", dims.join(", "))
 }
 
+/// The first of several names, and how many there are besides: `a, b and 3 more`. There may be a hundred thousand.
+pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    const LISTED: usize = 8;
+    let mut names = names.into_iter();
+    let first: Vec<String> = names.by_ref().take(LISTED).map(|name| name.as_ref().to_owned()).collect();
+    let more = names.count();
+    if more > 0 { format!("{} and {more} more", first.join(", ")) } else { first.join(", ") }
+}
+
 /// `1 weight`, `2,048 weights`.
 pub fn plural(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })

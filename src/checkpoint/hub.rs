@@ -19,7 +19,7 @@ const DEFAULT_REVISION: &str = "main";
 /// The longest commit that is read from a file of `refs`.
 const COMMIT: u64 = 64;
 /// Characters of the revisions that a message lists.
-const LISTED: usize = 5_000;
+const MAX_LIST: usize = 5_000;
 
 /// The folder where models are kept that were downloaded.
 ///
@@ -121,7 +121,7 @@ impl ModelCache {
         }
         let found = revisions(&model)?;
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
-        let found = text::cut(&found, LISTED);
+        let found = text::cut(&found, MAX_LIST);
         Err(asked.miss(name, format!("the cache has no revision '{revision}' of the model (it has: {found})")))
     }
 
@@ -311,7 +311,7 @@ mod tests {
         }
         let (cause, _) = miss(&cache, "org/tiny@v2");
         assert!(cause.contains("(it has: \\x1b[31m\\u202e, branch-0, "), "{cause}");
-        assert!(cause.ends_with("…)") && cause.chars().count() < LISTED + 100);
+        assert!(cause.ends_with("…)") && cause.chars().count() < MAX_LIST + 100);
     }
 
     #[test]

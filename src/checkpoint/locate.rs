@@ -39,8 +39,6 @@ const PARTIAL_SUFFIXES: [&str; 3] = [".incomplete", ".part", ".crdownload"];
 const MAX_SPLIT: usize = u16::MAX as usize;
 /// What is done to a directory, in messages.
 const LIST: &str = "list the directory";
-/// How many names a message lists.
-const LISTED: usize = 8;
 
 /// The files of a checkpoint.
 #[derive(Debug, PartialEq, Eq)]
@@ -215,14 +213,9 @@ fn incomplete(
     count: usize,
     shards: &BTreeMap<usize, &FolderEntry>,
 ) -> Error {
-    let missing: Vec<String> = (1..=count)
-        .filter(|number| !shards.contains_key(number))
-        .take(LISTED)
-        .map(|number| format!("{stem}-{number:05}-of-{count:05}{suffix}"))
-        .collect();
-    let more = count - shards.len() - missing.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let cause = format!("{} of {count} shards are there; missing: {}{more}", shards.len(), missing.join(", "));
+    let missing = (1..=count).filter(|number| !shards.contains_key(number));
+    let names = text::listed(missing.map(|number| format!("{stem}-{number:05}-of-{count:05}{suffix}")));
+    let cause = format!("{} of {count} shards are there; missing: {names}", shards.len());
     Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).format()
 }
 
@@ -263,11 +256,7 @@ fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
 }
 
 fn listed(names: &[&FolderEntry]) -> String {
-    let mut text = names.iter().take(LISTED).map(|name| name.text.as_str()).collect::<Vec<_>>().join(", ");
-    if names.len() > LISTED {
-        text.push_str(&format!(" and {} more", names.len() - LISTED));
-    }
-    text
+    text::listed(names.iter().map(|name| &name.text))
 }
 
 #[cfg(test)]

@@ -14,9 +14,6 @@ use crate::source::Source;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// Names of missing tensors that a message has.
-const SHOWN_NAMES: usize = 5;
-
 /// A file under way: its tensors are declared at the begin, and each byte of them is given once. It needs no memory but for the header.
 #[derive(Debug)]
 pub struct Writer {
@@ -213,14 +210,11 @@ impl Writer {
             }
             return Ok(self.file);
         }
-        let count = missing.len();
-        missing.truncate(SHOWN_NAMES);
-        let more = if count > SHOWN_NAMES { format!(" and {} more", count - SHOWN_NAMES) } else { String::new() };
         Err(Error::Argument(format!(
-            "{}: the file is not finished: {} were declared but not written: {}{more}; nothing was replaced",
+            "{}: the file is not finished: {} were declared but not written: {}; nothing was replaced",
             text::path(self.file.target()),
-            count,
-            missing.join(", ")
+            missing.len(),
+            text::listed(&missing)
         )))
     }
 }

@@ -15,8 +15,6 @@ use crate::text;
 const COUNT_KEY: &str = "split.count";
 const NO_KEY: &str = "split.no";
 const TENSORS_KEY: &str = "split.tensors.count";
-/// How many missing files a message lists.
-const LISTED: usize = 8;
 
 /// A file's place in a set of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +121,7 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Diagnostic>
         .map(|no| (no + 1).to_string())
         .collect();
     if !missing.is_empty() {
-        let listed = missing.get(..LISTED).map_or_else(|| missing.join(", "), |some| format!("{}, …", some.join(", ")));
+        let listed = text::listed(&missing);
         let cause =
             format!("of the {} files of the set, {} are missing: number {listed}", of_first.count, missing.len());
         let fault = Diagnostic::new(rules::GGUF_SPLIT_MISSING, cause).path(first.path);

@@ -7,7 +7,7 @@ use max_weights::checkpoint::{IndexedShard, ShardName, compare_with_index};
 use max_weights::error::Policy;
 use max_weights::format::index::{Parser, ShardIndex};
 use max_weights::format::{Options, drive};
-use max_weights::text::shown;
+use max_weights::text::{listed, shown};
 use max_weights::{Diagnostic, rules};
 use max_weights::{Error, Result};
 
@@ -153,8 +153,8 @@ fn several(indices: &[(&Entry, &str, &str)], context: &mut FolderContext<'_>) {
         let of_this: Vec<&Entry> =
             indices.iter().filter(|(_, _, suffix)| *suffix == end).map(|(entry, ..)| *entry).collect();
         if let [first, _, ..] = of_this.as_slice() {
-            let listed: Vec<String> = of_this.iter().take(8).map(|entry| shown(entry.name())).collect();
-            let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed.join(", "));
+            let listed = listed(of_this.iter().map(|entry| shown(entry.name())));
+            let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed);
             context.report(&first.path, Diagnostic::new(rules::SET_INDEXES, cause));
         }
     }

@@ -8,7 +8,7 @@ use max_weights::format::gguf::split::{Shard, check_set};
 use max_weights::names::NameIndex;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorTable};
-use max_weights::text::{plural, shown};
+use max_weights::text::{listed, plural, shown};
 use max_weights::{Catalog, Diagnostic, Result};
 
 use super::sets::{Names, Set, Sharded, Tensors, is_weights, stem, suffix};
@@ -16,8 +16,6 @@ use crate::folder::{Entry, FolderContext};
 
 /// What hubs and browsers call a download that is not complete.
 const PARTIAL: [&str; 3] = [".incomplete", ".part", ".crdownload"];
-/// How many names a message lists.
-const LISTED: usize = 8;
 const GGUF: &str = ".gguf";
 
 /// Files of downloads that have not ended.
@@ -100,12 +98,9 @@ pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, context: &
 }
 
 fn missing(stem: &str, count: usize, suffix: &str, shards: &BTreeMap<usize, &Entry>) -> String {
-    let missing = (1..=count).filter(|number| !shards.contains_key(number)).take(LISTED);
-    let listed: Vec<String> =
-        missing.map(|number| shown(&format!("{stem}-{number:05}-of-{count:05}{suffix}"))).collect();
-    let more = count.saturating_sub(shards.len() + listed.len());
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{} of {count} shards are there; missing: {}{more}", shards.len(), listed.join(", "))
+    let missing = (1..=count).filter(|number| !shards.contains_key(number));
+    let names = missing.map(|number| shown(&format!("{stem}-{number:05}-of-{count:05}{suffix}")));
+    format!("{} of {count} shards are there; missing: {}", shards.len(), listed(names))
 }
 
 /// What the files of a GGUF set say of each other.

@@ -17,8 +17,6 @@ use crate::difference::{same_bytes, text_of};
 const MAX_NEAR: usize = 20;
 /// So many near names are given.
 const NEAR_NAMES: usize = 3;
-/// So many names are listed where there may be many.
-const LISTED: usize = 5;
 
 /// What is not as it is expected, by what the headers say: names, shapes and dtypes in the order of the names in the specification, then the rest.
 pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
@@ -352,9 +350,7 @@ fn verb<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
 }
 
 fn quoted(names: &[String]) -> String {
-    let listed: Vec<String> = names.iter().take(LISTED).map(|name| format!("'{}'", shown(name))).collect();
-    let more = if names.len() > LISTED { " …" } else { "" };
-    format!("{}{more}", listed.join(", "))
+    text::listed(names.iter().map(|name| format!("'{}'", shown(name))))
 }
 
 /// The number that most places have; the first of several.

@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use max_weights::text::{path as shown_path, shown};
+use max_weights::text::{listed, path as shown_path, shown};
 use max_weights::{Diagnostic, rules};
 
 use crate::folder::{Entry, Folder};
 
 /// Findings about one index.
 const MAX_FINDINGS: usize = 20;
-/// Names that a message lists.
-const NAMED: usize = 5;
 
 /// Looks at the files that an index names.
 pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnostic)) {
@@ -64,12 +62,9 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnosti
         }
     }
     if let Some(first) = twins.first() {
-        let names: Vec<String> = twins.iter().take(NAMED).map(|entry| shown(entry.name())).collect();
-        let more = if twins.len() > NAMED { format!(" and {} more", twins.len() - NAMED) } else { String::new() };
-        let sentence = format!(
-            "the same bytes have another name elsewhere, through which they can be changed: {}{more}",
-            names.join(", ")
-        );
+        let names = listed(twins.iter().map(|entry| shown(entry.name())));
+        let sentence =
+            format!("the same bytes have another name elsewhere, through which they can be changed: {names}");
         report(first, Diagnostic::new(rules::REPOSITORY_HARD_LINK, sentence));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use max_weights::rules;
 use max_weights::tensor::{TensorInfo, checked_elements};
-use max_weights::text::shown;
+use max_weights::text::{listed, shown};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
@@ -19,8 +19,6 @@ use crate::folder::FolderContext;
 
 /// What peft writes before the names of the model.
 const PREFIX: &str = "base_model.model.";
-/// How many names a message lists.
-const LISTED: usize = 8;
 /// The rank of a configuration that says none.
 const RANK: u64 = 8;
 /// Layers are looked at so many at a time between two questions whether to go on.
@@ -264,10 +262,4 @@ fn patterns(layers: &[Layer<'_>], config: &Config, context: &mut FolderContext<'
             context.report(&config.path, Diagnostic::new(rules::ADAPTER_PATTERN_UNUSED, cause));
         }
     }
-}
-
-fn listed(names: &[String]) -> String {
-    let some: Vec<&str> = names.iter().take(LISTED).map(String::as_str).collect();
-    let more = names.len() - some.len();
-    if more > 0 { format!("{} and {more} more", some.join(", ")) } else { some.join(", ") }
 }

@@ -1,7 +1,7 @@
 //! TensorFlow Lite models: the operators that they need beyond those of TensorFlow Lite. Of the flatbuffer only the way to their names is followed.
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::{listed, shown};
 use max_weights::{Diagnostic, Result};
 
 use super::tensorflow::OPERATIONS;
@@ -13,8 +13,6 @@ use crate::report::Depth;
 const MAX_OPERATORS: usize = 2_000;
 /// The longest name of an operator.
 const MAX_NAME: u32 = 1024;
-/// Names that a message lists.
-const LISTED: usize = 10;
 /// The number by which an operator is one that has a name.
 const CUSTOM: i32 = 32;
 /// Operators with names that TensorFlow Lite brings.
@@ -59,10 +57,8 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         if names.is_empty() {
             continue;
         }
-        let listed: Vec<String> = names.iter().take(LISTED).map(|name| shown(name)).collect();
-        let more = names.len() - listed.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        context.report(piece, Diagnostic::new(rule, format!("the model needs {whose}: {}{more}", listed.join(", "))));
+        let listed = listed(names.iter().map(|name| shown(name)));
+        context.report(piece, Diagnostic::new(rule, format!("the model needs {whose}: {listed}")));
     }
     if piece.member.is_none() {
         context.file.note.get_or_insert_with(|| "only the operators of such files are examined".into());
