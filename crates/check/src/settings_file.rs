@@ -219,20 +219,16 @@ fn word<'de, T, D: Deserializer<'de>>(
     parsed.ok_or_else(|| D::Error::custom(format!("'{}' is not {expected}", text::shown(&text))))
 }
 
-fn severity_of(word: &str) -> Option<Severity> {
-    [Severity::Note, Severity::Warning, Severity::Error].into_iter().find(|severity| severity.name() == word)
-}
-
 type Parsed<'de, T, D> = std::result::Result<T, <D as Deserializer<'de>>::Error>;
 
 fn severity<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<Severity>, D> {
-    word(deserializer, "a severity: note, warning or error", severity_of)
+    word(deserializer, "a severity: note, warning or error", Severity::from_name)
 }
 
 #[allow(clippy::option_option)] // the inner one is none where nothing fails
 fn fail_on<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<Option<Severity>>, D> {
     word(deserializer, "a severity or never: note, warning, error or never", |word| {
-        if word == "never" { Some(None) } else { severity_of(word).map(Some) }
+        if word == "never" { Some(None) } else { Severity::from_name(word).map(Some) }
     })
 }
 

@@ -11,13 +11,13 @@ use super::{Places, Settings, fingerprints, is_security, sentence, shorten, wors
 use crate::report::Report;
 
 /// Findings that are written, the worst first: a merge request with more is not read by anyone.
-pub(super) const MAX_FINDINGS: usize = 5000;
+const MAX_ISSUES: usize = 5000;
 /// Characters of texts.
 const MAX_TEXT: usize = 1000;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let worst = worst_first(&report.findings);
-    let kept: Vec<&Diagnostic> = worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).collect();
+    let kept: Vec<&Diagnostic> = worst.iter().take(MAX_ISSUES).filter_map(|at| report.findings.get(*at)).collect();
     let all = worst.len() as u64 + report.left_out;
     let mut places = Places::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));

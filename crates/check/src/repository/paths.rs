@@ -9,12 +9,8 @@ use max_weights::{Diagnostic, rules};
 
 use crate::folder::{Entry, Folder};
 
-/// Findings about one index.
-const MAX_FINDINGS: usize = 20;
-
 /// Looks at the files that an index names.
 pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnostic)) {
-    let mut left = MAX_FINDINGS;
     for file in files {
         let found = leads_out(file).map(|why| (rules::REPOSITORY_INDEX_PATH, why)).or_else(|| {
             file.contains('\\').then_some((
@@ -22,8 +18,7 @@ pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnost
                 "has backslashes, which separate folders on Windows only",
             ))
         });
-        if let (Some((rule, why)), true) = (found, left > 0) {
-            left -= 1;
+        if let Some((rule, why)) = found {
             report(
                 Diagnostic::new(rule, format!("weight_map names '{}', which {why}", shown(file))).evidence(shown(file)),
             );

@@ -18,8 +18,6 @@ const MAX_NAME: usize = 1024;
 const MAX_ANCHORS: usize = 10_000;
 /// MLflow's key for the module that loads a model.
 const LOADER: &str = "loader_module";
-/// Findings about one file.
-const MAX_FINDINGS: usize = 50;
 
 /// Classes that training programs write by PyYAML's tags, and that do no more than hold a value.
 const PLAIN_OBJECTS: [&str; 9] = [
@@ -58,19 +56,12 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     let text = String::from_utf8_lossy(if has_mark { &decoded } else { bytes });
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut open, mut anchors): (Vec<Open>, HashMap<usize, String>) = (Vec::new(), HashMap::new());
-    let mut left = MAX_FINDINGS;
-    let mut report = |finding: Diagnostic| {
-        if left > 0 {
-            left -= 1;
-            report(finding);
-        }
-    };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = match event {
             Ok(event) => event,
             Err(error) => {
-                unreadable(text, &error.to_string(), &mut report);
+                unreadable(text, &error.to_string(), report);
                 break;
             }
         };
@@ -79,43 +70,43 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
             Event::StreamEnd => break,
             Event::Scalar(value, _, anchor, tag) => {
                 if let Some(tag) = tag {
-                    of_tag(&tag, Some(&value), line, &mut report);
+                    of_tag(&tag, Some(&value), line, report);
                 }
                 if anchor > 0 && anchors.len() < MAX_ANCHORS {
                     anchors.insert(anchor, value.to_string());
                 }
-                place(&mut open, Some(value.into_owned()), line, &mut report);
+                place(&mut open, Some(value.into_owned()), line, report);
             }
-            Event::Alias(anchor) => place(&mut open, anchors.get(&anchor).cloned(), line, &mut report),
+            Event::Alias(anchor) => place(&mut open, anchors.get(&anchor).cloned(), line, report),
             Event::SequenceStart(_, tag) | Event::MappingStart(_, tag) if open.len() >= MAX_NESTING => {
                 drop(tag);
-                unreadable(text, "its values are nested too deep", &mut report);
+                unreadable(text, "its values are nested too deep", report);
                 break;
             }
             Event::SequenceStart(_, tag) => {
                 if let Some(tag) = tag {
-                    of_tag(&tag, None, line, &mut report);
+                    of_tag(&tag, None, line, report);
                 }
                 open_one(&mut open, false);
             }
             Event::MappingStart(_, tag) => {
                 if let Some(tag) = tag {
-                    of_tag(&tag, None, line, &mut report);
+                    of_tag(&tag, None, line, report);
                 }
                 open_one(&mut open, true);
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(ended) = open.pop() {
-                    of_mapping(&ended, &mut report);
+                    of_mapping(&ended, report);
                 }
-                place(&mut open, None, line, &mut report);
+                place(&mut open, None, line, report);
             }
             _ => {}
         }
     }
     // What broke off has mappings that are still open.
     for open in &open {
-        of_mapping(open, &mut report);
+        of_mapping(open, report);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
 use crate::report::{FileReport, Report};
 
 /// Findings that are listed, the worst first.
-const MAX_FINDINGS: usize = 2000;
+const MAX_ROWS: usize = 2000;
 /// Files that are listed, those with findings first.
 const MAX_FILES: usize = 2000;
 /// Classes and functions that are listed of one file, the worst first.
@@ -50,10 +50,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         report.level.name()
     )?;
     let worst = worst_first(&report.findings);
-    for (number, finding) in worst.iter().take(MAX_FINDINGS).filter_map(|at| report.findings.get(*at)).enumerate() {
+    for (number, finding) in worst.iter().take(MAX_ROWS).filter_map(|at| report.findings.get(*at)).enumerate() {
         write_finding(finding, places.name(finding.file()), number < MAX_OPEN, out)?;
     }
-    let left_out = worst.len().saturating_sub(MAX_FINDINGS) as u64 + report.left_out;
+    let left_out = worst.len().saturating_sub(MAX_ROWS) as u64 + report.left_out;
     if left_out > 0 {
         let findings = text::plural(left_out, "finding");
         writeln!(

@@ -21,8 +21,6 @@ const MAX_BYTES: usize = 1 << 20;
 const OVERLAP: usize = 4 << 10;
 /// Tokens of one tag `{{ … }}` that are looked at together.
 const MAX_TAG_TOKENS: usize = 1000;
-/// Findings about one template.
-const MAX_FINDINGS: usize = 20;
 /// Characters of a tag that a finding shows.
 const EVIDENCE: usize = 160;
 /// Tags that go on to one of their own.
@@ -70,7 +68,7 @@ fn look(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMu
     }
     broken.sort_by_key(|broken| (broken.start, broken.end));
     broken.dedup_by(|a, b| a.rule == b.rule && a.sentence == b.sentence && a.line == b.line);
-    for broken in broken.into_iter().take(MAX_FINDINGS) {
+    for broken in broken {
         let mut finding = Diagnostic::new(broken.rule, format!("{source}, line {}: {}", broken.line, broken.sentence));
         let text = template.get(broken.start..broken.end).unwrap_or_default();
         finding.offset = offset.map(|offset| offset + broken.start as u64);
