@@ -178,3 +178,27 @@ fn programs_and_templates_of_one_line_without_end_take_as_long_as_they_are() {
         assert!(found.contains(rule), "{name}: {found:?}");
     }
 }
+
+#[test]
+fn configurations_of_a_megabyte_of_nesting_are_answered_with_one_finding_each() {
+    let nested = ["[", "{\"auto_map\": ", "[{\"a\": ["].map(|nest| nest.repeat((1 << 20) / nest.len()));
+    let found = found(&[
+        ("config.json", &nested[0]),
+        ("generation_config.json", &nested[1]),
+        ("model.safetensors.index.json", &nested[2]),
+    ]);
+    let unreadable = found.iter().filter(|found| found.rule == "repository.config-unreadable").count();
+    assert_eq!(unreadable, 2, "{found:?}");
+    assert!(found.len() < 10 && found.iter().all(|found| found.message.len() < 500), "{found:?}");
+}
+
+#[test]
+fn what_is_found_very_often_is_counted_and_hides_nothing_that_comes_after_it() {
+    let calls = "- !!python/name:models.Thing\n".repeat(50_000);
+    let text = format!("{calls}- !!python/object/apply:os.system [id]\n");
+    let folder = folder(&[("config.yaml", text.as_bytes())]);
+    let report = report(folder.path(), &Options::default());
+    let of = |rule: &str| report.findings.iter().filter(|finding| finding.rule.id == rule).count();
+    assert_eq!((of("repository.yaml-object"), of("repository.yaml-call")), (100, 1));
+    assert_eq!((report.left_out, report.verdict()), (49_900, Verdict::Malicious));
+}
