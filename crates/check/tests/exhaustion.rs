@@ -86,7 +86,8 @@ fn trust_that_is_asked_for_many_times_is_one_finding() {
 
 #[test]
 fn of_each_rule_so_many_findings_are_kept_of_a_file_and_the_others_are_counted() {
-    let templates = [r#"{"name": "a", "template": "{{ a.__class__ }}"}"#; 300].join(", ");
+    let template = |number| format!(r#"{{"name": "a{number}", "template": "{{{{ a.__class__ }}}}"}}"#);
+    let templates = (0..300).map(template).collect::<Vec<_>>().join(", ");
     let config = format!(r#"{{"chat_template": [{templates}]}}"#);
     let folder = folder(&[("tokenizer_config.json", config.as_bytes())]);
     let report = report(folder.path(), &Options::default());
