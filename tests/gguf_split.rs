@@ -100,7 +100,7 @@ fn shard_that_is_missing() {
     let files = [(0, shard(0, 4, 4, &["a"])), (2, shard(2, 4, 4, &["c"]))];
     one_fault(&files, "gguf.split-missing", 0, "of the 4 files of the set, 2 are missing: number 2, 4");
     let files = [(0, shard(0, u16::MAX, 9, &["a"]))];
-    one_fault(&files, "gguf.split-missing", 0, "65534 are missing: number 2, 3, 4, 5, 6, 7, 8, 9, …");
+    one_fault(&files, "gguf.split-missing", 0, "65534 are missing: number 2, 3, 4, 5, 6, 7, 8, 9 and 65526 more");
 }
 
 #[test]
