@@ -70,7 +70,7 @@ fn a_tensor_that_a_plan_has_twice_is_read_once() {
     let number = checkpoint.catalog().require("t7").unwrap() as u32;
     let before = source.counts();
     let taken = checkpoint.tensors(&[number, 0, number]).unwrap();
-    assert_eq!(source.counts().batches, before.batches + 2);
+    assert_eq!(source.counts().batches, before.batches + 1, "neighbours come with one request");
     assert_eq!(taken[0].as_ptr(), taken[2].as_ptr());
     assert_ne!(taken[0].as_ptr(), checkpoint.tensor(number as usize).unwrap().as_ptr());
 }

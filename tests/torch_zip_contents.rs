@@ -80,9 +80,6 @@ fn a_stream_that_is_not_what_the_archive_says() {
     let stream = miniz_oxide::deflate::compress_to_vec(&text, 6);
     let size = text.len() as u64;
     assert_eq!(torch_zip::inflate(&stream, size, &uninterrupted).expect("whole"), text);
-    let mut block = vec![0; text.len()];
-    torch_zip::inflate_into(&stream, &mut block, &uninterrupted).expect("whole");
-    assert_eq!(block, text);
     for (stream, size) in [
         (stream.clone(), size - 1),
         (stream.clone(), size + 1),
@@ -92,11 +89,8 @@ fn a_stream_that_is_not_what_the_archive_says() {
         ([&stream[..], b"x"].concat(), size),
         ([b"\x07", &stream[..]].concat(), size),
     ] {
-        let outcomes = [
-            inflated_in_pieces(&stream, size).map(drop),
-            torch_zip::inflate(&stream, size, &uninterrupted).map(drop),
-            torch_zip::inflate_into(&stream, &mut vec![0; size as usize], &uninterrupted),
-        ];
+        let outcomes =
+            [inflated_in_pieces(&stream, size).map(drop), torch_zip::inflate(&stream, size, &uninterrupted).map(drop)];
         for outcome in outcomes {
             assert_fault(outcome.expect_err("refused"), "torch-zip.deflate", None);
         }

@@ -87,14 +87,7 @@ impl Pass {
         interrupt: Interrupt<'_>,
     ) -> Result<Contents> {
         let info = checkpoint.catalog().table().get(number);
-        let placement = checkpoint.catalog().placement(number)?;
-        let unit = match info.element {
-            Element::Plain(dtype) => crate::cast::elements_per_group(dtype) * dtype.bits() / 8,
-            Element::Packed(encoding) => encoding.bytes_per_block(),
-            // The bytes of an element that only PyTorch has are a dimension of their own.
-            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => 1,
-        };
-        let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
+        let Some(scan) = Scan::of_weight(checkpoint, number)? else {
             // Of these the statistics can be had of each byte once.
             let alone = || statistics(checkpoint, number, self.bins, &AtomicU64::new(0), interrupt);
             let statistics = match wanted.values.then(alone).transpose() {
@@ -104,7 +97,7 @@ impl Pass {
             return Ok(Contents { statistics, ..Contents::default() });
         };
         let mut under_way = self.begin(info.element, info.shape, scan.bytes(), wanted);
-        let per_part = under_way.units_per_part(unit);
+        let per_part = under_way.units_per_part(scan.unit());
         scan.each_in_order(per_part, &mut self.part, interrupt, |bytes| {
             under_way.add(bytes)?;
             progress(bytes.len() as u64);

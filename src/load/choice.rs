@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use super::direct::has_rings;
 use super::job::Sizes;
-use super::placement::{Placement, Transform};
+use super::placement::Placement;
 use super::wanted::Wanted;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::device::Device;
@@ -218,7 +218,7 @@ fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[Wanted]) -> Result<Vec<&'a dy
 fn is_cold(checkpoint: &Checkpoint, wanted: &[Wanted]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
     for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
-        let start = segment.span.start() + if segment.transform == Transform::default() { *start } else { 0 };
+        let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };
         let end = segment.span.end().min(start.saturating_add(*len));
         let reach = reaches.entry(segment.file).or_insert(start..end);
         *reach = reach.start.min(start)..reach.end.max(end);

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use super::inflate::Deflated;
 use super::job::Destination;
 use super::layout::{Layout, Way};
-use super::plan;
+use super::tensor;
 use super::wanted::Conversion;
 use super::{Swap, Transform};
 use crate::device::Device;
@@ -36,12 +37,26 @@ pub struct Planned {
 pub enum Action {
     /// The pages of the mapping are fetched.
     Fetch,
-    /// They are read, and converted where that is not [`Conversion::Nothing`].
-    Read(Conversion),
-    /// They are read, and parts of each row are taken.
-    Rows(Conversion),
-    /// They are read by themselves, changed (inflated, swapped), or gathered where they are as they should be, and converted.
-    Apart(Transform, Conversion),
+    /// They are read, …
+    Read {
+        /// … changed, …
+        transform: Transform,
+        /// … gathered or cut, …
+        elements: Elements,
+        /// … and converted.
+        conversion: Conversion,
+    },
+}
+
+/// Which of the elements that are read are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elements {
+    /// All, as they lie in the file.
+    All,
+    /// Parts of each row.
+    Rows,
+    /// All, in another order.
+    Gathered,
 }
 
 /// The memory that bytes go to.
@@ -59,26 +74,19 @@ pub enum Target {
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let conversion = match self {
-            Self::Fetch => return f.write_str("fetch pages"),
-            Self::Read(conversion) => {
-                f.write_str("read")?;
-                conversion
-            }
-            Self::Rows(conversion) => {
-                f.write_str("read, cut rows")?;
-                conversion
-            }
-            Self::Apart(transform, conversion) => {
-                f.write_str(match transform {
-                    Transform { inflate: Some(_), swap: Swap::Nothing } => "read, inflate",
-                    Transform { inflate: Some(_), .. } => "read, inflate, swap bytes",
-                    Transform { inflate: None, swap: Swap::Nothing } => "read, gather",
-                    Transform { inflate: None, .. } => "read, swap bytes",
-                })?;
-                conversion
-            }
-        };
+        let Self::Read { transform, elements, conversion } = self else { return f.write_str("fetch pages") };
+        f.write_str("read")?;
+        if transform.inflate.is_some() {
+            f.write_str(", inflate")?;
+        }
+        if transform.swap != Swap::Nothing {
+            f.write_str(", swap bytes")?;
+        }
+        f.write_str(match elements {
+            Elements::All => "",
+            Elements::Rows => ", cut rows",
+            Elements::Gathered => ", gather",
+        })?;
         match conversion {
             Conversion::Nothing => Ok(()),
             Conversion::Cast { from, to } => write!(f, ", convert {from} to {to}"),
@@ -125,14 +133,19 @@ impl Layout {
                 }
                 Destination::Out(i) => (Target::Out, vec![i]),
             };
-            let (action, offset, len) = match run.cut.as_deref() {
-                None => (Action::Read(run.conversion), run.offset, run.len),
-                Some(cut) => {
+            let (elements, offset, len) = match (run.cut.as_deref(), run.deflated) {
+                (cut, Some(Deflated { span, .. })) => {
+                    (if cut.is_some() { Elements::Rows } else { Elements::All }, span.start(), span.len())
+                }
+                (None, None) => (Elements::All, run.offset, run.len),
+                (Some(cut), None) => {
                     let reach = cut.reach();
                     let len = cut.rows.saturating_sub(1) * cut.row + reach.len();
-                    (Action::Rows(run.conversion), run.offset + reach.start as u64, len as u64)
+                    (Elements::Rows, run.offset + reach.start as u64, len as u64)
                 }
             };
+            let transform = Transform { inflate: run.deflated.map(|deflated| deflated.inflate), swap: run.swap };
+            let action = Action::Read { transform, elements, conversion: run.conversion };
             let (file, room, at) = (run.file, run.room as u64, run.at);
             planned.push(Planned { file, offset, len, room, tensors, action, to, at });
         }
@@ -172,14 +185,13 @@ impl Layout {
                     }
                 }
                 Way::Apart => {
-                    let needed = plan::needed(placement);
-                    let raw = segment.transform == Transform::default();
-                    let (offset, len) = if raw {
-                        (segment.span.start() + needed.start, needed.end - needed.start)
-                    } else {
-                        (segment.span.start(), segment.span.len())
+                    let needed = tensor::needed(placement);
+                    let (offset, len) = match segment.transform.inflate {
+                        Some(_) => (segment.span.start(), segment.span.len()),
+                        None => (segment.span.start() + needed.start, needed.end - needed.start),
                     };
-                    let action = Action::Apart(segment.transform, one.conversion);
+                    let elements = if placement.is_dense() { Elements::All } else { Elements::Gathered };
+                    let action = Action::Read { transform: segment.transform, elements, conversion: one.conversion };
                     let (to, room) = (Target::Own, one.size().unwrap_or_default() as u64);
                     planned.push(Planned {
                         file: segment.file,

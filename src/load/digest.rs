@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-use super::READ_AT_A_TIME;
+use super::{READ_AT_A_TIME, Scan};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
@@ -39,17 +39,29 @@ pub fn digests(
         order,
         interrupt,
         |(position, number), read: &mut Vec<u8>, go_on| {
-            let tensor = checkpoint.tensor(number)?;
-            let digest = digest(&tensor, read, go_on)?;
+            let (digest, bytes) = match Scan::of_weight(checkpoint, number)? {
+                Some(scan) => {
+                    let mut hash = Sha256::new();
+                    scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
+                        hash.update(bytes);
+                        Ok(())
+                    })?;
+                    (text(hash), scan.bytes())
+                }
+                None => {
+                    let tensor = checkpoint.tensor(number)?;
+                    (digest(&tensor, read, go_on)?, tensor.size() as u64)
+                }
+            };
             found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
-            done.fetch_add(tensor.size() as u64, Ordering::Relaxed);
+            done.fetch_add(bytes, Ordering::Relaxed);
             Ok(())
         },
     )?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
 }
 
-/// The digest of a tensor as its file has it; `read` is memory for a part of it.
+/// The digest of a tensor that was read as its file has it; `read` is memory for a part of it.
 pub(super) fn digest(tensor: &Buffer, read: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<String> {
     let tensor = tensor.contiguous(interrupt)?;
     let (storage, reach) = (tensor.storage(), tensor.reach());
@@ -61,11 +73,11 @@ pub(super) fn digest(tensor: &Buffer, read: &mut Vec<u8>, interrupt: Interrupt<'
         hash.update(&*read);
         interrupt()?;
     }
-    let mut digest = ALGORITHM.to_owned();
-    for byte in hash.finalize() {
-        digest.push_str(&format!("{byte:02x}"));
-    }
-    Ok(digest)
+    Ok(text(hash))
+}
+
+fn text(hash: Sha256) -> String {
+    hash.finalize().iter().fold(ALGORITHM.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// An error for the first weight whose digest is another than the one that is expected.

@@ -2,18 +2,18 @@
 //! conversion on the way.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
-use super::choice::{PROBED, PROBES, remember};
+use super::choice::{LoadOptions, PROBED, PROBES, remember};
 use super::digest::{check_digests, digest};
 use super::direct::{Reader, TOGETHER};
 use super::job::{Destination, Extent, Job, Room, Sizes};
 use super::layout::{Layout, Way};
-use super::plan::Plan;
-use super::wanted::Conversion;
+use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
@@ -112,6 +112,7 @@ impl Layout {
                     extent: Extent { file: *file, offset, len, before: 0 },
                     pieces: Vec::new(),
                     staged: 0,
+                    deflated: None,
                 });
             }
         }
@@ -178,7 +179,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Loads those that nothing can be done for but one after the other.
+    /// Loads those that are made of what was read as it is, some at a time.
     fn load_apart(
         &mut self,
         checkpoint: &Checkpoint,
@@ -189,9 +190,8 @@ impl Layout {
         let mut apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
         apart.sort_by_key(|&i| self.wanted[i].placement.segment);
         let mut made: Vec<(usize, Buffer)> = budget::list(apart.len())?;
-        let groups = apart.chunk_by(|&a, &b| self.wanted[a].placement.segment == self.wanted[b].placement.segment);
-        for groups in self.at_a_time(groups) {
-            for (i, read) in self.read_apart(checkpoint, groups, interrupt)? {
+        for group in self.at_a_time(&apart) {
+            for (i, read) in self.read_apart(checkpoint, group, interrupt)? {
                 let one = &self.wanted[i];
                 let made_here = match &mut outs[i] {
                     out if self.to_host => one.made_of(read, out.as_mut(), interrupt)?,
@@ -211,45 +211,46 @@ impl Layout {
         Ok(())
     }
 
-    /// Groups in the order of the files; several, where their tensors are compared with digests, so that all threads have work.
-    fn at_a_time<'a>(&self, groups: impl Iterator<Item = &'a [usize]>) -> Vec<Vec<&'a [usize]>> {
-        let most = if self.expected.is_empty() { 0 } else { self.together };
-        let (mut together, mut bytes): (Vec<Vec<&[usize]>>, u64) = (Vec::new(), 0);
-        for group in groups {
-            let len = group.iter().map(|&i| self.wanted[i].placement.len).sum::<u64>();
+    /// Tensors in the order of the files, in groups that are in memory at a time; those of one segment are in one.
+    fn at_a_time<'a>(&self, apart: &'a [usize]) -> Vec<&'a [usize]> {
+        let segment = |i: usize| self.wanted[i].placement.segment;
+        let (mut groups, mut rest, mut bytes, mut end) = (Vec::new(), apart, 0_u64, 0);
+        for same in apart.chunk_by(|&a, &b| segment(a) == segment(b)) {
+            let len = same.iter().map(|&i| self.wanted[i].placement.len).sum();
             bytes = bytes.saturating_add(len);
-            match together.last_mut() {
-                Some(last) if bytes <= most => last.push(group),
-                _ => {
-                    bytes = len;
-                    together.push(vec![group]);
-                }
+            if bytes > self.together && end > 0 {
+                groups.push(rest.split_off(..end).unwrap_or_default());
+                (bytes, end) = (len, 0);
             }
+            end += same.len();
         }
-        together
+        groups.extend((!rest.is_empty()).then_some(rest));
+        groups
     }
 
-    /// Tensors as they are in the files, by position; where digests are known, they are those.
+    /// Tensors as they are in the files, with their positions; where digests are known, they are those.
     fn read_apart(
         &self,
         checkpoint: &Checkpoint,
-        groups: Vec<&[usize]>,
+        group: &[usize],
         interrupt: Interrupt<'_>,
-    ) -> Result<BTreeMap<usize, Buffer>> {
-        let found: Mutex<BTreeMap<usize, Buffer>> = Mutex::default();
-        let threads = if groups.len() > 1 { self.choice.threads } else { 1 };
-        in_order(threads, groups, interrupt, |group: &[usize], scratch: &mut Vec<u8>, go_on| {
-            let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
-            for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
-                if let Some((number, expected)) = self.expected.get(i) {
-                    let digest = digest(&read, scratch, go_on)?;
-                    check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[digest])?;
-                }
-                found.lock().unwrap_or_else(PoisonError::into_inner).insert(i, read);
-            }
-            Ok(())
+    ) -> Result<Vec<(usize, Buffer)>> {
+        let wanted = group.iter().map(|&i| Wanted::as_it_is(self.wanted[i].placement.clone())).collect();
+        let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
+        let threads = NonZero::new(self.choice.threads);
+        let options =
+            LoadOptions { backend, threads, per_tensor: true, drop_cache: self.drop_cache, ..LoadOptions::default() };
+        let read = Self::new(checkpoint, wanted, true, &[], &options)?;
+        let read = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+        let read: Vec<(usize, Buffer)> = group.iter().copied().zip(read).collect();
+        if self.expected.is_empty() {
+            return Ok(read);
+        }
+        in_order(self.choice.threads, read.iter().collect(), interrupt, |(i, read), scratch: &mut Vec<u8>, go_on| {
+            let (number, expected) = &self.expected[*i];
+            check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[digest(read, scratch, go_on)?])
         })?;
-        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(read)
     }
 
     fn results(self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {

@@ -35,14 +35,15 @@ impl Scratch {
     pub(super) fn new(choice: &Choice, wanted: &[Wanted]) -> Self {
         let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
         let factor = |one: &Wanted| {
-            let changed = one.conversion != Conversion::Nothing;
+            let converted = one.conversion != Conversion::Nothing;
+            let changed = one.cut.is_some() || one.placement.segment.transform != Transform::default();
             let decoded = match one.conversion {
                 Conversion::Decode { encoding, to } if !is_decoded_to(to) => {
                     (encoding.elements_per_block() * size_of::<f32>()).div_ceil(encoding.bytes_per_block())
                 }
                 _ => 0,
             };
-            usize::from(direct || changed || one.cut.is_some()) + usize::from(changed && one.cut.is_some()) + decoded
+            usize::from(direct || changed || converted) + usize::from(changed && converted) + decoded
         };
         let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
         let most = at_once.saturating_mul(choice.sizes().converted);
@@ -109,14 +110,14 @@ impl Group {
     }
 }
 
-/// The pieces that tensors make, in their order. Those that are inflated, swapped or gathered are made of what was read.
+/// The pieces that tensors make, in their order. Those that are gathered, or inflated on the way to a device, are made of what was read.
 pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
     for (i, one) in wanted.iter().enumerate() {
         let placement = &one.placement;
         let len = one.size()?.next_multiple_of(align(one.device));
-        let raw = placement.segment.transform == Transform::default();
-        let in_place = raw && placement.is_dense();
+        let in_place =
+            placement.is_dense() && (one.device == Device::Cpu || placement.segment.transform.inflate.is_none());
         if in_place
             && let Some(last) = pieces.last_mut()
             && last.in_place
@@ -135,13 +136,11 @@ pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
             if one.conversion == Conversion::Nothing && one.cut.is_none() {
                 piece.len = len.max(gathered);
             }
-            let inflated = placement.segment.transform.inflate.map_or(0, |inflate| inflate.size as usize);
-            let packed = if raw { 0 } else { placement.segment.span.len() as usize };
             let decoded = match one.conversion {
                 Conversion::Decode { to, .. } if !is_decoded_to(to) => len / to.bits().max(1) * 32,
                 _ => 0,
             };
-            piece.beside = [gathered, inflated, packed, decoded].into_iter().fold(0, usize::saturating_add);
+            piece.beside = gathered.saturating_add(decoded);
         }
         pieces.push(piece);
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::cut::{Cut, GAP};
+use super::inflate::Deflated;
+use super::placement::{Placement, Swap};
 use super::wanted::Conversion;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -66,7 +68,10 @@ impl Sizes {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) file: u32,
+    /// Where they begin in the file; in what comes out of it, where that is compressed.
     pub(super) offset: u64,
+    pub(super) deflated: Option<Deflated>,
+    pub(super) swap: Swap,
     /// The bytes that are wanted.
     pub(super) len: u64,
     /// The parts of each row that they are, where they do not lie one after the other; `offset` is then that of the first row.
@@ -104,6 +109,8 @@ pub(super) struct Job<'a, R = &'a mut [u8]> {
     pub(super) pieces: Vec<Piece<'a, R>>,
     /// The bytes that its pieces take in a staging buffer, at most.
     pub(super) staged: usize,
+    /// What its extent is, where that is compressed: its pieces are of what comes out.
+    pub(super) deflated: Option<Deflated>,
 }
 
 /// Bytes of a file, and where they go.
@@ -113,6 +120,7 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
     len: usize,
     /// The rows that the bytes are, and what is wanted of each.
     rows: Option<(usize, &'a Cut)>,
+    swap: Swap,
     conversion: Conversion,
     stream: bool,
     out: R,
@@ -133,13 +141,32 @@ pub(super) struct Made {
 }
 
 impl Run {
+    /// So many bytes from one of the segment of a placement on; where they go is not known yet.
+    pub(super) fn new(placement: &Placement, conversion: Conversion, start: u64, len: u64) -> Self {
+        let segment = &placement.segment;
+        let deflated = Deflated::of(segment);
+        let offset = if deflated.is_some() { start } else { segment.span.start() + start };
+        let (file, swap, to) = (segment.file, segment.transform.swap, Destination::Arena(0));
+        Self { file, offset, deflated, swap, len, cut: None, conversion, room: 0, to, at: 0 }
+    }
+
+    /// Whether its bytes go to their place as they are in the file.
+    pub(super) fn is_plain(&self) -> bool {
+        let changed = self.swap != Swap::Nothing || self.conversion != Conversion::Nothing;
+        !changed && self.deflated.is_none() && self.cut.is_none()
+    }
+
     /// The run as jobs; small ones join the job before them.
     pub(super) fn jobs<'a, R: Room>(&'a self, room: R, sizes: Sizes, jobs: &mut Vec<Job<'a, R>>) {
-        let (unit_in, unit_out) = self.conversion.unit();
+        let (unit_in, unit_out) = match (self.conversion, self.swap.unit()) {
+            (Conversion::Nothing, unit) => (unit, unit),
+            (conversion, _) => conversion.unit(),
+        };
         let mut rest = room;
-        let raw = rest.takes_raw(self.conversion);
-        let (file, conversion) = (self.file, if raw { Conversion::Nothing } else { self.conversion });
-        let plain = conversion == Conversion::Nothing && self.cut.is_none();
+        let raw = self.swap == Swap::Nothing && rest.takes_raw(self.conversion);
+        let (file, swap, deflated) = (self.file, self.swap, self.deflated);
+        let conversion = if raw { Conversion::Nothing } else { self.conversion };
+        let plain = conversion == Conversion::Nothing && self.cut.is_none() && swap == Swap::Nothing;
         let most = if plain { sizes.read } else { sizes.converted };
         let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
         let stream = rest.len() >= sizes.streamed;
@@ -147,16 +174,22 @@ impl Run {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
             let staged = out.staged();
-            let piece = Piece { offset, len, rows, conversion, stream, out };
+            let piece = Piece { offset, len, rows, swap, conversion, stream, out };
             match jobs.last_mut() {
+                Some(job) if deflated.is_some() && job.deflated == deflated => {
+                    job.pieces.push(piece);
+                    job.staged += staged;
+                }
                 Some(job) if job.takes(file, &piece, most) && job.staged + staged <= sizes.written => {
                     job.extent.len = offset + len as u64 - job.extent.offset;
                     job.pieces.push(piece);
                     job.staged += staged;
                 }
                 _ => {
-                    let extent = Extent { file, offset, len: len as u64, before: 0 };
-                    jobs.push(Job { extent, pieces: vec![piece], staged });
+                    let (offset, len) =
+                        deflated.map_or((offset, len as u64), |deflated| (deflated.span.start(), deflated.span.len()));
+                    let extent = Extent { file, offset, len, before: 0 };
+                    jobs.push(Job { extent, pieces: vec![piece], staged, deflated });
                 }
             }
         };
@@ -191,23 +224,29 @@ impl Run {
 impl<R> Piece<'_, R> {
     /// Whether its bytes go to their place as they come.
     fn is_plain(&self) -> bool {
-        self.conversion == Conversion::Nothing && self.rows.is_none()
+        self.conversion == Conversion::Nothing && self.rows.is_none() && self.swap == Swap::Nothing
     }
 }
 
 impl Piece<'_> {
     /// Makes of bytes that were read what is wanted.
     fn make(self, bytes: &[u8], Made { gathered, decoded }: &mut Made) -> Result<()> {
-        let Some((rows, cut)) = self.rows else {
+        if self.rows.is_none() && self.swap == Swap::Nothing {
             return self.conversion.apply(bytes, self.out, self.stream, decoded);
-        };
-        if self.conversion == Conversion::Nothing {
-            cut.gather(bytes, rows, self.out);
-            return Ok(());
         }
-        gathered.resize(rows * cut.payload(), 0);
-        cut.gather(bytes, rows, gathered);
-        self.conversion.apply(gathered, self.out, self.stream, decoded)
+        let is_converted = self.conversion != Conversion::Nothing;
+        let to = if is_converted {
+            gathered.resize(self.rows.map_or(bytes.len(), |(rows, cut)| rows * cut.payload()), 0);
+            &mut gathered[..]
+        } else {
+            &mut *self.out
+        };
+        match self.rows {
+            Some((rows, cut)) => cut.gather(bytes, rows, to),
+            None => to.copy_from_slice(bytes),
+        }
+        self.swap.apply(to);
+        if is_converted { self.conversion.apply(gathered, self.out, self.stream, decoded) } else { Ok(()) }
     }
 }
 
@@ -236,17 +275,17 @@ impl<'a, R: Copy> Job<'a, R> {
 
     /// Whether all its bytes go to their places as they come.
     pub(super) fn is_plain(&self) -> bool {
-        !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
+        self.deflated.is_none() && !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
     }
 
     /// The same work with room in memory for each piece.
     pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
         let pieces = self.pieces.into_iter().zip(rooms);
-        let pieces = pieces.map(|(Piece { offset, len, rows, conversion, .. }, out)| {
+        let pieces = pieces.map(|(Piece { offset, len, rows, swap, conversion, .. }, out)| {
             // What the device reads next stays in the caches.
-            Piece { offset, len, rows, conversion, stream: false, out }
+            Piece { offset, len, rows, swap, conversion, stream: false, out }
         });
-        Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged }
+        Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged, deflated: self.deflated }
     }
 }
 
@@ -257,7 +296,8 @@ impl<'a, R> Job<'a, R> {
         let is_plain = |job: &Self| job.pieces.first().is_some_and(Piece::is_plain);
         extent.file == other_extent.file
             && other_extent.offset < extent.offset + extent.len
-            && is_plain(self) == is_plain(other)
+            && self.deflated == other.deflated
+            && (self.deflated.is_some() || is_plain(self) == is_plain(other))
             && self.staged + other.staged <= sizes.written
             && !self.pieces.is_empty()
             && !other.pieces.is_empty()
@@ -276,6 +316,7 @@ impl<'a, R> Job<'a, R> {
         let extent = &self.extent;
         let end = extent.offset + extent.len;
         extent.file == file
+            && self.deflated.is_none()
             && (end..=end + GAP).contains(&piece.offset)
             && piece.offset + piece.len as u64 - extent.offset <= most as u64
             && self.pieces.first().is_some_and(|other| other.is_plain() == piece.is_plain())
@@ -287,11 +328,14 @@ impl Job<'_> {
     pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
         let file = checkpoint.file(self.extent.file)?;
         let Extent { offset, len, .. } = self.extent;
-        let Scratch { read, made } = scratch;
         if self.pieces.is_empty() {
             let mapping = file.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
             return mapping.populate(offset as usize, len as usize);
         }
+        if let Some(deflated) = self.deflated {
+            return inflate(&deflated, self.pieces, checkpoint, scratch, interrupt);
+        }
+        let Scratch { read, made } = scratch;
         if self.pieces[0].is_plain() {
             let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
             return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
@@ -322,4 +366,32 @@ impl Job<'_> {
         }
         Ok(())
     }
+}
+
+/// Makes what is wanted of what comes out of a compressed extent, and keeps no more of that than the next piece needs.
+fn inflate(
+    deflated: &Deflated,
+    mut pieces: Vec<Piece<'_>>,
+    checkpoint: &Checkpoint,
+    Scratch { read, made }: &mut Scratch,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    pieces.sort_by_key(|piece| piece.offset);
+    let mut pieces = pieces.into_iter().peekable();
+    // What `read` begins with, of all that comes out.
+    let mut first = 0;
+    read.clear();
+    deflated.each(checkpoint, interrupt, |bytes| {
+        read.extend_from_slice(bytes);
+        let end = first + read.len() as u64;
+        while let Some(piece) = pieces.next_if(|piece| piece.offset + piece.len as u64 <= end) {
+            let start = (piece.offset - first) as usize;
+            let bytes = &read[start..start + piece.len];
+            piece.make(bytes, made)?;
+        }
+        let kept = pieces.peek().map_or(end, |piece| piece.offset.min(end));
+        read.drain(..(kept - first) as usize);
+        first = kept;
+        Ok(())
+    })
 }

@@ -9,8 +9,7 @@ use super::cut::GAP;
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::Scratch;
 use super::job::{Destination, Run, Sizes};
-use super::placement::Transform;
-use super::plan;
+use super::tensor;
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::Buffer;
@@ -35,7 +34,7 @@ pub(super) enum Way {
     Made(Buffer),
     /// As a part of an arena: which, and the byte where the tensor begins.
     Arena(usize, usize),
-    /// By itself, because it is inflated, swapped, or gathered on the way.
+    /// Made of what is read as it is first: converted while it is gathered, compared with a digest, or inflated on the way to a device.
     Apart,
     /// To memory of the caller's.
     Out,
@@ -113,13 +112,14 @@ impl Layout {
         };
         for group in order.chunk_by(|&a, &b| shares(a) == shares(b)) {
             let mut plain: Vec<usize> = Vec::new();
+            let before = layout.runs.len();
             for &i in group {
                 let one = &wanted[i];
                 let placement = &one.placement;
-                let raw = placement.segment.transform == Transform::default();
+                let inflated = placement.segment.transform.inflate.is_some();
                 let out = outs.get(i).copied().unwrap_or_default();
                 let changed = one.conversion != Conversion::Nothing || one.cut.is_some();
-                let way = if !raw || options.whole || ((changed || out) && !placement.is_dense()) {
+                let way = if (inflated && !to_host) || options.whole || ((changed || out) && !placement.is_dense()) {
                     layout.bytes += placement.len;
                     Way::Apart
                 } else if out {
@@ -129,7 +129,7 @@ impl Layout {
                     let (arena, at) = layout.room(one.device, one.dtype, one.size()?, None)?;
                     layout.push_dense(one, Destination::Arena(arena), at)?;
                     Way::Arena(arena, at)
-                } else if let (false, Some(view)) = (own, plan::view(checkpoint, placement)?) {
+                } else if let (false, Some(view)) = (own, tensor::view(checkpoint, placement)?) {
                     let start = placement.segment.span.start() + placement.start;
                     layout.fetch(placement.segment.file, start..start + placement.len);
                     Way::Made(view)
@@ -142,24 +142,18 @@ impl Layout {
             for together in touching(&plain, &wanted) {
                 let first = &wanted[together.tensors[0]];
                 let room = (together.bytes.end - together.bytes.start) as usize;
-                let segment = &first.placement.segment;
-                let offset = segment.span.start() + together.bytes.start;
-                let (arena, at) = layout.room(first.device, first.dtype, room, Some(offset))?;
-                layout.push(Run {
-                    file: segment.file,
-                    offset,
-                    len: room as u64,
-                    cut: None,
-                    conversion: Conversion::Nothing,
-                    room,
-                    to: Destination::Arena(arena),
-                    at,
-                });
+                let run = Run::new(&first.placement, Conversion::Nothing, together.bytes.start, room as u64);
+                let in_pages = run.is_plain().then_some(run.offset);
+                let (arena, at) = layout.room(first.device, first.dtype, room, in_pages)?;
+                layout.push(Run { room, to: Destination::Arena(arena), at, ..run });
                 for i in together.tensors {
                     let start = at + (wanted[i].placement.start - together.bytes.start) as usize;
                     ways[i] = Some(Way::Arena(arena, start));
                 }
             }
+            // What is compressed is read once, however many tensors are in it.
+            let deflated = layout.runs[before..].iter().find_map(|run| run.deflated);
+            layout.bytes += deflated.map_or(0, |deflated| deflated.span.len());
         }
         layout.ways = ways.into_iter().flatten().collect();
         layout.wanted = wanted;
@@ -247,7 +241,7 @@ impl Layout {
         for (one, way) in self.wanted.iter().zip(&self.ways) {
             if matches!(way, Way::Apart) {
                 bytes += one.size()? as u64;
-                largest = largest.max(one.placement.segment.span.len() + one.placement.len);
+                largest = largest.max(one.placement.len);
             }
         }
         let read = self.runs.iter().map(|run| run.len).sum::<u64>() as usize;
@@ -294,25 +288,22 @@ impl Layout {
     /// A tensor in C order, to be written from `at` on.
     fn push_dense(&mut self, one: &Wanted, to: Destination, at: usize) -> Result<()> {
         let placement = &one.placement;
-        let offset = placement.segment.span.start() + placement.start;
-        let (file, conversion) = (placement.segment.file, one.conversion);
-        let (unit_in, unit_out) = conversion.unit();
+        let run = |start: u64, len: u64| Run::new(placement, one.conversion, placement.start + start, len);
         let Some(cut) = &one.cut else {
-            let room = one.size()?;
-            self.push(Run { file, offset, len: placement.len, cut: None, conversion, room, to, at });
+            self.push(Run { room: one.size()?, to, at, ..run(0, placement.len) });
             return Ok(());
         };
         if !cut.skips() {
             let (room, len) = (one.size()?, (cut.rows * cut.payload()) as u64);
-            self.push(Run { file, offset, len, cut: Some(Arc::new(cut.clone())), conversion, room, to, at });
+            self.push(Run { cut: Some(Arc::new(cut.clone())), room, to, at, ..run(0, len) });
             return Ok(());
         }
+        let (unit_in, unit_out) = one.conversion.unit();
         let mut at = at;
         for row in 0..cut.rows {
             for range in cut.ranges.iter().filter(|range| !range.is_empty()) {
-                let offset = offset + (row * cut.row + range.start) as u64;
                 let room = range.len() / unit_in * unit_out;
-                self.push(Run { file, offset, len: range.len() as u64, cut: None, conversion, room, to, at });
+                self.push(Run { room, to, at, ..run((row * cut.row + range.start) as u64, range.len() as u64) });
                 at += room;
             }
         }
@@ -321,13 +312,14 @@ impl Layout {
 
     /// One more run; or a longer one, where it follows the last both in the file and in memory.
     fn push(&mut self, run: Run) {
-        self.bytes += run.len;
-        let plain = |run: &Run| run.conversion == Conversion::Nothing && run.cut.is_none();
+        if run.deflated.is_none() {
+            self.bytes += run.len;
+        }
         if let Some(last) = self.runs.last_mut()
             && (last.to, last.at + last.room) == (run.to, run.at)
             && (last.file, last.offset + last.len) == (run.file, run.offset)
-            && plain(last)
-            && plain(&run)
+            && last.is_plain()
+            && run.is_plain()
         {
             last.len += run.len;
             last.room += run.room;
@@ -360,7 +352,7 @@ struct Together {
 fn touching(tensors: &[usize], wanted: &[Wanted]) -> Vec<Together> {
     let mut groups: Vec<Together> = Vec::new();
     for &i in tensors {
-        let needed = plan::needed(&wanted[i].placement);
+        let needed = tensor::needed(&wanted[i].placement);
         match groups.last_mut() {
             Some(last) if needed.start < last.bytes.end => {
                 last.bytes = last.bytes.start.min(needed.start)..last.bytes.end.max(needed.end);

@@ -1,4 +1,4 @@
-//! Taking tensors: where each lies ([`Placement`]), which of them are wanted ([`Plan`]), and how their bytes get into memory.
+//! Taking tensors: where each lies ([`Placement`]), what is wanted of it ([`Wanted`]), and how its bytes get into memory ([`Layout`]).
 //!
 //! A tensor is a view of the mapping where the file allows it; otherwise its bytes are read, inflated and swapped into a block of their
 //! own. No lock is held meanwhile.
@@ -12,36 +12,38 @@ mod digest;
 mod direct;
 mod engine;
 mod groups;
+mod inflate;
 mod job;
 mod layout;
 mod pieces;
 mod placement;
-mod plan;
 mod prefetch;
 mod registering;
 mod scan;
 mod slice;
 mod stream;
+mod tensor;
 mod through;
 mod upload;
 mod wanted;
 
 pub use choice::{Choice, LoadOptions};
 pub use cut::Cut;
-pub use description::{Action, Planned, Target};
+pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
 pub use layout::Layout;
 pub use pieces::Pieces;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
-pub use plan::Plan;
 pub use prefetch::Prefetch;
 pub(crate) use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use wanted::{Conversion, Wanted};
 
+use std::sync::atomic::AtomicU64;
+
 use crate::budget;
 use crate::buffer::{Buffer, Index};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::Result;
 
 /// Bytes that are read between two questions whether to go on.
@@ -59,16 +61,16 @@ impl Checkpoint {
     /// If there is no weight of this number.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
         let placement = self.catalog().placement(number)?;
-        match plan::mapped(self, &placement)? {
+        match tensor::mapped(self, &placement)? {
             Some(view) => Ok(view),
-            None => plan::read(self, &placement),
+            None => tensor::read(self, &placement),
         }
     }
 
     /// Weight number `number` as a view of a mapping that is there already, which takes no longer than a lookup.
     pub fn view(&self, number: usize) -> Result<Option<Buffer>> {
         let placement = self.catalog().placement(number)?;
-        if self.file(placement.segment.file)?.is_mapped() { plan::mapped(self, &placement) } else { Ok(None) }
+        if self.file(placement.segment.file)?.is_mapped() { tensor::mapped(self, &placement) } else { Ok(None) }
     }
 
     /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in their own memory. No more of
@@ -77,7 +79,7 @@ impl Checkpoint {
         let Some(part) = self.catalog().placement(number)?.part(expression)? else {
             return self.tensor(number)?.index(expression);
         };
-        match plan::mapped(self, &part)? {
+        match tensor::mapped(self, &part)? {
             Some(view) => Ok(view),
             None => slice::read(self, &part),
         }
@@ -91,7 +93,7 @@ impl Checkpoint {
         self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)))
     }
 
-    /// What is at these placements, in their order: views where the file is mapped, and a plan of the others.
+    /// What is at these placements, in their order: views where the file is mapped; the others are read together.
     pub fn take(&self, placements: impl ExactSizeIterator<Item = Result<Placement>>) -> Result<Vec<Buffer>> {
         let (mut taken, mut others) = (budget::list(placements.len())?, Vec::new());
         for (i, placement) in placements.enumerate() {
@@ -99,13 +101,18 @@ impl Checkpoint {
                 self.interrupt()()?;
             }
             let placement = placement?;
-            taken.push(plan::mapped(self, &placement)?);
+            taken.push(tensor::mapped(self, &placement)?);
             if taken.last().is_some_and(Option::is_none) {
                 budget::reserve(&mut others, 1)?;
-                others.push(placement);
+                others.push(Wanted::as_it_is(placement));
             }
         }
-        let mut read = Plan::new(others)?.run(self)?.into_iter();
+        if others.is_empty() {
+            return Ok(taken.into_iter().flatten().collect());
+        }
+        let options = LoadOptions { backend: Backend::Read, per_tensor: true, ..LoadOptions::default() };
+        let read = Layout::new(self, others, true, &[], &options)?;
+        let mut read = read.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.into_iter();
         Ok(taken.into_iter().filter_map(|view| view.or_else(|| read.next())).collect())
     }
 }

@@ -3,8 +3,8 @@
 //! Pieces are read from the file, whether it is mapped or not. Only what is compressed is brought into memory as a whole.
 
 use super::placement::{Placement, Swap};
-use super::plan;
 use super::slice::FileRuns;
+use super::tensor;
 use crate::buffer::{Buffer, gather_some};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
@@ -43,7 +43,7 @@ impl<'a> Pieces<'a> {
             Element::Unknown(_) | Element::NoArray(..) => 1,
         };
         let made = match placement.segment.transform.inflate {
-            Some(_) => Some(plan::read(checkpoint, &placement)?.contiguous(interrupt)?),
+            Some(_) => Some(tensor::read(checkpoint, &placement)?.contiguous(interrupt)?),
             None => None,
         };
         let bytes = match (&made, placement.is_dense()) {

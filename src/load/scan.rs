@@ -6,15 +6,15 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::placement::{Inflate, Placement, Segment, Swap};
-use super::plan;
+use super::inflate::Deflated;
+use super::placement::{Placement, Swap};
 use super::slice::FileRuns;
+use super::tensor;
 use crate::buffer::{Buffer, Runs, gather_some, row_major};
+use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::format::torch_zip;
-use crate::source::Part;
-use crate::tensor::{Span, extent};
+use crate::tensor::{Element, Span, extent};
 use crate::workers::{self, Interrupt, WORKERS};
 
 /// Of elements that overlap, so that they are more than the file has, so many are taken.
@@ -49,7 +49,7 @@ enum Bytes {
     /// A range of a file.
     File(u32, Span),
     /// The same, compressed: its units are wanted in the order in which they come out.
-    Deflated(Segment, Inflate),
+    Deflated(Deflated),
     /// Memory that was inflated into, as a whole: the order of the units is another one.
     Inflated(Buffer),
 }
@@ -65,6 +65,20 @@ impl<'a> Scan<'a> {
         };
         let shape = first_of(shape, &strides);
         Self::of(checkpoint, placement, unit, (shape, strides), repeats)
+    }
+
+    /// The elements of weight number `number` in C order, or its packed blocks; `None` if they are far more than the file has.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
+    pub(crate) fn of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Option<Self>> {
+        let unit = match checkpoint.catalog().table().get(number).element {
+            Element::Plain(dtype) => elements_per_group(dtype) * dtype.bits() / 8,
+            Element::Packed(encoding) => encoding.bytes_per_block(),
+            // The bytes of an element that only PyTorch has are a dimension of their own.
+            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => 1,
+        };
+        Self::in_order(checkpoint, &checkpoint.catalog().placement(number)?, unit)
     }
 
     /// The same with the elements in C order, each as often as it is in the tensor; `None` if they are far more than the file has.
@@ -94,11 +108,11 @@ impl<'a> Scan<'a> {
         let units = shape.iter().product::<i64>() as u64;
         let (segment, mut first, mut swap) =
             (placement.segment, placement.start as usize, placement.segment.transform.swap);
-        let bytes = match segment.transform.inflate {
+        let bytes = match Deflated::of(&segment) {
             None => Bytes::File(segment.file, segment.span),
-            Some(inflate) if rises(&shape, &strides) => Bytes::Deflated(segment, inflate),
+            Some(deflated) if rises(&shape, &strides) => Bytes::Deflated(deflated),
             Some(_) => {
-                let made = plan::read(checkpoint, placement)?;
+                let made = tensor::read(checkpoint, placement)?;
                 (first, swap) = (made.offset(), Swap::Nothing);
                 Bytes::Inflated(made)
             }
@@ -109,6 +123,11 @@ impl<'a> Scan<'a> {
     /// The number of bytes in the parts.
     pub(crate) fn bytes(&self) -> u64 {
         self.units * self.unit as u64
+    }
+
+    /// Bytes that are not parted.
+    pub(crate) fn unit(&self) -> usize {
+        self.unit
     }
 
     /// How often each unit is in the tensor: more than once along dimensions whose stride is 0.
@@ -128,9 +147,9 @@ impl<'a> Scan<'a> {
         work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
-        if let Bytes::Deflated(segment, inflate) = &self.bytes {
+        if let Bytes::Deflated(deflated) = &self.bytes {
             let mut kept = start();
-            self.inflate(segment, *inflate, per_part, interrupt, |number, part| work(&mut kept, number, part))?;
+            self.inflate(deflated, per_part, interrupt, |number, part| work(&mut kept, number, part))?;
             end(kept);
             return Ok(());
         }
@@ -163,8 +182,8 @@ impl<'a> Scan<'a> {
         interrupt: Interrupt<'_>,
         mut work: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        if let Bytes::Deflated(segment, inflate) = &self.bytes {
-            return self.inflate(segment, *inflate, per_part, interrupt, |_, part| work(part));
+        if let Bytes::Deflated(deflated) = &self.bytes {
+            return self.inflate(deflated, per_part, interrupt, |_, part| work(part));
         }
         self.check_unchanged()?;
         for from in (0..self.units as usize).step_by(per_part) {
@@ -181,13 +200,13 @@ impl<'a> Scan<'a> {
     fn check_unchanged(&self) -> Result<()> {
         match &self.bytes {
             Bytes::File(file, _) => self.checkpoint.file(*file)?.check_unchanged(),
-            Bytes::Deflated(..) | Bytes::Inflated(_) => Ok(()),
+            Bytes::Deflated(_) | Bytes::Inflated(_) => Ok(()),
         }
     }
 
     fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match &self.bytes {
-            Bytes::File(file, span) | Bytes::Deflated(Segment { file, span, .. }, _) => {
+            Bytes::File(file, span) | Bytes::Deflated(Deflated { file, span, .. }) => {
                 let source = self.checkpoint.file(*file)?;
                 self.gather(&FileRuns { source, span: *span, interrupt }, units, out, interrupt)
             }
@@ -205,16 +224,13 @@ impl<'a> Scan<'a> {
     /// Calls `work` for each part of what is inflated from the begin to the end, and none of it kept.
     fn inflate(
         &self,
-        segment: &Segment,
-        inflate: Inflate,
+        deflated: &Deflated,
         per_part: usize,
         interrupt: Interrupt<'_>,
         mut work: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let file = self.checkpoint.file(segment.file)?;
-        file.check_unchanged()?;
         let full = per_part * self.unit;
-        let (mut part, mut number, mut hash) = (Vec::new(), 0, crc32fast::Hasher::new());
+        let (mut part, mut number) = (Vec::new(), 0);
         let mut finish = |part: &mut Vec<u8>| -> Result<()> {
             self.swap.apply(part);
             work(number, part)?;
@@ -224,35 +240,20 @@ impl<'a> Scan<'a> {
         };
         let (mut at, mut runs) = (0, self.runs());
         let mut run = runs.next();
-        torch_zip::inflate_in_pieces(
-            segment.span.len(),
-            inflate.size,
-            |offset, bytes| {
-                interrupt()?;
-                file.read(&mut [Part { offset: segment.span.start() + offset, bytes }], interrupt)
-            },
-            |piece| {
-                hash.update(piece);
-                let after = at + piece.len();
-                while let Some(wanted) = run.clone().filter(|run| run.start < after) {
-                    let end = wanted.end.min(after).min(wanted.start + full - part.len());
-                    part.extend_from_slice(&piece[wanted.start - at..end - at]);
-                    run = if end == wanted.end { runs.next() } else { Some(end..wanted.end) };
-                    if part.len() == full {
-                        finish(&mut part)?;
-                    }
+        deflated.each(self.checkpoint, interrupt, |piece| {
+            let after = at + piece.len();
+            while let Some(next) = run.clone().filter(|run| run.start < after) {
+                let end = next.end.min(after).min(next.start + full - part.len());
+                part.extend_from_slice(&piece[next.start - at..end - at]);
+                run = if end == next.end { runs.next() } else { Some(end..next.end) };
+                if part.len() == full {
+                    finish(&mut part)?;
                 }
-                at = after;
-                Ok(())
-            },
-        )?;
-        if !part.is_empty() {
-            finish(&mut part)?;
-        }
-        if let Some(torch) = self.checkpoint.catalog().torch(segment.file) {
-            torch.check_crc32(segment.span, inflate.crc32, hash.finalize())?;
-        }
-        file.check_unchanged()
+            }
+            at = after;
+            Ok(())
+        })?;
+        if part.is_empty() { Ok(()) } else { finish(&mut part) }
     }
 
     /// The bytes of the units, in runs.

@@ -9,7 +9,7 @@ use crate::tensor::Span;
 use crate::workers::Interrupt;
 
 use super::placement::{Placement, Swap};
-use super::plan;
+use super::tensor;
 
 /// Where less than this lies between elements, it is read with them: another read takes longer than a few more bytes.
 const READ_ACROSS: usize = 16 << 10;
@@ -21,12 +21,12 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
     let (segment, swap) = (&part.segment, part.segment.transform.swap);
     let item = part.dtype.bytes().unwrap_or(1);
     let Some(strides) = part.strides.as_deref().filter(|_| !part.is_dense()) else {
-        return plan::read(checkpoint, part);
+        return tensor::read(checkpoint, part);
     };
     let interrupt = checkpoint.interrupt();
     // What is inflated, or parts the bytes of a number, has to be made as a whole first.
     if segment.transform.inflate.is_some() || matches!(swap, Swap::Blocks(_)) || !item.is_multiple_of(swap.unit()) {
-        return plan::read(checkpoint, part)?.copy(interrupt);
+        return tensor::read(checkpoint, part)?.copy(interrupt);
     }
     let file = checkpoint.file(segment.file)?;
     let mut block = Block::any(checked_size(part.dtype, &part.shape)?)?;

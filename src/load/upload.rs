@@ -199,6 +199,7 @@ fn staged<'a>(jobs: Vec<Job<'a, Place<'_>>>, bytes: &'a mut [u8]) -> (Vec<Job<'a
 mod tests {
     use super::super::device_place::{PINNED, pinned};
     use super::super::job::{Run, Sizes};
+    use super::super::placement::Swap;
     use super::*;
     use crate::device::PIECE;
     use crate::dtype::DType;
@@ -208,7 +209,8 @@ mod tests {
     fn run(offset: u64, len: u64, arena: usize, at: usize, conversion: Conversion) -> Run {
         let (unit_in, unit_out) = conversion.unit();
         let room = len as usize / unit_in * unit_out;
-        Run { file: 0, offset, len, cut: None, conversion, room, to: Destination::Arena(arena), at }
+        let (deflated, swap, to) = (None, Swap::Nothing, Destination::Arena(arena));
+        Run { file: 0, offset, deflated, swap, len, cut: None, conversion, room, to, at }
     }
 
     fn jobs(runs: &[Run]) -> Vec<Job<'_, Place<'_>>> {

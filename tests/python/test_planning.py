@@ -94,7 +94,7 @@ def test_rows_that_change_places_are_one_range(models: Path) -> None:
     ]
 
 
-def test_what_is_made_by_itself_stands_in_the_plan(models: Path, tmp_path: Path) -> None:
+def test_what_is_compressed_stands_in_the_plan(models: Path, tmp_path: Path) -> None:
     import zipfile
 
     source = models / "derived" / "layer0.bf16.pt"
@@ -104,7 +104,7 @@ def test_what_is_made_by_itself_stands_in_the_plan(models: Path, tmp_path: Path)
     plan = max_weights.load_weights(tmp_path / "d.pt").plan(dtype="float32")
     size = sum(info.bytes for info in max_weights.load_weights(source).infos())
     assert {part.action for part in plan.ranges} == {"read, inflate, convert bfloat16 to float32"}
-    assert {part.to for part in plan.ranges} == {"own memory"}
+    assert {part.to for part in plan.ranges} == {"arena of float32"}
     assert plan.bytes_read < size
     assert plan.bytes_in_memory == 2 * size
 

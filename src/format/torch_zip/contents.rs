@@ -18,9 +18,7 @@ pub const DEFLATE_RATIO: u64 = 1032;
 pub const MAX_INFLATED_RATIO: u64 = 200;
 /// … unless it is smaller than this when it is inflated: zeros are compressed a thousandfold, legitimately.
 pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
-/// Bytes that are made between two questions whether to go on.
-const INFLATED_AT_A_TIME: usize = 4 << 20;
-/// Bytes that are read and inflated at a time where they are not needed all at once: a power of two, and no less than deflate looks back.
+/// Bytes that are read and inflated at a time: a power of two, and no less than deflate looks back.
 const PIECE: usize = 256 << 10;
 
 /// The checksum of these bytes.
@@ -100,25 +98,22 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
 pub fn inflate(compressed: &[u8], size: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
     check_ratio(compressed.len() as u64, size)?;
     let mut output = budget::zeroed(saturating_usize(size))?;
-    inflate_into(compressed, &mut output, interrupt)?;
+    let (mut taken, mut made) = (0, 0);
+    inflate_in_pieces(
+        compressed.len() as u64,
+        size,
+        |_, bytes| {
+            bytes.copy_from_slice(&compressed[taken..taken + bytes.len()]);
+            taken += bytes.len();
+            interrupt()
+        },
+        |piece| {
+            output[made..made + piece.len()].copy_from_slice(piece);
+            made += piece.len();
+            interrupt()
+        },
+    )?;
     Ok(output)
-}
-
-/// Inflates into `output`, which has to be filled exactly: for a caller with a block of its own.
-pub fn inflate_into(compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-    let size = output.len();
-    check_ratio(compressed.len() as u64, size as u64)?;
-    let mut stream = Stream::new(compressed);
-    loop {
-        let room = size.min(stream.written.saturating_add(INFLATED_AT_A_TIME));
-        if stream.fill(&mut output[..room])? {
-            return check_end(stream.written as u64, size as u64, stream.rest.len() as u64);
-        }
-        if room == size {
-            return Err(too_much(size as u64));
-        }
-        interrupt()?;
-    }
 }
 
 /// Inflates in bounded memory. `read` gives the compressed bytes, of which there are so many, from a place on; `each` gets the inflated ones, which
@@ -157,32 +152,6 @@ pub fn inflate_in_pieces(
         }
     }
     check_end(written, size, unread.len() as u64 + (compressed - taken))
-}
-
-/// A deflate stream as far as it was inflated.
-struct Stream<'a> {
-    rest: &'a [u8],
-    state: Box<DecompressorOxide>,
-    written: usize,
-}
-
-impl<'a> Stream<'a> {
-    fn new(compressed: &'a [u8]) -> Self {
-        Self { rest: compressed, state: Box::default(), written: 0 }
-    }
-
-    /// Goes on after what was written to `output` before, until that is full; true if the stream ended.
-    fn fill(&mut self, output: &mut [u8]) -> Result<bool> {
-        let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
-        let (status, read, written) = decompress(&mut self.state, self.rest, output, self.written, flags);
-        self.rest = self.rest.get(read..).unwrap_or_default();
-        self.written += written;
-        match status {
-            TINFLStatus::Done => Ok(true),
-            TINFLStatus::HasMoreOutput => Ok(false),
-            status => Err(no_more(status, self.written as u64)),
-        }
-    }
 }
 
 /// Why there are no more bytes after these.

@@ -15,7 +15,7 @@ mod stranger;
 
 pub use contents::{
     ALWAYS_INFLATED_BYTES, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_in_pieces,
-    inflate_into, wrong_crc32,
+    wrong_crc32,
 };
 pub use layout::{Layout, LayoutParser};
 

@@ -1,0 +1,88 @@
+//! One tensor by itself: a view of the mapping, or its bytes in a block of their own.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::inflate::Deflated;
+use super::placement::{Placement, Segment, Swap};
+use crate::buffer::Buffer;
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::memory::{BLOCK_ALIGN, Block, Storage, no_memory};
+use crate::tensor::Span;
+use crate::workers::{Interrupt, WORKERS};
+
+/// About how many bytes are swapped as one part of the work.
+const SWAPPED_AT_A_TIME: usize = 1 << 20;
+
+/// A tensor in its own memory.
+pub(super) fn read(checkpoint: &Checkpoint, placement: &Placement) -> Result<Buffer> {
+    let needed = needed(placement);
+    let first = placement.start - needed.start;
+    placement.buffer(&memory(checkpoint, &placement.segment, needed)?, first)
+}
+
+/// The tensor as a view of the mapping, where that can be.
+pub(super) fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
+    if checkpoint.backend().maps() { view(checkpoint, placement) } else { Ok(None) }
+}
+
+/// The same, however the checkpoint was opened.
+pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
+    if !placement.is_mappable() {
+        return Ok(None);
+    }
+    let Segment { file, span, .. } = placement.segment;
+    match checkpoint.file(file)?.mapping() {
+        Ok(mapping) => placement.buffer(mapping, span.start() + placement.start).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on, and whole numbers where those are
+/// swapped.
+pub(super) fn needed(placement: &Placement) -> Range<u64> {
+    let lowest = placement.start - placement.before;
+    let Segment { span, transform, .. } = placement.segment;
+    let size = transform.inflate.map_or(span.len(), |inflate| inflate.size);
+    let end = placement.start + placement.len;
+    lowest - lowest % BLOCK_ALIGN as u64..end.next_multiple_of(transform.swap.unit() as u64).min(size.max(end))
+}
+
+/// These bytes of a segment, in a block of their own.
+fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Result<Arc<Storage>> {
+    let (file, interrupt) = (checkpoint.file(segment.file)?, checkpoint.interrupt());
+    let Some(deflated) = Deflated::of(segment) else {
+        let span = segment.span.part(needed.start, needed.end - needed.start)?;
+        return file.read_span(span, interrupt, |block| swap(segment, block, interrupt));
+    };
+    let part = Span::within(deflated.inflate.size, needed.start, needed.end - needed.start)?;
+    let mut block = Block::any(usize::try_from(part.len()).map_err(|_| no_memory(usize::MAX))?)?;
+    let bytes = block.as_mut_slice();
+    let mut end = 0;
+    deflated.each(checkpoint, interrupt, |piece| {
+        let start = end;
+        end += piece.len() as u64;
+        let (from, to) = (start.max(part.start()), end.min(part.end()));
+        if from < to {
+            let piece = &piece[(from - start) as usize..(to - start) as usize];
+            bytes[(from - part.start()) as usize..(to - part.start()) as usize].copy_from_slice(piece);
+        }
+        Ok(())
+    })?;
+    swap(segment, bytes, interrupt)?;
+    Ok(block.freeze())
+}
+
+/// Gives the numbers of a segment the byte order of this machine.
+fn swap(segment: &Segment, block: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    let swap = segment.transform.swap;
+    if swap == Swap::Nothing {
+        return Ok(());
+    }
+    let parts = block.chunks_mut(SWAPPED_AT_A_TIME.next_multiple_of(swap.unit())).collect();
+    WORKERS.each(parts, interrupt, |part: &mut [u8], _| {
+        swap.apply(part);
+        Ok(())
+    })
+}
