@@ -2,13 +2,10 @@
 //!
 //! Pieces are read from the file, whether it is mapped or not. Only what is compressed is brought into memory as a whole.
 
-use super::placement::{Placement, Swap};
-use super::slice::FileRuns;
-use super::tensor;
-use crate::buffer::{Buffer, gather_some};
-use crate::cast::elements_per_group;
+use super::scan::{Scan, group_bytes};
+use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
-use crate::error::{Diagnostic, Error, Result};
+use crate::error::{Diagnostic, Result};
 use crate::rules;
 use crate::tensor::Element;
 use crate::workers::Interrupt;
@@ -16,13 +13,10 @@ use crate::workers::Interrupt;
 /// A tensor that is read a piece at a time.
 #[derive(Debug)]
 pub struct Pieces<'a> {
-    checkpoint: &'a Checkpoint,
-    placement: Placement,
+    scan: Scan<'a>,
     /// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.
     unit: usize,
     units: u64,
-    /// The whole tensor in C order, where it is not a run of the file.
-    made: Option<Buffer>,
 }
 
 impl<'a> Pieces<'a> {
@@ -33,34 +27,24 @@ impl<'a> Pieces<'a> {
     ///
     /// # Panics
     /// If there is no weight of this number.
-    pub fn new(checkpoint: &'a Checkpoint, number: usize, interrupt: Interrupt<'_>) -> Result<Self> {
+    pub fn new(checkpoint: &'a Checkpoint, number: usize) -> Result<Self> {
         let info = checkpoint.catalog().table().get(number);
         let placement = checkpoint.catalog().placement(number)?;
         let unit = match info.element {
-            Element::Plain(dtype) => elements_per_group(dtype) * dtype.bits() / 8,
-            Element::Packed(encoding) => encoding.bytes_per_block(),
             Element::Torch(dtype) => dtype.bytes() as usize,
-            Element::Unknown(_) | Element::NoArray(..) => 1,
+            element => group_bytes(element),
         };
-        let made = match placement.segment.transform.inflate {
-            Some(_) => Some(tensor::read(checkpoint, &placement)?.contiguous(interrupt)?),
-            None => None,
-        };
-        let bytes = match (&made, placement.is_dense()) {
-            (Some(made), _) => made.size() as u64,
-            (None, true) => placement.len,
-            (None, false) => {
-                let bytes = placement.shape.iter().try_fold(item(&placement) as i64, |all, dim| all.checked_mul(*dim));
-                bytes.ok_or_else(|| Error::Argument("the tensor's size overflows".into()))? as u64
-            }
-        };
-        Ok(Self { checkpoint, placement, unit, units: bytes / unit.max(1) as u64, made })
+        // Elements of less than a byte are in C order, and in no other.
+        let item = if placement.is_dense() { unit } else { placement.dtype.bytes().unwrap_or(1) };
+        let scan = Scan::in_any_order(checkpoint, &placement, item)?;
+        Ok(Self { units: scan.bytes() / unit as u64, scan, unit })
     }
 
-    /// The same, where the whole tensor is in memory, in units of so many bytes; none of the file is read again.
+    /// The same, where the whole tensor is in memory in C order, in units of so many bytes; none of the file is read again.
     #[must_use]
-    pub fn replaced(self, made: Buffer) -> Self {
-        Self { units: (made.size() / self.unit) as u64, made: Some(made), ..self }
+    pub fn replaced(self, whole: Buffer) -> Self {
+        let units = (whole.size() / self.unit) as u64;
+        Self { scan: self.scan.in_memory(whole, self.unit), units, ..self }
     }
 
     /// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.
@@ -75,7 +59,7 @@ impl<'a> Pieces<'a> {
 
     /// Whether all of it is in memory.
     pub fn is_made(&self) -> bool {
-        self.made.is_some()
+        self.scan.is_in_memory()
     }
 
     /// Fills `out` with the units from number `from` on, in the byte order of this machine.
@@ -85,32 +69,12 @@ impl<'a> Pieces<'a> {
             let cause = format!("{count} units from {from} reach beyond the end of a tensor, which has {}", self.units);
             return Err(Diagnostic::new(rules::SPAN_OUTSIDE, cause).format());
         }
-        let start = from as usize * self.unit;
-        if let Some(made) = &self.made {
-            return made.storage().copy_runs(std::iter::once((made.offset() + start, out.len())), out);
-        }
-        let Placement { segment, shape, strides, start: first, .. } = &self.placement;
-        let source = self.checkpoint.file(segment.file)?;
-        let runs = FileRuns { source, span: segment.span, interrupt };
-        match strides.as_deref().filter(|_| !self.placement.is_dense()) {
-            None => crate::buffer::Runs::copy(&runs, &[(*first as usize + start, out.len())], out)?,
-            Some(strides) => {
-                let item = item(&self.placement);
-                let elements = start / item..(start + out.len()) / item;
-                gather_some(&runs, *first as usize, (shape, strides), item, elements, out, interrupt)?;
-            }
-        }
-        Swap::apply(segment.transform.swap, out);
-        Ok(())
+        let (start, item) = (from as usize * self.unit, self.scan.unit());
+        self.scan.read(start / item..(start + out.len()) / item, out, interrupt)
     }
 
     /// An error if the file is no longer the one that was opened.
     pub fn check_unchanged(&self) -> Result<()> {
-        self.checkpoint.file(self.placement.segment.file)?.check_unchanged()
+        self.scan.check_unchanged()
     }
-}
-
-/// Bytes of an element in memory; elements of less than one are in C order, and in no other.
-fn item(placement: &Placement) -> usize {
-    placement.dtype.bytes().unwrap_or(1)
 }

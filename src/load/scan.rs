@@ -10,10 +10,10 @@ use super::inflate::Deflated;
 use super::placement::{Placement, Swap};
 use super::slice::FileRuns;
 use super::tensor;
-use crate::buffer::{Buffer, Runs, gather_some, row_major};
+use crate::buffer::{Buffer, Runs, gather_some};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Element, Span, extent};
 use crate::workers::{self, Interrupt, WORKERS};
 
@@ -50,19 +50,15 @@ enum Bytes {
     File(u32, Span),
     /// The same, compressed: its units are wanted in the order in which they come out.
     Deflated(Deflated),
-    /// Memory that was inflated into, as a whole: the order of the units is another one.
-    Inflated(Buffer),
+    /// The whole tensor in memory: what is compressed and taken in another order.
+    Memory(Buffer),
 }
 
 impl<'a> Scan<'a> {
     /// What is at a placement, in units of so many bytes, which are one element of a tensor that has strides.
     pub(crate) fn new(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
-        let (shape, strides, repeats) = if placement.is_dense() {
-            (vec![placement.len as i64 / unit as i64], vec![1], 1)
-        } else {
-            let contiguous = row_major(&placement.shape);
-            once(&placement.shape, placement.strides.as_deref().unwrap_or(&contiguous))
-        };
+        let (shape, strides) = c_order(placement, unit);
+        let (shape, strides, repeats) = once(&shape, &strides);
         let shape = first_of(shape, &strides);
         Self::of(checkpoint, placement, unit, (shape, strides), repeats)
     }
@@ -72,23 +68,13 @@ impl<'a> Scan<'a> {
     /// # Panics
     /// If there is no weight of this number.
     pub(crate) fn of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Option<Self>> {
-        let unit = match checkpoint.catalog().table().get(number).element {
-            Element::Plain(dtype) => elements_per_group(dtype) * dtype.bits() / 8,
-            Element::Packed(encoding) => encoding.bytes_per_block(),
-            // The bytes of an element that only PyTorch has are a dimension of their own.
-            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => 1,
-        };
+        let unit = group_bytes(checkpoint.catalog().table().get(number).element);
         Self::in_order(checkpoint, &checkpoint.catalog().placement(number)?, unit)
     }
 
     /// The same with the elements in C order, each as often as it is in the tensor; `None` if they are far more than the file has.
     pub(crate) fn in_order(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Option<Self>> {
-        let (shape, strides) = if placement.is_dense() {
-            (vec![placement.len as i64 / unit as i64], vec![1])
-        } else {
-            let contiguous = row_major(&placement.shape);
-            (placement.shape.clone(), placement.strides.as_deref().unwrap_or(&contiguous).to_vec())
-        };
+        let (shape, strides) = c_order(placement, unit);
         let lie_between = extent(&shape, &strides).map_or(0, |extent| extent.len);
         let units = shape.iter().try_fold(1u64, |units, dim| units.checked_mul(*dim as u64));
         let most = lie_between.max(OVERLAPPING_BYTES / unit as u64);
@@ -96,6 +82,28 @@ impl<'a> Scan<'a> {
             return Ok(None);
         }
         Self::of(checkpoint, placement, unit, (shape, strides), 1).map(Some)
+    }
+
+    /// The same however many they are, and any of them at a time: what is compressed is in memory as a whole.
+    pub(super) fn in_any_order(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
+        let (shape, strides) = c_order(placement, unit);
+        let bytes = shape.iter().try_fold(unit as i64, |bytes, dim| bytes.checked_mul(*dim));
+        bytes.ok_or_else(|| Error::Argument("the tensor's size overflows".into()))?;
+        let scan = Self::of(checkpoint, placement, unit, (shape, strides), 1)?;
+        if matches!(scan.bytes, Bytes::Deflated(_)) {
+            // Strides lead to the same elements there.
+            let whole = tensor::read(checkpoint, placement)?;
+            return Ok(Self { first: whole.offset(), swap: Swap::Nothing, bytes: Bytes::Memory(whole), ..scan });
+        }
+        Ok(scan)
+    }
+
+    /// A tensor that is in memory in C order, in its place.
+    pub(super) fn in_memory(self, whole: Buffer, unit: usize) -> Self {
+        let (first, units) = (whole.offset(), whole.size() / unit);
+        let (shape, strides) = (vec![units as i64], vec![1]);
+        let (bytes, swap) = (Bytes::Memory(whole), Swap::Nothing);
+        Self { bytes, first, unit, swap, shape, strides, units: units as u64, ..self }
     }
 
     fn of(
@@ -112,9 +120,9 @@ impl<'a> Scan<'a> {
             None => Bytes::File(segment.file, segment.span),
             Some(deflated) if rises(&shape, &strides) => Bytes::Deflated(deflated),
             Some(_) => {
-                let made = tensor::read(checkpoint, placement)?;
-                (first, swap) = (made.offset(), Swap::Nothing);
-                Bytes::Inflated(made)
+                let whole = tensor::read(checkpoint, placement)?;
+                (first, swap) = (whole.offset(), Swap::Nothing);
+                Bytes::Memory(whole)
             }
         };
         Ok(Self { checkpoint, bytes, first, unit, swap, shape, strides, units, repeats })
@@ -165,7 +173,6 @@ impl<'a> Scan<'a> {
                 let units = from as usize..self.units.min(from + per_part as u64) as usize;
                 part.resize(units.len() * self.unit, 0);
                 self.read(units, &mut part, go_on)?;
-                self.swap.apply(&mut part);
                 work(&mut kept, number, &part)?;
             }
             end(kept);
@@ -191,27 +198,34 @@ impl<'a> Scan<'a> {
             let units = from..(self.units as usize).min(from + per_part);
             part.resize(units.len() * self.unit, 0);
             self.read(units, part, interrupt)?;
-            self.swap.apply(part);
             work(part)?;
         }
         self.check_unchanged()
     }
 
-    fn check_unchanged(&self) -> Result<()> {
+    pub(super) fn check_unchanged(&self) -> Result<()> {
         match &self.bytes {
             Bytes::File(file, _) => self.checkpoint.file(*file)?.check_unchanged(),
-            Bytes::Deflated(_) | Bytes::Inflated(_) => Ok(()),
+            Bytes::Deflated(_) | Bytes::Memory(_) => Ok(()),
         }
     }
 
-    fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    /// Fills `out` with some units, in the byte order of this machine.
+    pub(super) fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match &self.bytes {
             Bytes::File(file, span) | Bytes::Deflated(Deflated { file, span, .. }) => {
                 let source = self.checkpoint.file(*file)?;
                 self.gather(&FileRuns { source, span: *span, interrupt }, units, out, interrupt)
             }
-            Bytes::Inflated(made) => self.gather(&**made.storage(), units, out, interrupt),
-        }
+            Bytes::Memory(whole) => self.gather(&**whole.storage(), units, out, interrupt),
+        }?;
+        self.swap.apply(out);
+        Ok(())
+    }
+
+    /// Whether all of it is in memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self.bytes, Bytes::Memory(_))
     }
 
     fn gather(&self, from: &dyn Runs, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
@@ -272,6 +286,24 @@ impl<'a> Scan<'a> {
             let start = self.first + place * self.unit;
             start..start + len
         })
+    }
+}
+
+/// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.
+pub(super) fn group_bytes(element: Element<'_>) -> usize {
+    match element {
+        Element::Plain(dtype) => elements_per_group(dtype) * dtype.bits() / 8,
+        Element::Packed(encoding) => encoding.bytes_per_block(),
+        // The bytes of an element that only PyTorch has are a dimension of their own.
+        Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => 1,
+    }
+}
+
+/// Shape and strides of the units of a placement in C order.
+fn c_order(placement: &Placement, unit: usize) -> (Vec<i64>, Vec<i64>) {
+    match &placement.strides {
+        Some(strides) if !placement.is_dense() => (placement.shape.clone(), strides.clone()),
+        _ => (vec![placement.len as i64 / unit as i64], vec![1]),
     }
 }
 

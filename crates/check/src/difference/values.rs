@@ -172,7 +172,7 @@ fn pieces<'a>(
     names: &Names,
     interrupt: Interrupt<'_>,
 ) -> Result<Pieces<'a>> {
-    let pieces = Pieces::new(checkpoint, number, interrupt)?;
+    let pieces = Pieces::new(checkpoint, number)?;
     match names.heads.get(checkpoint.catalog().table().name(number)) {
         Some(heads) => {
             let made = checkpoint.tensor(number)?.pairs_to_halves(*heads, interrupt)?;
