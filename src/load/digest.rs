@@ -39,19 +39,16 @@ pub fn digests(
         order,
         interrupt,
         |(position, number), read: &mut Vec<u8>, go_on| {
-            let (digest, bytes) = match Scan::of_weight(checkpoint, number)? {
-                Some(scan) => {
-                    let mut hash = Sha256::new();
-                    scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
-                        hash.update(bytes);
-                        Ok(())
-                    })?;
-                    (text(hash), scan.bytes())
-                }
-                None => {
-                    let tensor = checkpoint.tensor(number)?;
-                    (digest(&tensor, read, go_on)?, tensor.size() as u64)
-                }
+            let (digest, bytes) = if let Some(scan) = Scan::of_weight(checkpoint, number)? {
+                let mut hash = Sha256::new();
+                scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
+                    hash.update(bytes);
+                    Ok(())
+                })?;
+                (text(hash), scan.bytes())
+            } else {
+                let tensor = checkpoint.tensor(number)?;
+                (digest(&tensor, read, go_on)?, tensor.size() as u64)
             };
             found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
             done.fetch_add(bytes, Ordering::Relaxed);

@@ -156,6 +156,7 @@ fn print(found: &[Global<'_>], not_harmless: usize, report: &Report, screen: &mu
     Ok(())
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn as_word<S: serde::Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(verdict.name())
 }
