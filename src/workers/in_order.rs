@@ -39,8 +39,13 @@ pub fn in_order<T: Send, S: Default>(
             alone();
         }
         drop(sender);
-        while ended.recv_timeout(ASKED_EVERY) == Err(RecvTimeoutError::Timeout) {
+        // Once at least, however soon all is done.
+        loop {
+            let is_waiting = ended.recv_timeout(ASKED_EVERY) == Err(RecvTimeoutError::Timeout);
             _ = parts.ask(interrupt);
+            if !is_waiting {
+                break;
+            }
         }
     });
     parts.answer()

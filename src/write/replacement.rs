@@ -311,7 +311,9 @@ fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
 
 #[cfg(unix)]
 fn may_write(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+    let answer = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
+    // Another save into the folder may have removed it just now.
+    matches!(answer, Ok(()) | Err(rustix::io::Errno::NOENT))
 }
 
 #[cfg(not(unix))]

@@ -3,13 +3,13 @@
 //! What escapes from a template into Python goes by attributes with underscores (`__class__`, `__globals__`), however their names are put
 //! together. A name that a template computes of its own texts is not followed: it may be any.
 
+mod limits;
 mod names;
 mod origin;
-mod rules;
 mod tokens;
 
 use max_weights::Diagnostic;
-use max_weights::rules::{REPOSITORY_TEMPLATE_ESCAPE, REPOSITORY_TEMPLATE_UNREADABLE, Rule};
+use max_weights::rules::{self, Rule};
 use max_weights::text::cut;
 
 use origin::Origins;
@@ -43,7 +43,7 @@ struct Broken {
 pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMut(Diagnostic)) {
     if let Some(why) = look(template, source, offset, report) {
         let sentence = format!("{source} is not a whole template: {why}; its tags were looked at one by one");
-        report(Diagnostic::new(REPOSITORY_TEMPLATE_UNREADABLE, sentence));
+        report(Diagnostic::new(rules::REPOSITORY_TEMPLATE_UNREADABLE, sentence));
     }
 }
 
@@ -64,7 +64,7 @@ fn look(template: &str, source: &str, offset: Option<u64>, report: &mut dyn FnMu
     let is_known = is_long || origins.learn(&tags);
     let mut broken = Vec::new();
     for tag in &tags {
-        rules::look(tag, &origins, &mut broken);
+        limits::look(tag, &origins, &mut broken);
     }
     broken.sort_by_key(|broken| (broken.start, broken.end));
     broken.dedup_by(|a, b| a.rule == b.rule && a.sentence == b.sentence && a.line == b.line);
@@ -91,7 +91,7 @@ fn long(template: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
         let joined = decoded(window).replace(joins, "");
         if let Some(inside) = names::inside_anywhere(&joined) {
             let sentence = format!("{source}: it has the word {inside}, a Python internal");
-            return report(Diagnostic::new(REPOSITORY_TEMPLATE_ESCAPE, sentence));
+            return report(Diagnostic::new(rules::REPOSITORY_TEMPLATE_ESCAPE, sentence));
         }
         if window.len() == rest.len() {
             return;
