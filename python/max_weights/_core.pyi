@@ -569,7 +569,9 @@ class TorchFile:
         false. What is not built is refused, or a placeholder.
         """
 
-def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["harmless", "library", "needs-trust", "runs-code"]]]: ...
+def torch_globals(
+    node: WeightsNode,
+) -> list[tuple[str, str, int, Literal["harmless", "library", "needs-trust", "runs-code"]]]: ...
 
 @final
 class Metadata:

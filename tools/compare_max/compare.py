@@ -43,7 +43,8 @@ def table(results: list[Result]) -> str:
 def one_fact_a_line(facts: dict[str, dict[str, object]]) -> str:
     """The same as JSON, so that a change of one fact is a change of one line."""
     programs = (
-        f"{json.dumps(program)}: {{\n" + ",\n".join(f" {json.dumps(line)}: {json.dumps(fact)}" for line, fact in of.items())
+        f"{json.dumps(program)}: {{\n"
+        + ",\n".join(f" {json.dumps(line)}: {json.dumps(fact)}" for line, fact in of.items())
         for program, of in facts.items()
     )
     return "{\n" + "\n},\n".join(programs) + "\n}\n}\n"
