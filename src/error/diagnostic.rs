@@ -35,6 +35,8 @@ pub struct Diagnostic {
     pub global: Option<String>,
     /// The SHA-256 of the bytes that it is about, the member's or the file's, where they run code: another call in their place is something else.
     pub code: Option<[u8; 32]>,
+    /// How many more of its rule it stands for, which a list had no room for; 0 for one by itself.
+    pub more: usize,
 }
 
 impl Diagnostic {
@@ -51,6 +53,7 @@ impl Diagnostic {
             evidence: None,
             global: None,
             code: None,
+            more: 0,
         }
     }
 

@@ -108,6 +108,9 @@ impl Diagnostics {
     /// Keeps it, unless its rule has too many, or it is there already. The first of a rule in each file is kept, so that what is dropped changes
     /// nothing in what is known of a file. True if it is kept.
     pub fn add(&mut self, diagnostic: Diagnostic) -> bool {
+        if self.leaves_out(&diagnostic) {
+            return false;
+        }
         let mut hash = DefaultHasher::new();
         let Diagnostic { rule, offset, message, tensor, member, path, .. } = &diagnostic;
         (rule.code, offset, message, tensor, member, path).hash(&mut hash);
@@ -155,7 +158,11 @@ impl Diagnostics {
 
     /// Adds what was found elsewhere.
     pub fn extend(&mut self, list: impl IntoIterator<Item = Diagnostic>) {
-        list.into_iter().for_each(|fault| self.note(fault.rule, |_| fault));
+        for fault in list {
+            if !self.leaves_out(&fault) {
+                self.note(fault.rule, |_| fault);
+            }
+        }
     }
 
     /// Ends the list with the outcome of what it was for: the findings, if nothing failed; where errors are collected, all of them.
@@ -171,18 +178,31 @@ impl Diagnostics {
     pub fn close(&mut self) -> Vec<Diagnostic> {
         let mut list = std::mem::take(&mut self.list);
         for Count { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
-            list.extend((dropped > 0).then(|| Diagnostic::new(rule, format!("{dropped} more of this kind"))));
+            let more = || Diagnostic { more: dropped, ..Diagnostic::new(rule, format!("{dropped} more of this kind")) };
+            list.extend((dropped > 0).then(more));
         }
         list
     }
 
+    /// Counts those that another list had no room for; true if this is how many they were.
+    fn leaves_out(&mut self, fault: &Diagnostic) -> bool {
+        if fault.more > 0 {
+            self.of_rule(fault.rule).dropped += fault.more;
+        }
+        fault.more > 0
+    }
+
+    fn of_rule(&mut self, rule: &'static Rule) -> &mut Count {
+        self.counts.entry(rule.code).or_insert_with(|| Count { rule, kept: 0, dropped: 0, files: HashMap::new() })
+    }
+
     /// Counts one; true if it is to be kept.
     fn count(&mut self, rule: &'static Rule, path: Option<&Arc<Path>>) -> bool {
-        let new = || Count { rule, kept: 0, dropped: 0, files: HashMap::new() };
-        let count = self.counts.entry(rule.code).or_insert_with(new);
+        let limit = self.limit;
+        let count = self.of_rule(rule);
         let of_file = count.files.entry(path.cloned()).or_default();
-        let has_room = *of_file == 0 || *of_file < self.limit && count.kept < self.limit.max(MAX_OF_RULE);
-        let is_kept = has_room && self.limit > 0;
+        let has_room = *of_file == 0 || *of_file < limit && count.kept < limit.max(MAX_OF_RULE);
+        let is_kept = has_room && limit > 0;
         let counted = if is_kept { &mut count.kept } else { &mut count.dropped };
         *counted += 1;
         *of_file += usize::from(is_kept);
@@ -229,6 +249,9 @@ mod tests {
         let list = findings.close();
         let messages: Vec<&str> = list.iter().map(|fault| &*fault.message).collect();
         assert_eq!(messages, ["long", "long", "hole", "4 more of this kind"]);
+        let mut other = Diagnostics::new(Policy::CollectAll, 9);
+        other.extend(list);
+        assert_eq!((other.list().len(), other.dropped()), (3, 4), "what one list had no room for, another counts");
         let mut none = Diagnostics::new(Policy::Lenient, 0);
         none.note(rules::GGUF_HOLE, |rule| Diagnostic::new(rule, "hole"));
         assert_eq!((none.list().len(), none.dropped()), (0, 1));

@@ -57,7 +57,6 @@ WITHOUT_A_FILE = {
     "safetensors.header-too-long": "takes a header of 100 MB",
     "safetensors.metadata-entries": "takes more than a million entries",
     "safetensors.too-short": "such a file is not taken for one of the format: format.unknown or format.zeros",
-    "safetensors.unknown-dtypes": "comes with the dtypes of unknown name themselves",
     "torch-legacy.duplicate-key": "the storages are then cut or left over, too",
     "torch-legacy.header-too-long": "takes pickles of 256 MiB",
     "torch-legacy.magic": "such a file is not taken for one of the format: format.unknown or format.zeros",
