@@ -2,8 +2,8 @@
 //! `crate::sync`.
 //!
 //! Not here: memory that is ordered wrongly behind a pointer, which `loom` does not see and ThreadSanitizer does (`make sanitize`); threads that
-//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); the lock of
-//! which pool of threads there is, which nothing is done under; a real fork (`fork_lock.rs`), which stands here for threads that ask as another process.
+//! make the same mapping, which race by `once_cell::race` and hold no lock (`threads.rs` has them race); the pool of threads, which is only
+//! ever tried for and never waited for; a real fork (`fork_lock.rs`), which stands here for threads that ask as another process.
 
 #![cfg(not(windows))] // loom ends its coroutines by panics, which abort on their stacks there (x86_64-pc-windows-gnu, under Wine)
 #![allow(unsafe_code)] // the crate's files
@@ -17,7 +17,7 @@ use loom::thread;
 
 use self::fork::ForkMutex;
 use self::pool::{HasSize, Pool};
-use self::workers::Calls;
+use self::team::Team;
 
 mod sync {
     pub(crate) use loom::sync::atomic::AtomicPtr;
@@ -43,9 +43,8 @@ mod sync {
 mod fork;
 #[path = "../src/memory/pool.rs"]
 mod pool;
-#[path = "../src/workers/pool.rs"]
-#[allow(dead_code)] // the threads themselves, which are the model's here
-mod workers;
+#[path = "../src/workers/team.rs"]
+mod team;
 
 /// Runs `work` on a second thread of a process, and on this one.
 fn together(process: u32, work: impl Fn(usize) + Clone + Send + 'static) {
@@ -146,45 +145,26 @@ fn a_released_block_is_found_by_whoever_comes_after() {
     });
 }
 
-/// Runs `call` beside so many threads that help whoever calls, and ends them.
-fn with_helpers(helpers: usize, call: impl FnOnce(&Calls)) {
-    let calls = Arc::new(Calls::new());
-    let answer = || {
-        let calls = calls.clone();
-        thread::spawn(move || calls.answer())
-    };
-    let helpers: Vec<_> = (0..helpers).map(|_| answer()).collect();
-    call(&calls);
-    calls.close();
-    for helper in helpers {
-        helper.join().unwrap();
-    }
-}
-
 #[test]
-fn who_called_for_help_leaves_after_all_that_came() {
+fn who_waits_for_a_team_leaves_after_all_that_joined_it() {
     loom::model(|| {
-        with_helpers(1, |calls| {
-            let (begun, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let work = || {
-                begun.fetch_add(1, Ordering::Release);
-                done.fetch_add(1, Ordering::Release);
-            };
-            // The model's clock stands still, so that a helper that leaves without a word would be waited for to the end.
-            calls.help(1, &work, |helpers| while !helpers.have_left(Duration::from_secs(1)) {});
-            let begun = begun.load(Ordering::Acquire);
-            assert!(begun <= 1 && done.load(Ordering::Acquire) == begun);
-        });
-    });
-}
-
-#[test]
-fn calls_at_the_same_time_have_no_more_helpers_than_they_called_for_and_each_its_own() {
-    loom::model(|| {
-        with_helpers(1, |calls| {
-            let (outer, inner) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let count = |counter: &AtomicUsize| assert_eq!(counter.fetch_add(1, Ordering::Relaxed), 0);
-            calls.help(1, &|| count(&outer), |_| calls.help(1, &|| count(&inner), |_| thread::yield_now()));
-        });
+        let team = Arc::new(Team::new());
+        let (joined, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let (team, joined, done) = (team.clone(), joined.clone(), done.clone());
+            thread::spawn(move || {
+                let _member = team.join();
+                joined.store(1, Ordering::Release);
+                team.fail(1);
+                team.fail(2); // the first one counts
+                done.store(1, Ordering::Release);
+            })
+        };
+        let was_there = joined.load(Ordering::Acquire);
+        // The model's clock stands still, so that a thread that leaves without a word would be waited for to the end.
+        while !team.wait(Duration::from_secs(1)) {}
+        assert!(done.load(Ordering::Acquire) >= was_there);
+        worker.join().unwrap();
+        assert_eq!(team.take_error(), Some(1));
     });
 }

@@ -1,6 +1,6 @@
 """Puts the first paragraph of each text of the compiled module into its stub, where editors look for it.
 
-`python tools/stub_texts.py` rewrites `_core.pyi`; `ruff format` does the rest.
+`python tools/stub_texts.py` rewrites the files of the stub, `_core/*.pyi`; `ruff format` does the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import max_weights
 from max_weights import _core
 
-STUB = Path(__file__).resolve().parents[1] / "python" / "max_weights" / "_core.pyi"
+STUBS = sorted((Path(__file__).resolve().parents[1] / "python" / "max_weights" / "_core").glob("*.pyi"))
 WIDTH = 120
 
 
@@ -75,4 +75,5 @@ def outdated(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    STUB.write_text(documented(STUB.read_text()))
+    for stub in STUBS:
+        stub.write_text(documented(stub.read_text()))

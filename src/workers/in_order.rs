@@ -1,10 +1,11 @@
 //! Threads for one piece of work that mostly waits, as reading files does: made for it, as many as it wants, and gone with it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 
-use super::parts::Parts;
 use super::{ASKED_EVERY, Interrupt, now_and_then};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Calls `work` for each job, in their order, on so many threads, and waits for all; the first error is the answer, and ends the others. What
 /// `work` keeps between two jobs is one `S` on each thread.
@@ -18,47 +19,60 @@ pub fn in_order<T: Send, S: Default>(
     work: impl Fn(T, &mut S, Interrupt<'_>) -> Result<()> + Sync,
 ) -> Result<()> {
     let threads = threads.min(jobs.len());
-    let parts = Parts::new(jobs);
-    let alone = || parts.take(&now_and_then(&|| parts.ask(interrupt)), &work);
-    if threads < 2 {
-        alone();
-        return parts.answer();
-    }
-    std::thread::scope(|scope| {
-        let (sender, ended) = channel::<()>();
-        let spawned = (0..threads).filter(|number| {
-            let (parts, work, ended) = (&parts, &work, sender.clone());
-            let builder = std::thread::Builder::new().name(format!("max_weights-load-{number}"));
-            let take = move || {
-                let _ended = ended; // dropped, also by a panic
-                parts.take(&|| parts.go_on(), work);
-            };
-            builder.spawn_scoped(scope, take).is_ok()
-        });
-        if spawned.count() == 0 {
-            alone();
-        }
-        drop(sender);
-        // Once at least, however soon all is done.
+    let (queue, stop) = (Mutex::new(jobs.into_iter()), AtomicBool::new(false));
+    let all = |go_on: Interrupt<'_>| {
+        let mut kept = S::default();
         loop {
-            let is_waiting = ended.recv_timeout(ASKED_EVERY) == Err(RecvTimeoutError::Timeout);
-            _ = parts.ask(interrupt);
-            if !is_waiting {
-                break;
+            let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(job) = job else { return Ok(()) };
+            let done = go_on().and_then(|()| work(job, &mut kept, go_on));
+            if done.is_err() {
+                stop.store(true, Ordering::Relaxed);
+                return done;
             }
         }
-    });
-    parts.answer()
+    };
+    if threads < 2 {
+        return all(&now_and_then(interrupt));
+    }
+    std::thread::scope(|scope| {
+        let (sender, answers) = channel();
+        let mut running = 0;
+        for number in 0..threads {
+            let (sender, all, stop) = (sender.clone(), &all, &stop);
+            let go_on = move || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+            let builder = std::thread::Builder::new().name(format!("max_weights-load-{number}"));
+            let spawned = builder.spawn_scoped(scope, move || sender.send(all(&go_on)));
+            running += usize::from(spawned.is_ok());
+        }
+        drop(sender);
+        if running == 0 {
+            return all(&now_and_then(interrupt));
+        }
+        let (mut failed, mut interrupted) = (None, Ok(()));
+        loop {
+            match answers.recv_timeout(ASKED_EVERY) {
+                // Those that were stopped say so, too: that is not what went wrong.
+                Ok(Err(error)) if !matches!(error, Error::Interrupted) => failed = failed.or(Some(error)),
+                // All have answered; or one panicked, as this thread will when the scope ends.
+                Err(RecvTimeoutError::Disconnected) => break,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            if interrupted.is_ok() {
+                interrupted = interrupt();
+                stop.fetch_or(interrupted.is_err(), Ordering::Relaxed);
+            }
+        }
+        interrupted.and(failed.map_or(Ok(()), Err))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
-    use crate::error::Error;
     use crate::workers::uninterrupted;
 
     #[test]

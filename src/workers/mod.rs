@@ -3,22 +3,21 @@
 //! The thread that asks for the work takes part in it, and asks every few milliseconds whether to go on, so that Ctrl-C ends long work at once.
 
 mod in_order;
-mod parts;
-mod pool;
+mod team;
 
 use std::cell::Cell;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
+use rayon::{Scope, ThreadPool};
 
 pub use self::in_order::in_order;
 
-use self::parts::Parts;
-use self::pool::Pool;
-use crate::error::Result;
+use self::team::Team;
+use crate::error::{Error, Result};
 
 /// Asked now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
@@ -72,18 +71,17 @@ pub fn threads() -> usize {
 
 /// A pool of threads that lives as long as the process, or until another number of threads is asked for.
 pub struct Workers {
-    pool: Mutex<Option<Current>>,
+    pool: Mutex<Option<Pool>>,
     /// The process in which the lock was last free; 0 for none yet.
     process: AtomicU32,
 }
 
 /// Threads, and whose they are.
-struct Current {
+struct Pool {
     /// The process that made them: a forked child has the memory of the pool, but not its threads.
     process: u32,
-    /// What [`threads`] was.
     threads: usize,
-    pool: Arc<Pool>,
+    workers: Arc<ThreadPool>,
 }
 
 /// The pool of the process.
@@ -100,26 +98,21 @@ impl Workers {
         interrupt: Interrupt<'_>,
         work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
     ) -> Result<()> {
-        let helpers = parts.len().saturating_sub(1).min(threads().saturating_sub(1));
-        let parts = Parts::new(parts);
-        let work = |part, (): &mut (), go_on: Interrupt<'_>| work(part, go_on);
-        let take_part = || parts.take(&now_and_then(&|| parts.ask(interrupt)), &work);
-        match if helpers > 0 { self.pool() } else { None } {
-            None => take_part(),
-            Some(pool) => pool.help(helpers, &|| parts.take(&|| parts.go_on(), &work), |helpers| {
-                take_part();
-                // Those that have not come yet find nothing to do.
-                while !helpers.have_left(ASKED_EVERY) {
-                    _ = parts.ask(interrupt);
-                }
-            }),
+        if parts.len() > 1
+            && let Some(pool) = self.pool()
+        {
+            return on_pool(&pool, parts, interrupt, work);
         }
-        parts.answer()
+        let interrupt = now_and_then(interrupt);
+        parts.into_iter().try_for_each(|part| {
+            interrupt()?;
+            work(part, &interrupt)
+        })
     }
 
     /// The lock of the pool, for which another thread of this process is waited. None in a child that was forked while a thread of its parent
     /// held it: nobody is there to give it back, and nothing but speed is lost by doing without.
-    fn lock(&self, process: u32) -> Option<MutexGuard<'_, Option<Current>>> {
+    fn lock(&self, process: u32) -> Option<MutexGuard<'_, Option<Pool>>> {
         let first = self.process.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
         let is_inherited = first.is_err_and(|before| before != process);
         let lock = match self.pool.try_lock() {
@@ -133,13 +126,13 @@ impl Workers {
     }
 
     /// The pool; `None` where threads cannot be made, and then the caller's own thread does the work.
-    fn pool(&self) -> Option<Arc<Pool>> {
+    fn pool(&self) -> Option<Arc<ThreadPool>> {
         // Before the lock: to ask the system takes long.
         let (process, threads) = (std::process::id(), threads());
         let mut current = self.lock(process)?;
         match current.take() {
             Some(found) if found.process == process && found.threads == threads => {
-                let pool = found.pool.clone();
+                let pool = found.workers.clone();
                 *current = Some(found);
                 return Some(pool);
             }
@@ -148,9 +141,64 @@ impl Workers {
             // Work that is under way has the pool, too, and ends it.
             Some(_) | None => {}
         }
-        let pool = Arc::new(Pool::new(threads - 1)?); // the caller is one of them
-        *current = Some(Current { process, threads, pool: pool.clone() });
+        let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("max_weights-{i}"));
+        let pool = Arc::new(builder.build().ok()?);
+        *current = Some(Pool { process, threads, workers: pool.clone() });
         Some(pool)
+    }
+}
+
+fn on_pool<T: Send>(
+    pool: &ThreadPool,
+    parts: Vec<T>,
+    interrupt: Interrupt<'_>,
+    work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
+) -> Result<()> {
+    let helpers = pool.current_num_threads().min(parts.len()) - 1;
+    let (queue, stop, team) = (Mutex::new(parts.into_iter()), AtomicBool::new(false), Team::new());
+    let stopped = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+    let take_part = |go_on: Interrupt<'_>| {
+        let _member = team.join();
+        loop {
+            let part = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(part) = part else { break };
+            if let Err(error) = go_on().and_then(|()| work(part, go_on)) {
+                team.fail(error);
+                stop.store(true, Ordering::Relaxed);
+                break;
+            }
+        }
+    };
+    let help = || take_part(&stopped);
+    let interrupted = pool.in_place_scope(|scope| {
+        spawn(scope, helpers, &help);
+        let interrupted = Cell::new(None);
+        let asked = || {
+            interrupt().map_err(|error| {
+                interrupted.set(Some(error));
+                stop.store(true, Ordering::Relaxed);
+                Error::Interrupted
+            })
+        };
+        let ask = now_and_then(&asked);
+        let go_on = || stopped().and_then(|()| ask());
+        take_part(&go_on);
+        // Those that have not come yet find nothing to do.
+        while !team.wait(ASKED_EVERY) {
+            _ = go_on();
+        }
+        interrupted.take()
+    });
+    interrupted.or_else(|| team.take_error()).map_or(Ok(()), Err)
+}
+
+/// Calls `help` on so many threads of the pool. Each wakes two others, so that many do not wait for one that wakes them one after the other.
+fn spawn<'scope>(scope: &Scope<'scope>, helpers: usize, help: &'scope (dyn Fn() + Sync)) {
+    for helpers in [helpers.div_ceil(2), helpers / 2].into_iter().filter(|helpers| *helpers > 0) {
+        scope.spawn(move |scope| {
+            spawn(scope, helpers - 1, help);
+            help();
+        });
     }
 }
 
@@ -160,7 +208,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::error::Error;
 
     #[test]
     fn every_part_is_done_once_and_the_first_error_is_the_answer() {

@@ -116,29 +116,38 @@ def test_children_forked_while_threads_copy_do_not_hang() -> None:
     run(FORKS_WHILE_COPYING)
 
 
-FORK_WHILE_A_WEIGHT_IS_ADDED = """
+CHILD_OF = """
 import os, signal, threading
-from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Graph, Weight, declared, graph
-built = Graph("built", input_types=[])
-for lock in (graph._adding, declared._adding):
+
+def child_of(hold, act):
+    # Whether a child ends that was forked while another thread of its parent held a lock.
     held, go_on = threading.Event(), threading.Event()
-    def hold():
-        with lock:
+    def hold_it():
+        with hold:
             held.set()
             go_on.wait()
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=hold_it)
     thread.start()
     held.wait()
     child = os.fork()
     if child == 0:
-        signal.alarm(10)
-        with built, lock:
-            built.add_weight(Weight("w", DType.float32, [2], DeviceRef.CPU()))
+        signal.alarm(20)
+        act()
         os._exit(0)
     go_on.set()
     thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+FORK_WHILE_A_WEIGHT_IS_ADDED = f"""{CHILD_OF}
+from max_weights.dtype import DType
+from max_weights.graph import DeviceRef, Graph, Weight, declared, graph
+built = Graph("built", input_types=[])
+for lock in (graph._adding, declared._adding):
+    def add():
+        with built, lock:
+            built.add_weight(Weight("w", DType.float32, [2], DeviceRef.CPU()))
+    assert child_of(lock, add) == 0
 """
 
 
@@ -227,29 +236,9 @@ else:
     run(script, path)
 
 
-FORKS = """
-import os, signal, threading, time
+FORKS = f"""{CHILD_OF}
 import torch, max_weights
 from max_weights.dropin import calls, patching
-
-def child_of(hold, act):
-    # Whether a child ends that was forked while another thread of its parent held a lock, or the forking one did.
-    held, go_on = threading.Event(), threading.Event()
-    def hold_it():
-        with hold:
-            held.set()
-            go_on.wait()
-    thread = threading.Thread(target=hold_it)
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        act()
-        os._exit(0)
-    go_on.set()
-    thread.join()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 def use():
     torch.save(torch.ones(3), "child.pt")

@@ -231,7 +231,7 @@ fn after_string(bytes: &mut [u8], start: usize) -> usize {
     at
 }
 
-/// The number of an escape `\uXXXX`.
+/// The number of an escape such as `\u0041`.
 fn unit(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

@@ -1,0 +1,346 @@
+"""The compiled part of `max_weights`: signatures alone, as the texts are in the compiled module."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, final
+
+from max_weights._core._buffer import Buffer as Buffer
+from max_weights._core._weights import (
+    GGUFWeights as GGUFWeights,
+)
+from max_weights._core._weights import (
+    PytorchWeights as PytorchWeights,
+)
+from max_weights._core._weights import (
+    SafetensorWeights as SafetensorWeights,
+)
+from max_weights._core._weights import (
+    WeightInfo as WeightInfo,
+)
+from max_weights._core._weights import (
+    WeightInfos as WeightInfos,
+)
+from max_weights._core._weights import (
+    WeightSlice as WeightSlice,
+)
+from max_weights._core._weights import (
+    WeightsNode as WeightsNode,
+)
+from max_weights.dtype import DType, DTypeLike
+from max_weights.quantization import QuantizationEncoding
+from max_weights.weight_data import WeightData
+
+_T = TypeVar("_T")
+
+_Cuts = Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None
+_Places = Sequence[tuple[Any, int]] | None
+
+# fmt: off
+__all__ = [  # noqa: RUF022 -- several in a line
+    "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
+    "PytorchWeights", "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
+    "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__",
+    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
+    "command_line", "data_of_all", "dequantize", "dequantize_groups", "difference_of", "digests_of", "export_dlpack",
+    "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights",
+    "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names", "safetensors_header",
+    "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
+    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
+]
+# fmt: on
+
+__version__: str
+RESERVED: list[str]
+"""Names that a `Weights` keeps for itself, now or in a later version. A weight of such a name is reached by
+`weights["name"]`.
+"""
+
+@final
+class Objects:
+    """The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is
+    one value in the file is one object here, under every name, for as long as the mapping is held.
+    """
+
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, key: str, /) -> Any: ...
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a name, or the default."""
+    def keys(self) -> list[str]:
+        """The names, in the order of the file."""
+    def values(self) -> list[Any]:
+        """All values."""
+    def items(self) -> list[tuple[str, Any]]:
+        """All names with their values."""
+
+@final
+class Placeholder:
+    """Stands for an object that a pickle would have made. It is not built; this is what the file says about it."""
+
+    @property
+    def global_name(self) -> str:
+        """Module and name of the class or function, such as `__main__.Config`."""
+    @property
+    def position(self) -> int | None:
+        """The byte of the file at which it is; None if that is unknown."""
+    @property
+    def arguments(self) -> Any:
+        """What it would have been called with, usually a tuple; None if it was not called."""
+    @property
+    def states(self) -> list[Any]:
+        """The states that it would have been given, usually one dict of attributes."""
+    @property
+    def items(self) -> list[tuple[Any, Any]]:
+        """What would have been added to it: (key, value), with None as the key of what has none."""
+
+@final
+class _SafetensorsFile:
+    """One safetensors file, open. Methods that take a name raise KeyError if there is no such tensor."""
+
+    is_mapped: bool
+    def __new__(cls, path: str | PathLike[str], *, backend: str) -> Self: ...
+    def sorted_names(self) -> list[str]: ...
+    def names(self) -> list[str]: ...
+    def metadata(self) -> dict[str, str] | None: ...
+    def dtype(self, name: str) -> str: ...
+    def shape(self, name: str) -> list[int]: ...
+    def slice(self, name: str, framework: Any) -> PySafeSlice: ...
+    def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]: ...
+    def buffer(self, name: str) -> Buffer: ...
+    def part(self, name: str, index: Any) -> Buffer: ...
+    def take(self, name: str, convert: Callable[[Any], _T], *, whole: bool) -> _T: ...
+    def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
+    def buffers(self, device: Any = None, *, own: bool = False) -> list[tuple[str, Buffer]]: ...
+
+@final
+class PySafeSlice:
+    """A tensor that is read in parts; what `safe_open.get_slice` returns."""
+
+    def get_shape(self) -> list[int]:
+        """The shape of the whole tensor, slowest dimension first."""
+    def get_dtype(self) -> str:
+        """The dtype as safetensors spells it, such as `BF16`."""
+    def __getitem__(self, index: Any, /) -> Any:
+        """The part that an index of the framework selects."""
+
+def safetensors_header(
+    start: bytes, length: int
+) -> tuple[list[tuple[str, str, list[int], int, int]], list[tuple[str, str]]]:
+    """What the header of a file says about its tensors, in their order, and its metadata."""
+
+@final
+class TorchFile:
+    """One PyTorch file, open for a loader that builds its values as they are nested."""
+
+    def __new__(cls, path: str | PathLike[str]) -> Self: ...
+    @property
+    def globals(self) -> list[str]:
+        """Every class and function that the pickle names, in the order of their first appearance."""
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a stream, of which a file may have several, one after the other, and not an archive."""
+    @property
+    def followed_at(self) -> int | None:
+        """The byte at which the stream ends and something else follows; None if nothing does."""
+    def build(
+        self, builder: Any, *, data: bool, own: bool, device: Any = None, placeholders: bool = False
+    ) -> Any:  # fmt: skip
+        """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
+        memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
+        false. What is not built is refused, or a placeholder.
+        """
+
+def torch_globals(
+    node: WeightsNode,
+) -> list[tuple[str, str, int, Literal["harmless", "library", "needs-trust", "runs-code"]]]: ...
+
+@final
+class Metadata:
+    """The key-value pairs of a GGUF file: a mapping in the order of the file that decodes values on demand."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, key: str, /) -> Any: ...
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+    def keys(self) -> list[str]:
+        """The keys, in the order of the file."""
+    def values(self) -> list[Any]:
+        """The values, all decoded."""
+    def items(self) -> list[tuple[str, Any]]:
+        """The pairs, all decoded."""
+    def _repr_html_(self) -> str: ...
+
+def open_weights(
+    paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True,
+    max_header_bytes: int | None = None,
+) -> WeightsNode:  # fmt: skip
+    """Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights."""
+
+def _reopen_weights(
+    paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str
+) -> WeightsNode: ...
+
+@final
+class _PickledFile:
+    """A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping
+    where they arrive.
+    """
+
+    def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
+
+def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer: ...
+def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
+def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
+def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
+def scale_blocks(
+    data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DTypeLike, saturate: bool = False, out: Any = None
+) -> Buffer:
+    """`data × scale of its block`, on all cores."""
+
+def dequantize(
+    blocks: Buffer, encoding: QuantizationEncoding, dtype: DTypeLike, shape: Sequence[int], *, out: Any = None
+) -> Buffer:
+    """The elements of packed blocks as a float dtype, on all cores."""
+
+def dequantize_groups(packed: Buffer, scales: Buffer, *, layout: str, bits: int, shape: tuple[int, int],
+                      zero_points: Buffer | None, group_index: Buffer | None, group_size: int | None,
+                      zero_point_offset: int, dtype: DTypeLike, out: Any = None) -> Buffer:  # fmt: skip
+    """`(code - zero point) × scale` of packed integers with a scale for each group, on all cores."""
+
+def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
+    """Float32 values as packed blocks, on all cores."""
+
+def release_memory() -> int:
+    """Give the memory of released large tensors back to the system; returns how many bytes that were."""
+
+def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
+def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
+def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
+                 own: bool | None, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 places: _Places = None, verify: Sequence[str] | None = None,
+                 progress: Callable[[int, int], object] | None = None) -> tuple[list[Buffer], str]:  # fmt: skip
+    """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
+    read, in words.
+    """
+
+def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
+                 alignment: int, sync: bool, stem: str | None = None, max_shard_size: int | None = None,
+                 progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
+                      alignment: int) -> bytes: ...  # fmt: skip
+def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
+    """Writes a small file from memory, which takes its place only when it is complete; until then, what was there
+    remains. A link is itself replaced; a replaced file keeps its permissions.
+    """
+
+def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
+                   path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
+                   stem: str | None = None, max_shard_size: int | None = None,
+                   progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
+                      Any]], *, sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
+                      Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
+                      Sequence[tuple[str, str, Any]], *, sync: bool, quantize: str | None = None, max_shard_size:
+                      int | None = None, progress: Callable[[int, int], object] | None = None
+                      ) -> list[Path]: ...  # fmt: skip
+
+@final
+class FileWriter:
+    """A safetensors file that is written as its tensors arrive."""
+
+    def __new__(cls, path: str, tensors: Sequence[tuple[str, DTypeLike, Sequence[int]]], metadata: Mapping[str, str], *,
+                alignment: int, sync: bool) -> Self: ...  # fmt: skip
+    def write(self, name: str, tensor: Buffer) -> None:
+        """Writes a whole tensor."""
+    def write_part(self, name: str, offset: int, part: Buffer) -> None:
+        """Writes some elements of a tensor, from its byte `offset` on."""
+    def finish(self) -> None:
+        """Puts the file in its place."""
+    def discard(self) -> None:
+        """Discards the file: what is at its path stays as it is."""
+
+def digests_of(node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None
+               = None, progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
+def set_threads(threads: int | None) -> None:
+    """Sets how many threads everything uses; None for as many as the process may use."""
+
+def get_threads() -> int: ...
+def accelerator_count() -> int: ...
+def missing_accelerator(id: int) -> str | None: ...
+def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
+                 own: bool | None, outs: set[int], backend: str = "auto", threads: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 places: _Places = None, whole: bool = False) -> tuple[
+                 list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
+    """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
+
+@final
+class Ahead:
+    """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its
+    threads end by themselves, and with it.
+    """
+
+    def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
+    def take(self, position: int) -> None:
+        """Says that the weight at this position is going to be taken now."""
+
+@final
+class TensorStream:
+    """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
+    dtype beside it (None: as it is), in this order.
+    """
+
+    def __new__(
+        cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
+        backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
+        max_host_bytes: int | None = None, reuse: bool = False, device: Any = None,
+    ) -> Self: ...  # fmt: skip
+    @property
+    def max_host_bytes(self) -> int:
+        """The most bytes of host memory that tensors take which are read, wait, were given last, or travel."""
+    @property
+    def choice(self) -> str:
+        """How files are read, and why, in words."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[int, Buffer]: ...
+    def close(self) -> None:
+        """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
+
+@final
+class Report:
+    """What a validation found."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing was found that is worse than a note."""
+
+    def render(self, format: str) -> str:
+        """The report in a format of `max-weights validate --output`."""
+
+def validate_files(
+    paths: Sequence[str | PathLike[str]], *, level: str, select: list[str], ignore: list[str], severity: str,
+    jobs: int | None = None, max_memory: int | None = None, timeout: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Report: ...  # fmt: skip
+def statistics_of(
+    node: WeightsNode, names: Sequence[str], *, bins: int = 0, progress: Callable[[int, int], object] | None = None
+) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[Any], list[int], str | None]]: ...
+def difference_of(
+    a: WeightsNode, b: WeightsNode, *, rtol: float, atol: float, exact: bool, values: bool, dtypes: bool,
+    metadata: bool, progress: Callable[[int, int], object] | None = None,
+) -> str: ...  # fmt: skip
+def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
+def files(node: WeightsNode) -> list[str]: ...
+def hand_over(**objects: Any) -> None: ...
+def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
+def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
+def printable(text: object) -> str: ...
+def shown(text: object) -> str: ...
+def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str: ...
+def versions() -> str: ...

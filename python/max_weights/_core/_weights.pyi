@@ -1,0 +1,321 @@
+"""Trees of the compiled module, and what their weights are described by."""
+
+from collections.abc import Callable, Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from types import EllipsisType, TracebackType
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, Unpack, final, overload
+
+import jax
+import numpy as np
+import torch as _torch
+from typing_extensions import disjoint_base
+
+from max_weights._core import Metadata, Objects
+from max_weights._core._buffer import Buffer
+from max_weights.buffer import DLPackArray
+from max_weights.devices import DeviceRef
+from max_weights.difference import Difference
+from max_weights.dim import Dim
+from max_weights.dtype import DType
+from max_weights.graph.weight import Weight
+from max_weights.lazy import LazyTensor
+from max_weights.loading import LazyArguments, PlanArguments, RanksOptions, StreamArguments, TensorsOptions
+from max_weights.planning import LoadPlan
+from max_weights.quantised import QuantisedWeight, QuantisedWeights
+from max_weights.quantization import QuantizationEncoding
+from max_weights.saving import SaveOptions
+from max_weights.selection import Select
+from max_weights.streaming import WeightStream
+from max_weights.weight_data import WeightData
+from max_weights.weight_statistics import WeightStatistics
+
+_Index = SupportsIndex | slice | EllipsisType | None
+_Array = np.ndarray[Any, np.dtype[Any]]
+_Backend = Literal["auto", "mmap", "read"]
+
+class _GGUFReader(Protocol):
+    data: Any
+
+_Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+
+@final
+class WeightInfo:
+    """One weight of a listing, without its tensor. Unpacks as (name, dtype, shape, bytes, file, offset, aligned)."""
+
+    _fields: ClassVar[tuple[str, ...]]
+    def _asdict(self) -> dict[str, Any]: ...
+    @property
+    def name(self) -> str:
+        """The full name."""
+    @property
+    def dtype(self) -> DType | str:
+        """The dtype, or the file's own name for a type unknown to this version."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first."""
+    @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """The shape counted in elements; `shape` counts bytes where elements are packed in blocks."""
+    @property
+    def encoding(self) -> QuantizationEncoding | None:
+        """How the elements are packed; None if they are not."""
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements: as in the file, except for the strides and the compression of PyTorch files."""
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+    @property
+    def offset(self) -> int:
+        """The first byte in the file."""
+    @property
+    def aligned(self) -> bool:
+        """True if it is at a multiple of its dtype's alignment in the file, so that it needs no copy."""
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Any: ...
+    def _repr_html_(self) -> str: ...
+
+@final
+class WeightInfos:
+    """The weights at and below a node, in file order: a sequence that makes each record on demand."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[WeightInfo]: ...
+    @overload
+    def __getitem__(self, index: int, /) -> WeightInfo: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> WeightInfos: ...
+    def _repr_html_(self) -> str: ...
+
+@final
+class WeightSlice:
+    """A weight that is read in parts, and only when they are asked for; what `get_slice` returns."""
+
+    @property
+    def name(self) -> str:
+        """The full name."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first; of the bytes where elements are packed in blocks."""
+    @property
+    def dtype(self) -> DType | str:
+        """The dtype, or the file's own name for a type unknown to this version."""
+    def get_shape(self) -> list[int]:
+        """The shape as a list, as safetensors returns it."""
+    def get_dtype(self) -> str:
+        """The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which are returned as bytes."""
+    def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
+
+@disjoint_base
+class WeightsNode:
+    """One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither."""
+
+    @property
+    def name(self) -> str:
+        """The full name; empty at the root."""
+    @property
+    def allocated_weights(self) -> dict[str, DLPackArray]:
+        """The values of all weights that `allocate` made, by full name; shared by all nodes of one tree."""
+    @property
+    def metadata(self) -> dict[str, str] | Metadata:
+        """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
+        mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
+        """
+    @property
+    def warnings(self) -> list[str]:
+        """What was accepted although it is not quite right."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a weight, slowest dimension first; of its bytes where elements are packed in blocks."""
+    @property
+    def dtype(self) -> DType | str:
+        """The dtype of a weight, or the file's own name for a type unknown to this version."""
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of a weight."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a weight's elements."""
+    def __getattr__(self, key: str, /) -> Self: ...
+    @overload
+    def __getitem__(self, key: int | str, /) -> Self: ...
+    @overload
+    def __getitem__(self, key: slice | EllipsisType | tuple[_Index, ...] | None, /) -> Buffer: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __array__(self, *args: Any, **kwargs: Any) -> _Array: ...
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> Literal[True]: ...
+    def get_slice(self, name: str) -> WeightSlice:
+        """The weight of this name below the node, to be read in parts; nothing is read yet."""
+    def exists(self) -> bool:
+        """True if there is a weight of exactly this name; a mere prefix is none."""
+    def items(self) -> Iterator[tuple[str, Self]]:
+        """This weight, if it is one, and all below it, as (full name, node), in file order."""
+    def keys(self) -> list[str]:
+        """The keys of the children, as `node[key]` takes them: numbers first, 10 after 9, then names."""
+    def children(self) -> list[Self]:
+        """The nodes one level below, in the order of `keys()`: `for layer in weights.model.layers.children()`."""
+    def numpy(self) -> _Array:
+        """The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
+        dtypes of ml_dtypes; packed blocks come as bytes.
+        """
+    def torch(self) -> _torch.Tensor:
+        """The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes."""
+    def infos(self) -> WeightInfos:
+        """What `items` walks, as a light listing: no tensors are made."""
+    # fmt: off
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[TensorsOptions]
+    ) -> dict[str, Buffer]:
+        """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
+        waits at the first touch.
+        """
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, _Array]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, _torch.Tensor]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, jax.Array]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: str | None, **options: Unpack[TensorsOptions]
+    ) -> dict[str, Any]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[RanksOptions]
+    ) -> list[dict[str, Buffer]]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[RanksOptions]
+    ) -> list[dict[str, _torch.Tensor]]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[RanksOptions]
+    ) -> list[dict[str, jax.Array]]: ...
+    # fmt: on
+    def digests(self, select: Select | None = None, *, threads: int | None = None,
+                progress: Callable[[int, int], object] | bool | None = None) -> dict[str, str]:  # fmt: skip
+        """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
+        in file order.
+        """
+    def stats(
+        self, select: Select | None = None, *, bins: int = 0,
+        progress: Callable[[int, int], object] | bool | None = None,
+    ) -> WeightStatistics:  # fmt: skip
+        """What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all
+        cores.
+        """
+    @overload
+    def quantised(self, name: None = None) -> QuantisedWeights:
+        """The quantised weight of this name below the node; without a name, all of them, by full name."""
+    @overload
+    def quantised(self, name: str) -> QuantisedWeight: ...
+    def diff(
+        self,
+        other: WeightsNode | str | PathLike[str],
+        *,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        exact: bool = False,
+        values: bool = True,
+        dtypes: bool = True,
+        metadata: bool = True,
+        progress: Callable[[int, int], object] | bool | None = None,
+    ) -> Difference:
+        """What differs between the checkpoint of this tree and another one: `max_weights.diff`."""
+    def save(self, path: str | PathLike[str], **options: Unpack[SaveOptions]) -> list[Path]:
+        """Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an
+        index.
+        """
+    def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
+        """What `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise: what
+        `from_pretrained(None, config=…, state_dict=…)` of transformers accepts. `get_shape()` and `get_dtype()` read
+        nothing.
+        """
+    def stream(self, select: Select | None = None, **options: Unpack[StreamArguments]) -> WeightStream:
+        """This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded
+        memory. A thread reads ahead.
+        """
+    def plan(self, select: Select | None = None, **options: Unpack[PlanArguments]) -> LoadPlan:
+        """What `load` would do with these arguments: which bytes of which files, in which order, where to, in how much
+        memory, and with which backend. No content is read, and no memory is taken.
+        """
+    def renamed(self, scheme: str) -> Self:
+        """The weights of a GGUF file by the names that Hugging Face gives them, as a separate tree over the same open
+        files.
+        """
+    @property
+    def _root(self) -> Self: ...
+    @property
+    def _scheme(self) -> str | None: ...
+    def data(self) -> WeightData:
+        """The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor
+        alone.
+        """
+    def allocate(
+        self, dtype: DType | None = None, shape: Iterable[int | str | Dim] | None = None,
+        quantization_encoding: QuantizationEncoding | None = None, device: DeviceRef | None = None,
+    ) -> Weight:  # fmt: skip
+        """A `Weight` of this name for a graph; its value is recorded in `allocated_weights`."""
+    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
+        """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension."""
+    def close(self) -> None:
+        """Release the files. Tensors already taken stay valid; new ones cannot be taken."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: Any, /) -> Self: ...
+    def __dir__(self) -> list[str]: ...
+    def _ipython_key_completions_(self) -> list[str]: ...
+    def _repr_html_(self) -> str: ...
+
+@final
+class SafetensorWeights(WeightsNode):
+    """Weights in safetensors files."""
+
+    def __new__(
+        cls, filepaths: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
+        max_header_bytes: int | None = None,
+    ) -> Self: ...  # fmt: skip
+
+@final
+class GGUFWeights(WeightsNode):
+    """Weights in a GGUF file, or in the files of a split set, by GGUF's own names."""
+
+    def __new__(
+        cls, source: _Paths | _GGUFReader, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
+        max_header_bytes: int | None = None,
+    ) -> Self: ...  # fmt: skip
+
+@final
+class PytorchWeights(WeightsNode):
+    """Weights in files written by `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever
+    called.
+    """
+
+    def __new__(
+        cls, filepath: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
+        max_header_bytes: int | None = None,
+    ) -> Self: ...  # fmt: skip
+    def aliases(self) -> list[list[str]]:
+        """Groups of weights at and below this node that share bytes: tied weights."""
+    def verify_checksums(self) -> int:
+        """Read every storage for which the files have a checksum, and compare; returns how many were compared."""
+    def objects(self) -> Objects:
+        """The values at and below this node that are not tensors, by full name."""
