@@ -63,6 +63,9 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
             owner.set_member(name, made)
     owner.members = dict(sorted(owner.members.items(), key=lambda member: line(member[1])))
     for name, member in owner.members.items():
+        if isinstance(member, griffe.Module):  # the stub's files are many, the compiled module is one
+            complete(member, value)
+            continue
         found = inspect.getattr_static(value, name, None)
         if isinstance(member, griffe.Alias) or found is None:
             continue
