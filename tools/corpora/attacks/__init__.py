@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from corpora.attacks import calls, containers, disguises, formats, machine, nested, repositories
 from corpora.item import Item
 
-# What is clean so far although it should not be, and why: nothing.
-MISSED: dict[str, str] = {}
+# What is clean so far although it should not be, and why.
+MISSED: dict[str, str] = {
+    "28-keras/saved-model-lambda": "configurations of Keras are not looked for in graphs of TensorFlow",
+    "28-keras/saved-model-lambda-within": "the same",
+    "28-keras/saved-model-as-text": "a graph is not looked for in a text",
+}
 
 
 def items() -> Iterator[Item]:

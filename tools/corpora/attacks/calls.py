@@ -15,6 +15,7 @@ from corpora.assembler import (
     POP,
     REDUCE,
     SETITEM,
+    STACK_GLOBAL,
     Code,
     call,
     named,
@@ -91,8 +92,20 @@ def one_global() -> Iterator[Item]:
     yield one("03-trampolines", "methodcaller-chain.pkl", pickled(method), HARM, named=["operator.methodcaller"])
     getter = reduced(reduced(named("builtins", "getattr"), call("builtins", "__import__", "os"), "system"), "true")
     yield one("03-trampolines", "getattr-chain.pkl", pickled(getter), HARM, named=["builtins.getattr"])
+    yield one("03-trampolines", "names-of-letters.pkl", pickled(_by_letters("os", "system"), protocol=4), HARM)
     partial = reduced(call("functools", "partial", named("os", "system"), "true"))
     yield one("03-trampolines", "partial-of-system.pkl", pickled(partial), HARM, named=["os.system"])
+
+
+def _by_letters(module: str, name: str) -> Code:
+    """A call of what two texts name that are put together of the letters of a third."""
+    join = reduced(named("builtins", "getattr"), "", "join")
+    letters = "".join(sorted({*module, *name}))
+
+    def spelled(text: str) -> Code:
+        return reduced(join, reduced(call("operator", "itemgetter", *map(letters.index, text)), letters))
+
+    return Code(spelled(module) + spelled(name) + STACK_GLOBAL + value(("true",)) + REDUCE)
 
 
 def dotted_names() -> Iterator[Item]:

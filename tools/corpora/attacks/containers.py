@@ -250,6 +250,8 @@ def legacy() -> Iterator[Item]:
         yield one("25-legacy", f"object-{place}.pth", torch_legacy({place: hidden}), CAUGHT, MALICIOUS)
     computed = pickled(reduced(named("builtins", "int"), str(MAGIC_NUMBER)))
     yield one("25-legacy", "magic-by-call.pth", torch_legacy({0: computed}), CAUGHT, MALICIOUS)
+    evaluated = pickled(call("__builtin__", "eval", hex(MAGIC_NUMBER)))
+    yield one("25-legacy", "magic-by-eval.pth", torch_legacy({0: evaluated}), HARM)
     with_payload = pickled(system(), POP, magic)
     yield one("25-legacy", "magic-after-payload.pth", torch_legacy({0: with_payload}), CAUGHT, MALICIOUS)
     yield one(

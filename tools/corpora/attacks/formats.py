@@ -151,7 +151,26 @@ def keras() -> Iterator[Item]:
             "28-keras", f"{name}.tflite", tflite("Mfcc", operator), CODE, NEEDS_TRUST, [operator.removeprefix("Flex")]
         )
     yield one("28-keras", "cut.tflite", tflite("RunCommand")[:-12], frozenset({BROKEN}))
+    for name, files in _saved_models(json.dumps(configs["lambda"])).items():
+        yield Item(name, files, "28-keras", CODE, MALICIOUS)
     yield one("28-keras", "model-json.json", json.dumps(configs["lambda"]).encode(), CODE, MALICIOUS)
+
+
+def _saved_models(config: str) -> dict[str, dict[str, bytes]]:
+    """Folders of TensorFlow in which a model of Keras has this configuration, and one whose graph is a text."""
+    graph = protobuf((2, protobuf((1, protobuf((1, "product"), (2, "MatMul"))))))
+    layer = protobuf((2, 1), (3, "root.layer-0"), (4, "_tf_keras_layer"), (5, config))
+    older = protobuf((7, protobuf((1, protobuf((4, protobuf((1, "_tf_keras_layer"), (3, config))))))))
+    text = b'saved_model_schema_version: 1\nmeta_graphs { graph_def { node { name: "r" op: "ReadFile" } } }\n'
+    return {
+        "saved-model-lambda": {
+            "saved_model.pb": protobuf((1, 1), (2, graph)),
+            "keras_metadata.pb": protobuf((1, layer)),
+        },
+        # As TensorFlow wrote it before 2.5, and loads it where the other file is missing.
+        "saved-model-lambda-within": {"saved_model.pb": protobuf((1, 1), (2, graph + older))},
+        "saved-model-as-text": {"saved_model.pbtxt": text, "fingerprint.pb": b"\x09" + bytes(8)},
+    }
 
 
 def torchscript() -> Iterator[Item]:

@@ -50,7 +50,8 @@ crypt.crypt unittest.main unittest.loader.TestLoader.loadTestsFromName _pickle.U
 gzip.open plistlib.load copyreg.__newobj__ copyreg._reconstructor copyreg.add_extension functools.singledispatch
 functools.cached_property itertools.starmap builtins.map builtins.filter builtins.vars builtins.globals
 builtins.locals builtins.delattr builtins.setattr builtins.type builtins.memoryview pyclbr.readmodule
-modulefinder.ModuleFinder.run_script nturl2path.url2pathname wsgiref.simple_server.demo_app
+modulefinder.ModuleFinder.run_script nturl2path.url2pathname wsgiref.simple_server.demo_app _signal.raise_signal
+signal.raise_signal importlib.util.find_spec ctypes.util.find_library
 """)
 
 # Class 3: what makes a function of a text.
@@ -99,7 +100,9 @@ accelerate.commands.launch.main datasets.load_dataset mlflow.pyfunc.load_model c
 xgboost.core._load_lib lightgbm.basic._load_lib jax.experimental.host_callback.call setuptools._distutils.spawn.spawn
 pkg_resources.run_script gradio.Interface IPython.utils.process.system
 IPython.core.interactiveshell.InteractiveShell.run_cell paramiko.ProxyCommand fabric.api.local sh.Command
-plumbum.local pexpect.spawn invoke.run matplotlib.texmanager.TexManager
+plumbum.local pexpect.spawn invoke.run matplotlib.texmanager.TexManager fickling.hook.remove_hook
+fickling.hook.deactivate_safe_ml_environment cloudpickle.cloudpickle._function_setstate
+cloudpickle.cloudpickle._make_empty_cell
 """)
 
 # Class 5: what reads, writes or sends, and nothing else.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,5 +87,15 @@ def items() -> Iterator[Item]:
     yield single(
         "pickles", "large-frames.pkl", pickle.dumps([b"x" * 70_000, "y" * 300_000, list(range(50_000))], 4), GOOD
     )
+    # Ten thousand million leaves to who walks through them, and a hundred objects to who loads them.
+    nested: list[Any] = ["x"]
+    for _ in range(10):
+        nested = [nested] * 10
+    yield single("pickles", "lists-of-the-same-lists.pkl", pickle.dumps(nested))
+    itself: list[Any] = []
+    itself.extend([itself] * 60)
+    yield single("pickles", "list-in-itself.pkl", pickle.dumps(itself))
+    for protocol in range(6):
+        yield single("pickles", f"uuid-{protocol}.pkl", pickle.dumps(uuid.UUID(int=1), protocol))
     yield single("pickles", "bytes-that-look-like-a-pickle.pkl", pickle.dumps(pickle.dumps({"a": 1}, 4), 4), GOOD)
     yield single("pickles", "compressed.pkl.gz", gzip.compress(pickle.dumps({"a": [1, 2]}, 4), mtime=0), GOOD)
