@@ -132,6 +132,10 @@ def keras() -> Iterator[Item]:
     for name in ("lambda", "lambda-list", "module-os", "function-config"):
         old = hdf5(attributes={"model_config": json.dumps(configs[name]), "keras_version": "2.15.0"})
         yield one("28-keras", f"{name}.h5", old, CODE, MALICIOUS)
+    # Python's tuples are written like this where JSON has lists alone, and the loader of .h5 makes tuples of them.
+    of_tuple = _model(_layer("Lambda", {"function": {"class_name": "__tuple__", "items": [code, None, None]}}))
+    old = hdf5(attributes={"model_config": json.dumps(of_tuple), "keras_version": "2.15.0"})
+    yield one("28-keras", "lambda-tuple.h5", old, CODE, MALICIOUS)
     plain = _model(_layer("Dense", {"units": 1}))
     yield one("28-keras", "pickle-member.keras", _keras(plain, assets__vocabulary_pkl=INNER), CAUGHT, MALICIOUS)
     external = hdf5(external={"kernel": ("/etc/passwd", "/x")})
