@@ -1,14 +1,10 @@
 //! Elements of at most 16 bits: how often each of their codes occurs says everything about them, exactly and in one pass.
 
-use std::sync::{Mutex, PoisonError};
-
 use super::histogram::Bins;
 use super::summary::{Number, Statistics, is_integer};
 use crate::cast::{CastOptions, cast, elements_per_group, smallest_normal};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::load::Scan;
-use crate::workers::Interrupt;
 
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: usize = 256 << 10;
@@ -20,40 +16,6 @@ const WORDS: usize = 1 << 16;
 const WORD_TABLES: usize = 2;
 const BYTE_TABLES: usize = 4;
 
-/// The statistics of elements of this dtype. `progress` counts bytes.
-pub(super) fn statistics(
-    scan: &Scan<'_>,
-    dtype: DType,
-    bins: usize,
-    progress: &(dyn Fn(u64) + Sync),
-    interrupt: Interrupt<'_>,
-) -> Result<Statistics> {
-    let (bits, per_part) = (dtype.bits(), PART / (elements_per_group(dtype) * dtype.bits() / 8));
-    if bits == 16 && scan.bytes() <= FEW {
-        let all = Mutex::new(Vec::new());
-        let keep = |(): &mut (), _, bytes: &[u8]| {
-            progress(bytes.len() as u64);
-            let words = bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word));
-            all.lock().unwrap_or_else(PoisonError::into_inner).extend(words);
-            Ok(())
-        };
-        scan.each(per_part, interrupt, || (), keep, |()| {})?;
-        let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-        all.sort_unstable();
-        return Ok(summary(dtype, all.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), bins)?.statistics);
-    }
-    let total = Mutex::new(vec![0; 1 << bits]);
-    let count = |counter: &mut Counter, _, bytes: &[u8]| {
-        counter.count(bytes, &total);
-        progress(bytes.len() as u64);
-        Ok(())
-    };
-    scan.each(per_part, interrupt, || Counter::new(bits), count, |mut counter| counter.flush(&total))?;
-    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let codes = (0..=u16::MAX).zip(total).filter(|(_, count)| *count > 0);
-    Ok(summary(dtype, codes, bins)?.statistics)
-}
-
 /// What the codes of a tensor say.
 pub(super) struct Summary {
     pub(super) statistics: Statistics,
@@ -63,12 +25,16 @@ pub(super) struct Summary {
     pub(super) odd_bools: u64,
 }
 
-/// The codes of one tensor after the other, on one thread.
+/// How often each code of a tensor occurs, as one thread counts it.
 pub(super) struct Codes {
-    counter: Counter,
-    total: Mutex<Vec<u64>>,
     /// Of few elements of 16 bits, the codes themselves.
     few: Option<Vec<u16>>,
+    bits: usize,
+    words: Vec<u32>,
+    bytes: [[u32; 1 << 8]; BYTE_TABLES],
+    /// So much more can be counted before a table overflows.
+    left: u32,
+    total: Vec<u64>,
 }
 
 impl Codes {
@@ -76,19 +42,45 @@ impl Codes {
     pub(super) fn new(dtype: DType, bytes: u64) -> Self {
         let few = is_few(dtype, bytes).then(Vec::new);
         let bits = if few.is_some() { 0 } else { dtype.bits() };
-        Self { counter: Counter::new(bits), total: Mutex::new(vec![0; 1 << bits]), few }
+        let words = vec![0; if bits == 16 { WORD_TABLES * WORDS } else { 0 }];
+        Self { few, bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX, total: vec![0; 1 << bits] }
     }
 
     /// Whether these tables serve for so many bytes of this dtype, once they are empty.
     pub(super) fn serves(&self, dtype: DType, bytes: u64) -> bool {
-        self.few.is_some() == is_few(dtype, bytes) && (self.few.is_some() || self.counter.bits == dtype.bits())
+        self.few.is_some() == is_few(dtype, bytes) && (self.few.is_some() || self.bits == dtype.bits())
+    }
+
+    /// Elements that are read at a time.
+    pub(super) fn units_per_part(unit: usize) -> usize {
+        (PART / unit).max(1)
     }
 
     /// Counts elements.
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        match &mut self.few {
-            Some(few) => few.extend(bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word))),
-            None => self.counter.count(bytes, &self.total),
+        if let Some(few) = &mut self.few {
+            few.extend(bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word)));
+            return;
+        }
+        // Of six bits four codes lie in three bytes, and otherwise at most one is counted for each byte.
+        let most = 2 * bytes.len() as u32;
+        if self.left < most {
+            self.flush();
+        }
+        self.left -= most;
+        match (self.bits, self.words.as_chunks_mut().0) {
+            (6, _) => count_six_bits(&mut self.bytes[0], bytes),
+            (16, [even, odd]) => count_words(even, odd, bytes),
+            _ => count_bytes(&mut self.bytes, bytes),
+        }
+    }
+
+    /// Adds what another thread counted of the same tensor.
+    pub(super) fn join(&mut self, mut other: Self) {
+        other.flush();
+        self.total.iter_mut().zip(other.total).for_each(|(total, count)| *total += count);
+        if let (Some(few), Some(others)) = (&mut self.few, other.few) {
+            few.extend(others);
         }
     }
 
@@ -100,10 +92,28 @@ impl Codes {
             few.clear();
             return found;
         }
-        self.counter.flush(&self.total);
-        let total = self.total.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let codes = (0..=u16::MAX).zip(total).map(|(code, count)| (code, std::mem::take(count)));
+        self.flush();
+        let codes = (0..=u16::MAX).zip(&mut self.total).map(|(code, count)| (code, std::mem::take(count)));
         summary(dtype, codes.filter(|(_, count)| *count > 0), bins)
+    }
+
+    /// Adds the tables to the total, and empties them.
+    fn flush(&mut self) {
+        let total = &mut self.total;
+        self.left = u32::MAX;
+        for table in self.words.chunks_mut(WORDS) {
+            add(table, total);
+        }
+        for table in &mut self.bytes {
+            if self.bits == 4 {
+                for (byte, count) in table.iter_mut().enumerate() {
+                    total[byte & 15] += u64::from(*count);
+                    total[byte >> 4] += u64::from(std::mem::take(count));
+                }
+            } else {
+                add(table, total);
+            }
+        }
     }
 }
 
@@ -118,55 +128,6 @@ fn largest(dtype: DType) -> Result<Option<f64>> {
     }
     let codes: Vec<u16> = (0..1 << dtype.bits()).collect();
     Ok(decode(dtype, &codes)?.into_iter().filter(|value| value.is_finite()).reduce(f64::max))
-}
-
-/// Counts codes on one thread.
-struct Counter {
-    bits: usize,
-    words: Vec<u32>,
-    bytes: [[u32; 1 << 8]; BYTE_TABLES],
-    /// So much more can be counted before a table overflows.
-    left: u32,
-}
-
-impl Counter {
-    fn new(bits: usize) -> Self {
-        let words = vec![0; if bits == 16 { WORD_TABLES * WORDS } else { 0 }];
-        Self { bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX }
-    }
-
-    fn count(&mut self, bytes: &[u8], total: &Mutex<Vec<u64>>) {
-        // Of six bits four codes lie in three bytes, and otherwise at most one is counted for each byte.
-        let most = 2 * bytes.len() as u32;
-        if self.left < most {
-            self.flush(total);
-        }
-        self.left -= most;
-        match (self.bits, self.words.as_chunks_mut().0) {
-            (6, _) => count_six_bits(&mut self.bytes[0], bytes),
-            (16, [even, odd]) => count_words(even, odd, bytes),
-            _ => count_bytes(&mut self.bytes, bytes),
-        }
-    }
-
-    /// Adds the tables to the total, and empties them.
-    fn flush(&mut self, total: &Mutex<Vec<u64>>) {
-        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-        self.left = u32::MAX;
-        for table in self.words.chunks_mut(WORDS) {
-            add(table, &mut total);
-        }
-        for table in &mut self.bytes {
-            if self.bits == 4 {
-                for (byte, count) in table.iter_mut().enumerate() {
-                    total[byte & 15] += u64::from(*count);
-                    total[byte >> 4] += u64::from(std::mem::take(count));
-                }
-            } else {
-                add(table, &mut total);
-            }
-        }
-    }
 }
 
 fn add(counts: &mut [u32], total: &mut [u64]) {

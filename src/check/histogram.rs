@@ -73,15 +73,6 @@ impl Bins {
         }
     }
 
-    /// Where bins begin, and behind them where the last one ends; `None` if there is at most one bin.
-    pub(super) fn edges(&self) -> Option<Vec<f64>> {
-        match self {
-            Self::None | Self::One(_) => None,
-            Self::Integers(low, count) => Some((0..=*count).map(|number| (*low + number as i128) as f64).collect()),
-            Self::Equal(edges) => Some(edges.all.clone()),
-        }
-    }
-
     /// The number of the bin of a value, which is exact.
     pub(super) fn find(&self, value: f64) -> usize {
         match self {

@@ -1,18 +1,15 @@
 //! What is found out about a checkpoint by reading its tensors: a part at a time, in memory that does not grow with them.
 
-mod buckets;
 mod codes;
 mod elements;
 mod histogram;
 mod moments;
 mod pass;
 mod rows;
-mod statistics;
 mod summary;
 mod wide;
 
 pub use histogram::MAX_BINS;
-pub use pass::{Contents, Pass, Wanted};
+pub use pass::{Contents, Pass, Wanted, statistics};
 pub use rows::Rows;
-pub use statistics::statistics;
 pub use summary::{Bin, Number, Statistics};

@@ -1,33 +1,37 @@
-//! One pass over a tensor, a part at a time, for everything that its bytes say: each part is hashed and counted while it is in the cache of the core.
+//! One pass over a tensor, a part at a time, for everything that its bytes say: each part is hashed and counted while it is in the cache of a core.
+//! A second pass over elements that are wider than 16 bits, or packed, counts what lies in the bins between the extremes.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-use super::buckets::Buckets;
 use super::codes::Codes;
-use super::histogram::Bins;
+use super::histogram::MAX_BINS;
 use super::rows::{RowCounter, Rows};
-use super::statistics::{about, statistics};
-use super::summary::{Bin, Statistics};
-use super::wide::{self, Values};
+use super::summary::Statistics;
+use super::wide;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::load::Scan;
-use crate::tensor::{Element, checked_bytes};
+use crate::rules;
+use crate::tensor::{Element, Span, TensorInfo, checked_bytes};
+use crate::text;
 use crate::workers::Interrupt;
 
-/// Bytes that are read at a time; of a whole number of elements and blocks.
+/// Bytes that are read at a time where they are hashed alone.
 const PART: usize = 256 << 10;
 
 /// What a pass is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
     /// SHA-256 of the elements.
     pub hash: bool,
-    /// What the values and rows are like.
+    /// What the values are like.
     pub values: bool,
+    /// What the rows are like.
+    pub rows: bool,
 }
 
 /// What a pass over a tensor found.
@@ -46,23 +50,72 @@ pub struct Contents {
     pub rows: Rows,
 }
 
-/// Makes passes over one tensor after the other, with memory that it keeps.
+/// Makes passes over one tensor after the other, with memory that it keeps. What they find does not depend on how many threads there are.
 #[derive(Default)]
 pub struct Pass {
-    /// Bins of the histograms; 0 for none. Those of elements of at most 16 bits are exact, as are those of at most 2048 wider ones. Of more of these,
-    /// the values that agree in sign, exponent and three bits of the fraction count as spread evenly: each is at most an eighth of its size away. Of more
-    /// than 262,144, a quarter of each block of 2048 stands for all.
+    /// Bins of the histograms, which are exact; 0 for none.
     pub bins: usize,
-    part: Vec<u8>,
-    codes: Option<Box<Codes>>,
-    buckets: Option<Buckets>,
+    /// Whether all cores look at one tensor, where neither its hash nor its rows are wanted, which need its bytes in their order.
+    pub all_cores: bool,
+    codes: Mutex<Option<Box<Codes>>>,
+}
+
+/// A tensor that is read.
+pub(super) struct Reading<'a> {
+    scan: &'a Scan<'a>,
+    all_cores: bool,
+    interrupt: Interrupt<'a>,
+}
+
+impl Reading<'_> {
+    /// [`Scan::each`].
+    pub(super) fn each<S>(
+        &self,
+        per_part: usize,
+        start: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
+        end: impl Fn(S) + Sync,
+    ) -> Result<()> {
+        self.scan.each(per_part, self.all_cores, self.interrupt, start, work, end)
+    }
+}
+
+/// The statistics of weight number `number`, with a histogram of so many bins; 0 for none. `done` counts bytes of the tensor, each once however
+/// often it is read.
+///
+/// Elements of at most 16 bits are read once; wider ones twice where there is a histogram. All cores work on a large tensor, and the result is the
+/// same however many they are.
+///
+/// # Errors
+/// A type whose values are not known here; too many bins; a file that cannot be read, or that was changed meanwhile.
+///
+/// # Panics
+/// If there is no weight of this number.
+pub fn statistics(
+    checkpoint: &Checkpoint,
+    number: usize,
+    bins: usize,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Statistics> {
+    let mut pass = Pass { bins, all_cores: true, ..Pass::default() };
+    let progress = |bytes: u64| {
+        done.fetch_add(bytes, Ordering::Relaxed);
+    };
+    let wanted = Wanted { values: true, ..Wanted::default() };
+    let found = pass.over(checkpoint, number, wanted, &progress, interrupt)?.statistics;
+    found.ok_or_else(|| {
+        let info = checkpoint.catalog().table().get(number);
+        let cause = format!("values of the type '{}' are not supported", info.element);
+        about(Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).unsupported(), checkpoint, &info)
+    })
 }
 
 impl Pass {
-    /// Reads weight number `number`, on this thread alone. `progress` counts bytes of the tensor.
+    /// Reads weight number `number`. `progress` counts bytes of the tensor, each once.
     ///
     /// # Errors
-    /// What no array of the file stands for; a file that cannot be read, or that was changed meanwhile.
+    /// What no array of the file stands for; too many bins; a file that cannot be read, or that was changed meanwhile.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -71,50 +124,29 @@ impl Pass {
         checkpoint: &Checkpoint,
         number: usize,
         wanted: Wanted,
-        progress: &dyn Fn(u64),
+        progress: &(dyn Fn(u64) + Sync),
         interrupt: Interrupt<'_>,
     ) -> Result<Contents> {
         let info = checkpoint.catalog().table().get(number);
-        self.read(checkpoint, number, wanted, progress, interrupt).map_err(|error| about(error, checkpoint, &info))
-    }
-
-    fn read(
-        &mut self,
-        checkpoint: &Checkpoint,
-        number: usize,
-        wanted: Wanted,
-        progress: &dyn Fn(u64),
-        interrupt: Interrupt<'_>,
-    ) -> Result<Contents> {
-        let info = checkpoint.catalog().table().get(number);
-        let Some(scan) = Scan::of_weight(checkpoint, number)? else {
-            // Of these the statistics can be had of each byte once.
-            let alone = || statistics(checkpoint, number, self.bins, &AtomicU64::new(0), interrupt);
-            let statistics = match wanted.values.then(alone).transpose() {
-                Err(Error::Unsupported(_)) => None,
-                found => found?,
+        let found = || {
+            let in_order = if wanted.hash || wanted.rows { Scan::of_weight(checkpoint, number)? } else { None };
+            let scan = match in_order {
+                Some(scan) => return self.read(&scan, &info, wanted, progress, interrupt),
+                // Of elements that are far more than the file has, what each byte says once can be had.
+                None => Scan::once_of_weight(checkpoint, number)?,
             };
-            return Ok(Contents { statistics, ..Contents::default() });
+            let wanted = Wanted { values: wanted.values, ..Wanted::default() };
+            let mut found = self.read(&scan, &info, wanted, progress, interrupt)?;
+            if let Some(statistics) = &mut found.statistics {
+                statistics.repeat(scan.repeats());
+            }
+            Ok(found)
         };
-        let mut under_way = self.begin(info.element, info.shape, scan.bytes(), wanted);
-        let per_part = under_way.units_per_part(scan.unit());
-        scan.each_in_order(per_part, &mut self.part, interrupt, |bytes| {
-            under_way.add(bytes)?;
-            progress(bytes.len() as u64);
-            Ok(())
-        })?;
-        let (mut found, is_all) = self.finish(under_way)?;
-        // Sums of squares of numbers so large or so small are made of numbers that are scaled, which takes a second pass.
-        if !is_all {
-            let bins = found.statistics.map(|statistics| statistics.bins).unwrap_or_default();
-            let again = statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt)?;
-            found.statistics = Some(Statistics { bins, ..again });
-        }
-        Ok(found)
+        found().map_err(|error| about(error, checkpoint, &info))
     }
 
     /// What the values and rows of elements are like that are no weight of a checkpoint: `read` fills a part with the bytes from an offset on, in
-    /// little-endian byte order. Mean and deviation are left out where they would take a second pass.
+    /// little-endian byte order.
     ///
     /// # Errors
     /// Those of `read`, a shape of more bytes than there are numbers, and elements of which several share a byte.
@@ -122,125 +154,119 @@ impl Pass {
         &mut self,
         dtype: DType,
         shape: &[u64],
-        read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+        read: &(dyn Fn(u64, &mut [u8]) -> Result<()> + Sync),
+        interrupt: Interrupt<'_>,
     ) -> Result<Contents> {
         let Some((unit, bytes)) = dtype.bytes().zip(checked_bytes(shape, dtype)) else {
             return Err(Error::Argument(format!("elements of {dtype} in a shape of {shape:?}")));
         };
-        let mut under_way = self.begin(Element::Plain(dtype), shape, bytes, Wanted { hash: false, values: true });
-        let part = under_way.units_per_part(unit).saturating_mul(unit);
-        let mut buffer = std::mem::take(&mut self.part);
-        let mut at = 0;
-        while at < bytes {
-            let len = (bytes - at).min(part as u64) as usize;
-            buffer.resize(len, 0);
-            read(at, &mut buffer)?;
-            under_way.add(&buffer)?;
-            at += len as u64;
+        let element = Element::Plain(dtype);
+        let span = Span::within(u64::MAX, 0, bytes)?;
+        let info = TensorInfo { name: "", element, shape, file: 0, span, view: None };
+        let wanted = Wanted { hash: false, values: true, rows: true };
+        self.read(&Scan::of_elements(read, unit, bytes), &info, wanted, &|_| (), interrupt)
+    }
+
+    fn read(
+        &self,
+        scan: &Scan<'_>,
+        info: &TensorInfo<'_>,
+        wanted: Wanted,
+        progress: &(dyn Fn(u64) + Sync),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Contents> {
+        if self.bins > MAX_BINS {
+            return Err(Error::Argument(format!("a histogram has at most {MAX_BINS} bins, not {}", self.bins)));
         }
-        self.part = buffer;
-        Ok(self.finish(under_way)?.0)
-    }
-
-    /// A pass that nothing has been read of.
-    fn begin(&mut self, element: Element<'_>, shape: &[u64], bytes: u64, wanted: Wanted) -> UnderWay {
-        let values = match element {
-            _ if !wanted.values => None,
-            Element::Plain(dtype) if dtype.bits() <= 16 => Some(Counting::Codes(self.codes(dtype, bytes), dtype)),
-            Element::Plain(dtype) => Some(self.values(wide::Kind::Plain(dtype), shape)),
-            Element::Packed(encoding) => Some(self.values(wide::Kind::Packed(encoding), shape)),
-            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => None,
+        let reading = Reading { scan, all_cores: self.all_cores && !wanted.hash && !wanted.rows, interrupt };
+        let rows = RowCounter::new(info.element, info.shape).filter(|_| wanted.rows);
+        let in_order = Mutex::new((wanted.hash.then(Sha256::new), rows));
+        let has_order = wanted.hash || wanted.rows;
+        let is_narrow = matches!(info.element, Element::Plain(dtype) if dtype.bits() <= 16);
+        let (times, counted) = (if is_narrow || !wanted.values || self.bins == 0 { 1 } else { 2 }, AtomicU64::new(0));
+        let count = |bytes: &[u8]| {
+            let bytes = bytes.len() as u64 / times;
+            counted.fetch_add(bytes, Ordering::Relaxed);
+            progress(bytes);
         };
-        let rows = RowCounter::new(element, shape).filter(|_| wanted.values);
-        UnderWay { hash: wanted.hash.then(Sha256::new), rows, values }
-    }
-
-    /// What was found, and whether it is all: mean and deviation may need a second pass.
-    fn finish(&mut self, under_way: UnderWay) -> Result<(Contents, bool)> {
-        let UnderWay { hash, rows, values } = under_way;
-        let mut found = Contents {
-            sha256: hash.map(|hash| hash.finalize().into()),
-            rows: rows.map(RowCounter::finish).unwrap_or_default(),
-            ..Contents::default()
+        let each = |bytes: &[u8]| {
+            if has_order {
+                let (hash, rows) = &mut *in_order.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(hash) = hash {
+                    hash.update(bytes);
+                }
+                if let Some(rows) = rows {
+                    rows.add(bytes);
+                }
+            }
+            count(bytes);
         };
-        let mut is_all = true;
-        match values {
-            Some(Counting::Codes(mut codes, dtype)) => {
+        let mut found = Contents::default();
+        match info.element {
+            Element::Plain(dtype) if wanted.values && dtype.bits() <= 16 => {
+                let mut codes = self.codes(&reading, dtype, &each)?;
                 let summary = codes.summary(dtype, self.bins)?;
                 found.statistics = Some(summary.statistics);
-                found.saturated = summary.saturated;
-                found.odd_bools = summary.odd_bools;
-                self.codes = Some(codes);
+                (found.saturated, found.odd_bools) = (summary.saturated, summary.odd_bools);
+                *self.kept() = Some(codes);
             }
-            Some(Counting::Values(values, buckets)) => {
-                let (mut statistics, all) = values.finish();
-                is_all = all;
-                if let Some(mut buckets) = buckets {
-                    statistics.bins = self.histogram(&statistics, &mut buckets);
-                    self.buckets = Some(buckets);
-                }
-                found.statistics = Some(statistics);
+            Element::Plain(dtype) if wanted.values => {
+                found.statistics = Some(wide::statistics(&reading, wide::Kind::Plain(dtype), self.bins, &each, &count)?);
             }
-            None => {}
+            Element::Packed(encoding) if wanted.values => {
+                found.statistics = Some(wide::statistics(&reading, wide::Kind::Packed(encoding), self.bins, &each, &count)?);
+            }
+            _ if has_order => {
+                let per_part = (PART / scan.unit()).max(1);
+                reading.each(per_part, || (), |(), _, bytes| Ok(each(bytes)), |()| {})?;
+            }
+            _ => {}
         }
-        Ok((found, is_all))
+        // What a second pass would have counted, if there was none, and what was lost in halves.
+        progress(scan.bytes().saturating_sub(counted.load(Ordering::Relaxed)));
+        let (hash, rows) = in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sha256 = hash.map(|hash| hash.finalize().into());
+        found.rows = rows.map(RowCounter::finish).unwrap_or_default();
+        Ok(found)
     }
 
-    /// What counts elements that are wider or packed, with the buckets that the tensor before left.
-    fn values(&mut self, kind: wide::Kind, shape: &[u64]) -> Counting {
-        let mut buckets = (self.bins > 0).then(|| self.buckets.take().unwrap_or_default());
-        if let Some(buckets) = &mut buckets {
-            buckets.begin(shape.iter().fold(1, |product, dim| product.saturating_mul(*dim)));
-        }
-        Counting::Values(Values::new(kind).into(), buckets)
+    /// The codes of a tensor, counted in the tables that the tensor before left, if they serve.
+    fn codes(&self, reading: &Reading<'_>, dtype: DType, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Box<Codes>> {
+        let bytes = reading.scan.bytes();
+        let start = || {
+            let kept = self.kept().take().filter(|codes| codes.serves(dtype, bytes));
+            kept.unwrap_or_else(|| Box::new(Codes::new(dtype, bytes)))
+        };
+        let all: Mutex<Option<Box<Codes>>> = Mutex::new(None);
+        let count = |codes: &mut Box<Codes>, _, bytes: &[u8]| {
+            each(bytes);
+            codes.add(bytes);
+            Ok(())
+        };
+        reading.each(Codes::units_per_part(reading.scan.unit()), start, count, |codes| {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *all {
+                Some(all) => all.join(*codes),
+                None => *all = Some(codes),
+            }
+        })?;
+        let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(all.unwrap_or_else(start))
     }
 
-    /// The bins between the extremes.
-    fn histogram(&self, found: &Statistics, buckets: &mut Buckets) -> Vec<Bin> {
-        let bins = found.minimum.zip(found.maximum).map_or(Bins::None, |(low, high)| Bins::new(low, high, self.bins));
-        bins.labelled(&buckets.take(&bins, found.finite()))
-    }
-
-    /// The counter of codes that the tensor before left, if it serves.
-    fn codes(&mut self, dtype: DType, bytes: u64) -> Box<Codes> {
-        self.codes.take().filter(|codes| codes.serves(dtype, bytes)).unwrap_or_else(|| Codes::new(dtype, bytes).into())
-    }
-}
-
-/// A pass over one tensor.
-struct UnderWay {
-    hash: Option<Sha256>,
-    rows: Option<RowCounter>,
-    values: Option<Counting>,
-}
-
-impl UnderWay {
-    /// The elements or blocks of a part.
-    fn units_per_part(&self, unit: usize) -> usize {
-        match &self.values {
-            Some(Counting::Values(values, _)) => values.units_per_part(),
-            _ => (PART / unit).max(1),
-        }
-    }
-
-    /// Adds the part that follows.
-    fn add(&mut self, bytes: &[u8]) -> Result<()> {
-        if let Some(hash) = &mut self.hash {
-            hash.update(bytes);
-        }
-        if let Some(rows) = &mut self.rows {
-            rows.add(bytes);
-        }
-        match &mut self.values {
-            Some(Counting::Codes(codes, _)) => codes.add(bytes),
-            Some(Counting::Values(values, buckets)) => values.add(bytes, buckets.as_mut())?,
-            None => {}
-        }
-        Ok(())
+    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Box<Codes>>> {
+        self.codes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-enum Counting {
-    Codes(Box<Codes>, DType),
-    Values(Box<Values>, Option<Buckets>),
+/// The error with the tensor that it is about.
+fn about(mut error: Error, checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Error {
+    if let Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) = &mut error {
+        fault.tensor.get_or_insert_with(|| info.name.to_owned());
+        fault.offset.get_or_insert(info.span.start());
+    }
+    if let Error::Io { action, .. } = &mut error {
+        *action = format!("{action}, of '{}'", text::shown(info.name));
+    }
+    error.at_path(&checkpoint.catalog().files()[info.file as usize].path)
 }

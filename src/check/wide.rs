@@ -4,16 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::buckets::Buckets;
 use super::elements::{BLOCK, Elements, Seen};
 use super::histogram::{Bins, Scale};
 use super::moments::Moments;
+use super::pass::Reading;
 use super::summary::Statistics;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::load::Scan;
 use crate::quant::{self, Encoding};
-use crate::workers::Interrupt;
 
 /// Elements that are read at a time: their bytes stay in the cache of the core. Sums are joined in the order of these parts, so that they are the
 /// same however many threads there are.
@@ -54,26 +52,21 @@ fn decode<'a>(encoding: Encoding, bytes: &[u8], decoded: &'a mut Vec<u8>) -> Res
 
 /// One pass over a tensor after the other.
 struct Passes<'a> {
-    scan: &'a Scan<'a>,
+    reading: &'a Reading<'a>,
     kind: Kind,
     elements: Elements,
-    interrupt: Interrupt<'a>,
-    /// Counts bytes: with two passes, half of them in each.
-    progress: &'a (dyn Fn(u64) + Sync),
-    times: u64,
 }
 
-/// The statistics of elements of this kind. `progress` counts bytes.
+/// The statistics of elements of this kind. `each` sees the bytes of each part once; `again`, once more where there is a histogram.
 pub(super) fn statistics(
-    scan: &Scan<'_>,
+    reading: &Reading<'_>,
     kind: Kind,
     bins: usize,
-    progress: &(dyn Fn(u64) + Sync),
-    interrupt: Interrupt<'_>,
+    each: &(dyn Fn(&[u8]) + Sync),
+    again: &(dyn Fn(&[u8]) + Sync),
 ) -> Result<Statistics> {
-    let passes =
-        Passes { scan, kind, elements: kind.elements(), interrupt, progress, times: if bins > 0 { 2 } else { 1 } };
-    let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first()?;
+    let passes = Passes { reading, kind, elements: kind.elements() };
+    let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first(each)?;
     let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
     let Some((low, high)) = extremes else { return Ok(found) };
     found.minimum = Some(low);
@@ -89,20 +82,23 @@ pub(super) fn statistics(
     let moments = if scale.is_one() { moments } else { passes.moments(scale)? };
     found.mean = Some(scale.down(moments.mean()).clamp(low.to_f64(), high.to_f64()));
     found.deviation = Some(scale.down(moments.deviation()));
-    found.bins = bins.labelled(&passes.counts(&bins)?);
+    found.bins = bins.labelled(&passes.counts(&bins, again)?);
     Ok(found)
 }
 
 impl Passes<'_> {
     /// What can be said without knowing the extremes.
-    fn first(&self) -> Result<Seen> {
+    fn first(&self, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Seen> {
         let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
-        self.each(
-            self.times,
-            || (),
-            |(), number, bytes| total.put(number, first_look(elements, bytes, None)),
-            |()| {},
-        )?;
+        let look = |(): &mut (), number, bytes: &[u8]| {
+            let (mut seen, mut values) = (Seen::default(), [0.0; BLOCK]);
+            for block in bytes.chunks(BLOCK * elements.bytes()) {
+                let finite = elements.read(block, &mut values, &mut seen);
+                seen.add(elements, finite);
+            }
+            total.put(number, seen);
+        };
+        self.each(each, || (), look, |()| {})?;
         Ok(total.into_inner())
     }
 
@@ -110,7 +106,7 @@ impl Passes<'_> {
     fn moments(&self, scale: Scale) -> Result<Moments> {
         let (elements, total) = (self.elements, InOrder::new(Moments::default(), Moments::join));
         self.each(
-            u64::MAX,
+            &|_| (),
             || (),
             |(), number, bytes| {
                 let (mut moments, mut values) = (Moments::default(), [0.0; BLOCK]);
@@ -129,13 +125,13 @@ impl Passes<'_> {
     }
 
     /// How many values are in each bin.
-    fn counts(&self, bins: &Bins) -> Result<Vec<u64>> {
+    fn counts(&self, bins: &Bins, again: &(dyn Fn(&[u8]) + Sync)) -> Result<Vec<u64>> {
         if bins.len() == 0 {
             return Ok(Vec::new());
         }
         let (elements, total) = (self.elements, Mutex::new(vec![0; bins.len()]));
         self.each(
-            self.times,
+            again,
             || bins.tables(),
             |tables: &mut Vec<u64>, _, bytes| match bins {
                 Bins::None | Bins::One(_) => {}
@@ -158,92 +154,29 @@ impl Passes<'_> {
         Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Calls `work` for the elements of each part, decoded if they are packed. The pass is one of `times`.
+    /// Calls `each` for the bytes of each part, and `work` for its elements, decoded if they are packed.
     fn each<S>(
         &self,
-        times: u64,
+        each: &(dyn Fn(&[u8]) + Sync),
         start: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u64, &[u8]) + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
-        let (kind, progress) = (self.kind, self.progress);
-        self.scan.each(
+        let kind = self.kind;
+        self.reading.each(
             kind.units_per_part(),
-            self.interrupt,
             || (start(), Vec::new()),
             |(kept, decoded): &mut (S, Vec<u8>), number, bytes| {
+                each(bytes);
                 match kind {
                     Kind::Plain(_) => work(kept, number, bytes),
                     Kind::Packed(encoding) => work(kept, number, decode(encoding, bytes, decoded)?),
                 }
-                progress(bytes.len() as u64 / times);
                 Ok(())
             },
             |(kept, _)| end(kept),
         )
     }
-}
-
-/// What is seen of a tensor whose parts come in their order, on one thread.
-pub(super) struct Values {
-    kind: Kind,
-    elements: Elements,
-    decoded: Vec<u8>,
-    seen: Seen,
-}
-
-impl Values {
-    pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, elements: kind.elements(), decoded: Vec::new(), seen: Seen::default() }
-    }
-
-    /// The elements or blocks of a part, which has to be the same for sums to be the same.
-    pub(super) fn units_per_part(&self) -> usize {
-        self.kind.units_per_part()
-    }
-
-    /// Adds a part; its values also to the buckets of a histogram.
-    pub(super) fn add(&mut self, bytes: &[u8], buckets: Option<&mut Buckets>) -> Result<()> {
-        let bytes = match self.kind {
-            Kind::Plain(_) => bytes,
-            Kind::Packed(encoding) => decode(encoding, bytes, &mut self.decoded)?,
-        };
-        self.seen.join(first_look(self.elements, bytes, buckets));
-        Ok(())
-    }
-
-    /// The statistics, and whether they are all: mean and deviation may need a second pass.
-    pub(super) fn finish(self) -> (Statistics, bool) {
-        let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = self.seen;
-        let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
-        let Some((minimum, maximum)) = extremes else { return (found, true) };
-        let (low, high) = (minimum.to_f64(), maximum.to_f64());
-        (found.minimum, found.maximum) = (Some(minimum), Some(maximum));
-        if minimum == maximum {
-            (found.mean, found.deviation) = (Some(low), Some(0.0));
-        } else if Scale::of(low, high).is_one() {
-            (found.mean, found.deviation) = (Some(moments.mean().clamp(low, high)), Some(moments.deviation()));
-        } else {
-            return (found, false);
-        }
-        (found, true)
-    }
-}
-
-/// What can be said of the elements of a part without knowing the extremes.
-fn first_look(elements: Elements, bytes: &[u8], mut buckets: Option<&mut Buckets>) -> Seen {
-    let mut seen = Seen::default();
-    let mut values = [0.0; BLOCK];
-    for block in bytes.chunks(BLOCK * elements.bytes()) {
-        let finite = elements.read(block, &mut values, &mut seen);
-        seen.add(elements, finite);
-        match &mut buckets {
-            Some(buckets) if matches!(elements, Elements::F32) => buckets.add_float32(block),
-            Some(buckets) => buckets.add(finite),
-            None => {}
-        }
-    }
-    seen
 }
 
 /// What comes from several threads, joined in the order of the parts.

@@ -3,6 +3,7 @@
 //! Parts are read from the file, whether it is mapped or not. Their memory grows neither with the tensor nor with what its header says:
 //! strides of a PyTorch file that lead to the same bytes again and again are followed once.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,7 @@ use crate::buffer::{Buffer, Runs, gather_some};
 use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::source::Source;
 use crate::tensor::{Element, Span, extent};
 use crate::workers::{self, Interrupt, WORKERS};
 
@@ -28,8 +30,7 @@ const OVERLAPPING_BYTES: u64 = 256 << 20;
 /// A tensor that is to be read in parts.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
-    checkpoint: &'a Checkpoint,
-    bytes: Bytes,
+    bytes: Bytes<'a>,
     /// The first byte of the first element there.
     first: usize,
     /// Bytes that are not parted: an element, or the smallest group of them that fills whole bytes.
@@ -44,23 +45,51 @@ pub(crate) struct Scan<'a> {
 }
 
 /// Where the bytes are.
-#[derive(Debug)]
-enum Bytes {
+enum Bytes<'a> {
     /// A range of a file.
-    File(u32, Span),
+    File(&'a dyn Source, Span),
     /// The same, compressed: its units are wanted in the order in which they come out.
-    Deflated(Deflated),
+    Deflated(&'a Checkpoint, Deflated),
     /// The whole tensor in memory: what is compressed and taken in another order.
     Memory(Buffer),
+    /// What fills a part with the bytes from an offset on.
+    Elements(&'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync)),
+}
+
+impl fmt::Debug for Bytes<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::File(..) => "File",
+            Self::Deflated(..) => "Deflated",
+            Self::Memory(_) => "Memory",
+            Self::Elements(_) => "Elements",
+        })
+    }
 }
 
 impl<'a> Scan<'a> {
-    /// What is at a placement, in units of so many bytes, which are one element of a tensor that has strides.
-    pub(crate) fn new(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
-        let (shape, strides) = c_order(placement, unit);
+    /// The elements of weight number `number`, or its packed blocks, each once and in any order.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
+    pub(crate) fn once_of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Self> {
+        let unit = group_bytes(checkpoint.catalog().table().get(number).element);
+        let placement = checkpoint.catalog().placement(number)?;
+        let (shape, strides) = c_order(&placement, unit);
         let (shape, strides, repeats) = once(&shape, &strides);
         let shape = first_of(shape, &strides);
-        Self::of(checkpoint, placement, unit, (shape, strides), repeats)
+        Self::of(checkpoint, &placement, unit, (shape, strides), repeats)
+    }
+
+    /// Elements in C order that are no weight of a checkpoint, of `unit` bytes each and `bytes` together: `read` fills a part from an offset on.
+    pub(crate) fn of_elements(
+        read: &'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync),
+        unit: usize,
+        bytes: u64,
+    ) -> Self {
+        let units = bytes / unit as u64;
+        let (shape, strides) = (vec![units as i64], vec![1]);
+        Self { bytes: Bytes::Elements(read), first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 }
     }
 
     /// The elements of weight number `number` in C order, or its packed blocks; `None` if they are far more than the file has.
@@ -90,7 +119,7 @@ impl<'a> Scan<'a> {
         let bytes = shape.iter().try_fold(unit as i64, |bytes, dim| bytes.checked_mul(*dim));
         bytes.ok_or_else(|| Error::Argument("the tensor's size overflows".into()))?;
         let scan = Self::of(checkpoint, placement, unit, (shape, strides), 1)?;
-        if matches!(scan.bytes, Bytes::Deflated(_)) {
+        if matches!(scan.bytes, Bytes::Deflated(..)) {
             // Strides lead to the same elements there.
             let whole = tensor::read(checkpoint, placement)?;
             return Ok(Self { first: whole.offset(), swap: Swap::Nothing, bytes: Bytes::Memory(whole), ..scan });
@@ -117,15 +146,15 @@ impl<'a> Scan<'a> {
         let (segment, mut first, mut swap) =
             (placement.segment, placement.start as usize, placement.segment.transform.swap);
         let bytes = match Deflated::of(&segment) {
-            None => Bytes::File(segment.file, segment.span),
-            Some(deflated) if rises(&shape, &strides) => Bytes::Deflated(deflated),
+            None => Bytes::File(checkpoint.file(segment.file)?, segment.span),
+            Some(deflated) if rises(&shape, &strides) => Bytes::Deflated(checkpoint, deflated),
             Some(_) => {
                 let whole = tensor::read(checkpoint, placement)?;
                 (first, swap) = (whole.offset(), Swap::Nothing);
                 Bytes::Memory(whole)
             }
         };
-        Ok(Self { checkpoint, bytes, first, unit, swap, shape, strides, units, repeats })
+        Ok(Self { bytes, first, unit, swap, shape, strides, units, repeats })
     }
 
     /// The number of bytes in the parts.
@@ -144,24 +173,27 @@ impl<'a> Scan<'a> {
     }
 
     /// Calls `work` once for each part, which has `per_part` units, but for the last one: with its number and its bytes. A thread works on what
-    /// `start` gave it, and `end` takes that when there is no part left.
+    /// `start` gave it, and `end` takes that when there is no part left. Without `all_cores` they come one after the other, on this thread.
     ///
     /// The parts are the same however many threads there are; which thread has which is not.
     pub(crate) fn each<S>(
         &self,
         per_part: usize,
+        all_cores: bool,
         interrupt: Interrupt<'_>,
         start: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
-        if let Bytes::Deflated(deflated) = &self.bytes {
-            let mut kept = start();
-            self.inflate(deflated, per_part, interrupt, |number, part| work(&mut kept, number, part))?;
+        if !all_cores || matches!(self.bytes, Bytes::Deflated(..)) || self.bytes() <= ALONE {
+            let (mut kept, mut number) = (start(), 0..);
+            self.each_in_order(per_part, &mut Vec::new(), interrupt, |part| {
+                work(&mut kept, number.next().unwrap_or_default(), part)
+            })?;
             end(kept);
             return Ok(());
         }
-        let threads = if self.bytes() <= ALONE { 1 } else { workers::threads() };
+        let threads = workers::threads();
         let next = AtomicU64::new(0);
         self.check_unchanged()?;
         WORKERS.each((0..threads).collect(), interrupt, |_, go_on| {
@@ -189,8 +221,8 @@ impl<'a> Scan<'a> {
         interrupt: Interrupt<'_>,
         mut work: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        if let Bytes::Deflated(deflated) = &self.bytes {
-            return self.inflate(deflated, per_part, interrupt, |_, part| work(part));
+        if let Bytes::Deflated(checkpoint, deflated) = &self.bytes {
+            return self.inflate(checkpoint, deflated, per_part, interrupt, work);
         }
         self.check_unchanged()?;
         for from in (0..self.units as usize).step_by(per_part) {
@@ -205,18 +237,19 @@ impl<'a> Scan<'a> {
 
     pub(super) fn check_unchanged(&self) -> Result<()> {
         match &self.bytes {
-            Bytes::File(file, _) => self.checkpoint.file(*file)?.check_unchanged(),
-            Bytes::Deflated(_) | Bytes::Memory(_) => Ok(()),
+            Bytes::File(file, _) => file.check_unchanged(),
+            Bytes::Deflated(..) | Bytes::Memory(_) | Bytes::Elements(_) => Ok(()),
         }
     }
 
     /// Fills `out` with some units, in the byte order of this machine.
     pub(super) fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match &self.bytes {
-            Bytes::File(file, span) | Bytes::Deflated(Deflated { file, span, .. }) => {
-                let source = self.checkpoint.file(*file)?;
-                self.gather(&FileRuns { source, span: *span, interrupt }, units, out, interrupt)
+            Bytes::File(source, span) => {
+                self.gather(&FileRuns { source: *source, span: *span, interrupt }, units, out, interrupt)
             }
+            Bytes::Deflated(..) => return Err(Error::Argument("what is compressed is read in its order".into())),
+            Bytes::Elements(read) => read((units.start * self.unit) as u64, out),
             Bytes::Memory(whole) => self.gather(&**whole.storage(), units, out, interrupt),
         }?;
         self.swap.apply(out);
@@ -238,23 +271,23 @@ impl<'a> Scan<'a> {
     /// Calls `work` for each part of what is inflated from the begin to the end, and none of it kept.
     fn inflate(
         &self,
+        checkpoint: &Checkpoint,
         deflated: &Deflated,
         per_part: usize,
         interrupt: Interrupt<'_>,
-        mut work: impl FnMut(u64, &[u8]) -> Result<()>,
+        mut work: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let full = per_part * self.unit;
-        let (mut part, mut number) = (Vec::new(), 0);
+        let mut part = Vec::new();
         let mut finish = |part: &mut Vec<u8>| -> Result<()> {
             self.swap.apply(part);
-            work(number, part)?;
-            number += 1;
+            work(part)?;
             part.clear();
             Ok(())
         };
         let (mut at, mut runs) = (0, self.runs());
         let mut run = runs.next();
-        deflated.each(self.checkpoint, interrupt, |piece| {
+        deflated.each(checkpoint, interrupt, |piece| {
             let after = at + piece.len();
             while let Some(next) = run.clone().filter(|run| run.start < after) {
                 let end = next.end.min(after).min(next.start + full - part.len());

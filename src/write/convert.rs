@@ -218,7 +218,7 @@ impl Work<'_> {
             })?;
             scratch.read = read;
         } else {
-            scan.each(ELEMENTS / elements, interrupt, Scratch::default, converted, |_| {})?;
+            scan.each(ELEMENTS / elements, true, interrupt, Scratch::default, converted, |_| {})?;
         }
         // One without bytes counts as written, too.
         writer.write(&tensor.name, bytes, &[])

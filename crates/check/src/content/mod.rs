@@ -81,7 +81,7 @@ fn check_file(
     let wanted = |number: usize| {
         let info = table.get(number);
         let hash = !is_alone || alike.get(&(info.element, info.shape)).is_some_and(|count| *count > 1);
-        Wanted { hash, values: true }
+        Wanted { hash, values: true, rows: true }
     };
     let found = read(checkpoint, &wanted, BINS, threads, done, &go_on)?;
     match checkpoint.verify_checksums_while(&go_on) {

@@ -47,8 +47,8 @@ pub(crate) fn read(
     in_order(threads, jobs(checkpoint, wanted, threads), interrupt, |job, pass: &mut Pass, go_on| {
         let (number, wanted) = match job {
             Job::All(number) => (number, wanted(number)),
-            Job::Hash(number) => (number, Wanted { hash: true, values: false }),
-            Job::Values(number) => (number, Wanted { hash: false, values: true }),
+            Job::Hash(number) => (number, Wanted { hash: true, ..Wanted::default() }),
+            Job::Values(number) => (number, Wanted { hash: false, ..wanted(number) }),
         };
         // Of two passes one counts.
         let progress = |bytes: u64| {
@@ -82,11 +82,11 @@ fn jobs(checkpoint: &Checkpoint, wanted: &dyn Fn(usize) -> Wanted, threads: usiz
     let total: u64 = sizes.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
     let mut jobs = Vec::with_capacity(sizes.len());
     for (bytes, number) in sizes {
-        if wanted(number) == (Wanted { hash: false, values: false }) {
+        if wanted(number) == Wanted::default() {
             continue;
         }
         let is_most = bytes > LARGE && bytes.saturating_mul(threads as u64) > total;
-        if is_most && threads > 1 && wanted(number) == (Wanted { hash: true, values: true }) {
+        if is_most && threads > 1 && wanted(number).hash && wanted(number).values {
             jobs.extend([Job::Hash(number), Job::Values(number)]);
         } else {
             jobs.push(Job::All(number));
@@ -125,8 +125,7 @@ pub struct TensorStatistics {
     pub note: Option<String>,
 }
 
-/// The statistics of the weights of these numbers, on all cores, with histograms of so many bins, as [`Pass::bins`] has them; 0 for none. `done`
-/// counts bytes.
+/// The statistics of the weights of these numbers, on all cores, with histograms of so many bins; 0 for none. `done` counts bytes.
 ///
 /// # Errors
 /// Ctrl-C; too many bins.
@@ -154,7 +153,7 @@ pub fn stats(
         is_wanted[*number] = !alone.contains_key(number);
     }
     let mut found =
-        read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, bins, None, done, interrupt)?;
+        read(checkpoint, &|number| Wanted { values: is_wanted[number], ..Wanted::default() }, bins, None, done, interrupt)?;
     let described = numbers.iter().map(|&number| {
         let info = table.get(number);
         let found =

@@ -68,7 +68,7 @@ pub(super) fn hash(
             let count = |bytes| {
                 progress.done.fetch_add(bytes, Ordering::Relaxed);
             };
-            match pass.over(checkpoint, number, Wanted { hash: true, values: false }, &count, go_on) {
+            match pass.over(checkpoint, number, Wanted { hash: true, ..Wanted::default() }, &count, go_on) {
                 Ok(found) => {
                     if let Some(sha256) = found.sha256 {
                         put(tensors, number, sha256);

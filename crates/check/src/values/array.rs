@@ -40,17 +40,17 @@ pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, con
         dtype => dtype.bytes().unwrap_or(1),
     };
     let contents = {
-        let context = &*context;
+        let pace = context.pace();
         let mut pass = Pass::default();
         pass.bins = BINS;
-        pass.over_elements(array.dtype, array.shape, &mut |offset, into| {
-            context.go_on()?;
+        let read = |offset: u64, into: &mut [u8]| {
             values.read_at(offset, into)?;
             if array.is_swapped && item > 1 {
                 into.chunks_exact_mut(item).for_each(<[u8]>::reverse);
             }
             Ok(())
-        })?
+        };
+        pass.over_elements(array.dtype, array.shape, &read, &|| pace.go_on())?
     };
     // The span is where the report says that the array lies; its bytes may be in another file.
     let span = Span::within(u64::MAX, array.at, needed)?;
