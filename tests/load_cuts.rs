@@ -1,4 +1,4 @@
-//! Cuts: ranges of one axis of a tensor are loaded as if they were taken from the whole, and no more of the file is read than is needed.
+//! Regions: ranges of the axes of a tensor are loaded as if they were taken from the whole, and no more of the file is read than is needed.
 
 #![allow(clippy::single_range_in_vec_init)] // ranges of an axis
 
@@ -10,7 +10,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::Result;
-use max_weights::load::{Layout, LoadOptions};
+use max_weights::load::{Layout, LoadOptions, Region};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 
@@ -26,45 +26,49 @@ fn file(shape: &[u64], dtype: &str) -> Vec<u8> {
 }
 
 /// What is loaded of the tensor, and how many bytes were read for it.
-fn load(bytes: &[u8], to: Option<DType>, axis: usize, ranges: &[Range<u64>]) -> Result<(Buffer, usize)> {
+fn load(bytes: &[u8], to: Option<DType>, region: &Region) -> Result<(Buffer, usize)> {
     let source = Arc::new(Trial::of("model.safetensors", bytes));
     let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default())?;
     let before = source.counts().bytes;
-    let wanted = checkpoint.catalog().cut(checkpoint.catalog().wanted(0, to)?, 0, axis, ranges)?;
+    let wanted = checkpoint.catalog().cut(checkpoint.catalog().wanted(0, to)?, 0, region)?;
     let layout = Layout::new(&checkpoint, vec![wanted], true, &[], &LoadOptions::default())?;
     let loaded = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted)?;
     Ok((loaded[0].clone(), source.counts().bytes - before))
 }
 
-/// The numbers of the ranges, joined along the axis.
-fn expected(shape: &[u64], axis: usize, ranges: &[Range<u64>]) -> Vec<u16> {
-    let inner: u64 = shape[axis + 1..].iter().product();
-    let outer: u64 = shape[..axis].iter().product();
-    let positions = |row: u64| {
-        let start = row * shape[axis] * inner;
-        ranges.iter().flat_map(move |range| start + range.start * inner..start + range.end * inner)
-    };
-    (0..outer).flat_map(positions).map(|number| number as u16).collect()
+/// The numbers of the ranges, joined along their axes.
+fn expected(shape: &[u64], ranges: &[Vec<Range<u64>>]) -> Vec<u16> {
+    let all = shape.iter().zip(ranges).fold(vec![0], |numbers, (size, ranges)| {
+        let positions = || ranges.iter().cloned().flatten();
+        numbers.iter().flat_map(|number: &u64| positions().map(move |position| number * size + position)).collect()
+    });
+    all.into_iter().map(|number| number as u16).collect()
 }
 
 proptest! {
     #[test]
-    fn ranges_of_any_axis_are_what_they_are_of_the_whole(
-        shape in prop::collection::vec(0u64..9, 1..4),
-        axis in 0usize..3,
-        edges in prop::collection::vec((0u64..9, 0u64..9), 0..4),
+    fn ranges_of_any_axes_are_what_they_are_of_the_whole(
+        axes in prop::collection::vec((0u64..7, prop::option::of(prop::collection::vec((0u64..7, 0u64..7), 0..4))), 1..5),
         cast: bool,
     ) {
-        let axis = axis % shape.len();
-        let size = shape[axis];
-        let ranges: Vec<Range<u64>> = edges.iter().map(|&(a, b)| a.min(b).min(size)..a.max(b).min(size)).collect();
+        let shape: Vec<u64> = axes.iter().map(|(size, _)| *size).collect();
+        let (mut region, mut all) = (Region::new(), Vec::new());
+        for (axis, (size, edges)) in axes.into_iter().enumerate() {
+            let ranges = |edges: Vec<(u64, u64)>| -> Vec<Range<u64>> {
+                edges.into_iter().map(|(a, b)| a.min(b).min(size)..a.max(b).min(size)).collect()
+            };
+            if let Some(edges) = edges.clone() {
+                region.insert(0, (axis, ranges(edges)));
+            }
+            all.push(edges.map_or_else(|| vec![0..size], ranges));
+        }
+        prop_assume!(!region.is_empty());
         let (to, dtype) = if cast { (Some(DType::Float32), "F16") } else { (None, "I16") };
-        let (loaded, _) = load(&file(&shape, dtype), to, axis, &ranges).unwrap();
-        let mut dims = shape.clone();
-        dims[axis] = ranges.iter().map(|range| range.end - range.start).sum();
-        prop_assert_eq!(loaded.shape().iter().map(|&dim| dim as u64).collect::<Vec<_>>(), dims);
+        let (loaded, _) = load(&file(&shape, dtype), to, &region).unwrap();
+        let size = |ranges: &Vec<Range<u64>>| ranges.iter().map(|range| range.end - range.start).sum::<u64>() as i64;
+        prop_assert_eq!(loaded.shape(), &all.iter().map(size).collect::<Vec<_>>()[..]);
         prop_assert!(loaded.is_contiguous() && loaded.is_aligned());
-        let numbers = expected(&shape, axis, &ranges);
+        let numbers = expected(&shape, &all);
         let bytes: Vec<u8> = if cast {
             numbers.iter().flat_map(|&bits| half::f16::from_bits(bits).to_f32().to_le_bytes()).collect()
         } else {
@@ -79,24 +83,26 @@ fn of_rows_no_byte_more_is_read_than_is_wanted() {
     let bytes = file(&[64, 1024], "I16");
     for ranges in [vec![8..16], vec![0..2, 60..64]] {
         let rows: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        let (loaded, read) = load(&bytes, None, 0, &ranges).unwrap();
+        let (loaded, read) = load(&bytes, None, &vec![(0, ranges)]).unwrap();
         assert_eq!((loaded.shape(), read as u64), (&[rows as i64, 1024][..], rows * 2048));
     }
 }
 
 #[test]
 fn of_columns_no_more_is_read_than_the_tensor_and_of_far_ones_what_is_wanted() {
-    let near = load(&file(&[64, 1024], "I16"), None, 1, &[128..256]).unwrap().1;
+    let near = load(&file(&[64, 1024], "I16"), None, &vec![(1, vec![128..256])]).unwrap().1;
     assert!(near <= 64 * 2048, "{near}");
     // Experts of which each has rows: what lies between is more than what is read at once.
-    let far = load(&file(&[4, 64, 1024], "I16"), None, 1, &[8..16]).unwrap().1;
+    let far = load(&file(&[4, 64, 1024], "I16"), None, &vec![(1, vec![8..16])]).unwrap().1;
     assert_eq!(far, 4 * 8 * 2048);
+    let corner = vec![(0, vec![1..3]), (1, vec![8..16]), (2, vec![0..512])];
+    assert_eq!(load(&file(&[4, 64, 1024], "I16"), None, &corner).unwrap().1, 2 * (7 * 2048 + 1024));
 }
 
 #[test]
 fn a_cut_that_does_not_fit_names_the_tensor_and_reads_nothing() {
-    let failed = load(&file(&[4, 6], "I16"), None, 1, &[2..7]).expect_err("too far").to_string();
+    let failed = load(&file(&[4, 6], "I16"), None, &vec![(1, vec![2..7])]).expect_err("too far").to_string();
     assert_eq!(failed, "'t': a tensor of the shape [4, 6] has no elements 2..7 on axis 1");
-    let failed = load(&file(&[4, 6], "I16"), None, 2, &[0..1]).expect_err("no axis").to_string();
+    let failed = load(&file(&[4, 6], "I16"), None, &vec![(2, vec![0..1])]).expect_err("no axis").to_string();
     assert_eq!(failed, "'t': a tensor of the shape [4, 6] has no axis 2 to be cut along");
 }

@@ -84,7 +84,7 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
         names
     };
     let before = names();
-    let item = Item { number: one.catalog().find("a").unwrap(), cut: None, tensor: declared("a", &[2]) };
+    let item = Item { number: one.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
     let output = |most| {
         let (folder, stem, metadata) = (folder.path().into(), "model".into(), BTreeMap::new());
         Output::Sharded { folder, stem, most, metadata, options }
@@ -96,7 +96,7 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
     let all = open(folder.path()).unwrap();
     let items = ["a", "b"].map(|name| {
         let number = all.catalog().find(name).unwrap();
-        Item { number, cut: None, tensor: declared(name, &[2]) }
+        Item { number, region: None, tensor: declared(name, &[2]) }
     });
     convert(&all, &items, &output(100), false, &done, &uninterrupted).unwrap();
     assert_eq!(names(), ["model.safetensors"]);
@@ -161,7 +161,7 @@ fn one_of_several_files_of_the_input_is_not_written_over() {
     let list = [shards[0].clone(), shards[1].clone()];
     let all = [Checkpoint::open(&list, &OpenOptions::default()).unwrap(), open(folder.path()).unwrap()];
     for checkpoint in all.into_iter().chain([open(&shards[0]).unwrap()]) {
-        let item = Item { number: checkpoint.catalog().find("a").unwrap(), cut: None, tensor: declared("a", &[2]) };
+        let item = Item { number: checkpoint.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
         let outputs = [
             Output::Safetensors { path: shards[0].clone(), metadata: BTreeMap::new(), options },
             Output::Gguf {
@@ -212,7 +212,7 @@ fn a_tensor_of_another_shape_and_one_without_a_name() {
     let checkpoint = open(&path).unwrap();
     let item = |name: &str, shape: &[u64]| {
         let number = checkpoint.catalog().find(name).unwrap();
-        Item { number, cut: None, tensor: declared(name, shape) }
+        Item { number, region: None, tensor: declared(name, shape) }
     };
     let mut items = [item("a", &[2]), item("b", &[1])];
     let options = Options::default();

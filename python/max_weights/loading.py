@@ -15,11 +15,9 @@ from max_weights._core import GGUFWeights, digests_of, load_tensors, renamed_nam
 from max_weights.devices import place
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, DeviceError
-from max_weights.load_apart import Apart
 from max_weights.progress import Progress, progress_of
 from max_weights.selection import Pattern, Select, fits, not_found, require_effect, selected
 from max_weights.sharding.by_name import Cut, Ranks, Shard, parts_of_rank
-from max_weights.sharding.pieces import Pieces
 from max_weights.sizes import bytes_of
 
 if TYPE_CHECKING:
@@ -173,16 +171,14 @@ def load(
         wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
     outs = by_position({} if out is None else out, wanted)
     expected = None if verify is None else digests_expected(wanted, verify)
-    apart = Apart(wanted.node, wanted.parts, wanted.infos, wanted.dtypes, outs, whole=verify is not None, copy=copy)
-    most = apart.rest_of(host_bytes(max_host_bytes))
+    most = host_bytes(max_host_bytes)
     told, end = progress_of(progress)
-    told, tell = apart.progress(told)
     try:
         loaded, choice = load_tensors(
             wanted.node,
             wanted.names,
-            apart.dtypes,
-            cuts=apart.cuts,
+            wanted.dtypes,
+            cuts=wanted.parts,
             own=copy,
             outs=outs,
             backend=backend_for(backend, copy),
@@ -194,7 +190,6 @@ def load(
             verify=expected,
             progress=told,
         )
-        apart.load_into(loaded, tell)
     finally:
         end()
     log_choice("load", choice)
@@ -227,20 +222,8 @@ class Wanted(NamedTuple):
     infos: list[WeightInfo]
     dtypes: list[DType | None]
     """`None` for the dtype in the file."""
-    parts: list[Cut | Pieces | None]
+    parts: list[Cut | None]
     """`None` for the whole weight."""
-
-    @property
-    def cuts(self) -> list[Cut | None]:
-        """The parts as ranges of one axis. ValueError for pieces of several axes."""
-        if pieces := self.pieces():
-            name = self.names[pieces[0][0]]
-            raise ArgumentError(f"'{shown(name)}' is cut along several axes at once, which only load does")
-        return [part for part in self.parts if not isinstance(part, Pieces)]
-
-    def pieces(self) -> list[tuple[int, Pieces]]:
-        """Return the positions of the weights that are cut along several axes at once, with their pieces."""
-        return [(position, part) for position, part in enumerate(self.parts) if isinstance(part, Pieces)]
 
 
 def resolved(
@@ -259,7 +242,7 @@ def resolved(
     every = names_of_tree(node)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
     chosen = [infos[name] for name in new_names]
-    parts: list[Cut | Pieces | None] = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
+    parts: list[Cut | None] = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
     dtypes = dtypes_wanted(chosen, dtype, packed, every)
     return Wanted(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
 from max_weights.html import count, paragraph, table, view
-from max_weights.load_apart import Apart
 from max_weights.loading import (
     Rename,
     Select,
-    Wanted,
     backend_for,
     by_position,
     check_copy,
@@ -177,14 +175,12 @@ def plan(
     converter(framework)
     wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
     outs = by_position({} if out is None else out, wanted)
-    to_outs = set(outs)
-    apart = Apart(wanted.node, wanted.parts, wanted.infos, wanted.dtypes, outs, whole=verify is not None, copy=copy)
-    most = apart.rest_of(host_bytes(max_host_bytes))
+    most = host_bytes(max_host_bytes)
     ranges, arenas, how = plan_tensors(
         wanted.node,
         wanted.names,
-        apart.dtypes,
-        cuts=apart.cuts,
+        wanted.dtypes,
+        cuts=wanted.parts,
         own=copy,
         outs=set(outs),
         backend=backend_for(backend, copy),
@@ -203,31 +199,10 @@ def plan(
             bytes=size,
             names=tuple(wanted.new_names[position] for position in positions),
             action=action,
-            to="out" if any(position in to_outs for position in positions) else to,
+            to="out" if any(position in outs for position in positions) else to,
             at=at,
             memory=memory,
         )
         for file, offset, size, memory, positions, action, to, at in ranges
-        if size or not all(position in apart for position in positions)  # of those, the engine reads nothing
     ]
-    if verify is None and (cut_here := _planned_apart(wanted, apart, to_outs)):
-        order = {path: number for number, path in enumerate(paths)}
-        planned = sorted([*planned, *cut_here], key=lambda part: (order.get(part.file, 0), part.offset))
     return LoadPlan(tuple(planned), tuple(wanted.new_names), {DType[name]: size for name, size in arenas}, how)
-
-
-def _planned_apart(wanted: Wanted, apart: Apart, outs: set[int]) -> list[PlannedRange]:
-    """Return what is read of the weights that are cut along several axes; the offset is that of the weight."""
-    return [
-        PlannedRange(
-            file=wanted.infos[position].file,
-            offset=wanted.infos[position].offset,
-            bytes=stored,
-            names=(wanted.new_names[position],),
-            action="read parts, cut",
-            to="out" if position in outs else "own memory",
-            at=0,
-            memory=0 if position in outs else memory,
-        )
-        for position, (stored, memory) in apart.sizes().items()
-    ]

@@ -28,8 +28,7 @@ from max_weights.html import count, details, paragraph, table, view
 from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.loading import resolved
 from max_weights.saving import save_weights
-from max_weights.sharding.by_name import Cut, Strategies, parts_of_rank
-from max_weights.sharding.pieces import Pieces
+from max_weights.sharding.by_name import Cut, Strategies, parts_of_rank, shape_of
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -296,19 +295,13 @@ def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: Argume
     )
 
 
-def _size(part: Cut) -> int:
-    """Return the size of the axis of a part."""
-    return sum(stop - start for start, stop in part[1])
-
-
-def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | Pieces | None) -> int:
-    if isinstance(part, Pieces):
+def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
+    if part is not None and len(part) > 1:
         raise ArgumentError(
-            f"weight '{shown(info.name)}' is cut along several axes, but only parts cut along one axis can be saved"
+            f"weight '{shown(info.name)}' is cut along several axes, but the files of ranks have parts cut along one "
+            "axis; save each rank's part with weights.save(shard=)"
         )
-    elements = whole = math.prod(info.logical_shape)
-    if part is not None:
-        elements = whole // max(1, info.logical_shape[part[0]]) * _size(part)
+    whole, elements = math.prod(info.logical_shape), math.prod(shape_of(part, info.logical_shape))
     if dtype is None:
         return info.bytes * elements // max(1, whole)
     return (elements * dtype.size_in_bits + 7) // 8
@@ -316,10 +309,9 @@ def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | Pieces | None) 
 
 def _parts(ranks: list[Wanted]) -> Iterable[Part]:
     for info, *parts in zip(ranks[0].infos, *(wanted.parts for wanted in ranks), strict=True):
-        cuts = [part for part in parts if part is not None and not isinstance(part, Pieces)]
-        axis = cuts[0][0] if cuts else None
+        axis = next((part[0][0] for part in parts if part is not None), None)
         whole = info.logical_shape
-        sizes = () if axis is None else tuple(whole[axis] if part is None else _size(part) for part in parts)
+        sizes = () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts)
         yield Part(info.name, tuple(whole), axis, sizes)
 
 

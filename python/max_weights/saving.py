@@ -235,11 +235,6 @@ def save_weights(
             "dtype of floats, or convert them with astype() and call save_file",
         )
     _check_names(wanted.new_names)
-    for position, _ in wanted.pieces():
-        raise ArgumentError(
-            f"weight '{shown(wanted.names[position])}' is cut along several axes, but only weights cut along one axis "
-            "can be saved; load the part, and save it with save_file"
-        )
     tell, close = progress_of(progress)
     try:
         return _core.save_converted(
@@ -249,7 +244,7 @@ def save_weights(
             wanted.dtypes,
             target,
             _metadata_of(metadata),
-            cuts=wanted.cuts,
+            cuts=wanted.parts,
             alignment=alignment,
             sync=sync,
             stem=name,

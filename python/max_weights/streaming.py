@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import TensorStream, shown
-from max_weights.errors import ArgumentError
+from max_weights._core import TensorStream
 from max_weights.loading import (
     Rank,
     Rename,
@@ -122,18 +121,13 @@ def stream(
     convert = converter(framework)
     most = host_bytes(max_host_bytes)
     wanted = resolved(node, select, rename, dtype, packed, shard)
-    for position, _ in wanted.pieces():
-        name = wanted.names[position]
-        raise ArgumentError(
-            f"'{shown(name)}' is cut along several axes at once, which load supports, but stream does not"
-        )
     if verify is not None:
         verify_digests(wanted, verify, threads)
     tensors = TensorStream(
         wanted.node,
         wanted.names,
         wanted.dtypes,
-        cuts=wanted.cuts,
+        cuts=wanted.parts,
         backend=backend_for(backend),
         threads=threads,
         drop_cache=drop_cache,

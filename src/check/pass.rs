@@ -211,14 +211,20 @@ impl Pass {
                 *self.kept() = Some(codes);
             }
             Element::Plain(dtype) if wanted.values => {
-                found.statistics = Some(wide::statistics(&reading, wide::Kind::Plain(dtype), self.bins, &each, &count)?);
+                found.statistics =
+                    Some(wide::statistics(&reading, wide::Kind::Plain(dtype), self.bins, &each, &count)?);
             }
             Element::Packed(encoding) if wanted.values => {
-                found.statistics = Some(wide::statistics(&reading, wide::Kind::Packed(encoding), self.bins, &each, &count)?);
+                found.statistics =
+                    Some(wide::statistics(&reading, wide::Kind::Packed(encoding), self.bins, &each, &count)?);
             }
             _ if has_order => {
                 let per_part = (PART / scan.unit()).max(1);
-                reading.each(per_part, || (), |(), _, bytes| Ok(each(bytes)), |()| {})?;
+                let work = |(): &mut (), _, bytes: &[u8]| {
+                    each(bytes);
+                    Ok(())
+                };
+                reading.each(per_part, || (), work, |()| {})?;
             }
             _ => {}
         }

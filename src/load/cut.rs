@@ -1,4 +1,4 @@
-//! A part of a tensor along one axis: what one rank of several has of it.
+//! A part of a tensor: a box, or boxes that are joined, as one rank of several has it.
 
 use std::ops::Range;
 
@@ -10,51 +10,166 @@ pub(super) const GAP: u64 = 64 << 10;
 /// A row of more bytes is not read as a whole.
 const LONG_ROW: usize = 1 << 20;
 
-/// Ranges of bytes of each row of a tensor in C order, where a row is what is at one place on the axes before the one that is cut. In
-/// memory they lie one after the other.
+/// A part of a tensor: the axes that are cut, and the ranges of each that are joined along it, in elements. The other axes are whole.
+pub type Region = Vec<(usize, Vec<Range<u64>>)>;
+
+/// The shape of a region of a tensor of this shape, in elements.
+pub fn region_shape(whole: &[u64], region: &Region) -> Vec<u64> {
+    let mut shape = whole.to_vec();
+    for (axis, ranges) in region {
+        if let Some(dim) = shape.get_mut(*axis) {
+            *dim = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        }
+    }
+    shape
+}
+
+/// A region in bytes: ranges of bytes of some rows of a tensor in C order, where a row is what is at one place on the axes before the last that
+/// is cut. In memory they lie one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// How many rows there are.
+    /// The axes before the last that is cut: bytes from one position to the next, and the positions that are wanted, in this order.
+    outer: Vec<(usize, Vec<Range<usize>>)>,
+    /// How many rows there are; none if there is nothing in them.
     pub(super) rows: usize,
-    /// Bytes from the start of a row to that of the next.
-    pub(super) row: usize,
+    /// Bytes from the start of a row to that of its neighbour; 0 if only the first row is wanted.
+    row: usize,
     /// What is wanted of each row; in this order, and not always one after the other.
     pub(super) ranges: Vec<Range<usize>>,
 }
 
 impl Cut {
-    /// Of a tensor of this shape, `ranges` of an axis, where `per` elements that follow each other in memory take `bytes` and stay together.
-    pub(super) fn new(shape: &[u64], (per, bytes): (usize, usize), axis: usize, ranges: &[Range<u64>]) -> Result<Self> {
+    /// Of a tensor of this shape, a region, where `per` elements that follow each other in memory take `bytes` and stay together.
+    pub(super) fn new(shape: &[u64], (per, bytes): (usize, usize), region: &Region) -> Result<Self> {
         let refused = |cause: String| Error::Argument(format!("a tensor of the shape {shape:?} {cause}"));
-        let Some(&size) = shape.get(axis) else {
-            return Err(refused(format!("has no axis {axis} to be cut along")));
+        let mut wanted: Vec<Option<&[Range<u64>]>> = vec![None; shape.len()];
+        for (axis, ranges) in region {
+            let Some(&size) = shape.get(*axis) else {
+                return Err(refused(format!("has no axis {axis} to be cut along")));
+            };
+            if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > size) {
+                return Err(refused(format!("has no elements {range:?} on axis {axis}")));
+            }
+            if wanted[*axis].replace(ranges).is_some() {
+                return Err(refused(format!("cannot be cut along axis {axis} twice")));
+            }
+        }
+        let Some(last) = wanted.iter().rposition(Option::is_some) else {
+            return Err(refused("is cut along no axis".to_owned()));
         };
-        let inner = shape[axis + 1..].iter().try_fold(1usize, |product, &dim| product.checked_mul(dim as usize));
+        let inner = shape[last + 1..].iter().try_fold(1usize, |product, &dim| product.checked_mul(dim as usize));
         let stored = |position: u64| {
             let elements = inner.and_then(|inner| inner.checked_mul(position as usize)).unwrap_or(usize::MAX);
             if elements.is_multiple_of(per) {
                 return Ok(elements / per * bytes);
             }
-            let cause = format!("cannot be cut at {position} of axis {axis}: {per} elements are stored together");
+            let cause = format!("cannot be cut at {position} of axis {last}: {per} elements are stored together");
             Err(refused(cause))
         };
-        let mut cut = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            if range.start > range.end || range.end > size {
-                return Err(refused(format!("has no elements {range:?} on axis {axis}")));
-            }
-            cut.push(stored(range.start)?..stored(range.end)?);
+        let mut ranges = Vec::new();
+        for range in wanted[last].unwrap_or_default() {
+            ranges.push(stored(range.start)?..stored(range.end)?);
         }
-        let rows = shape[..axis].iter().product::<u64>() as usize;
-        Ok(Self { rows, row: if rows > 1 { stored(size)? } else { 0 }, ranges: cut })
+        let mut outer: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+        let mut rows = usize::from(ranges.iter().any(|range| !range.is_empty()));
+        for (axis, wanted) in wanted[..last].iter().enumerate() {
+            let size = shape[axis] as usize;
+            let whole = 0..size;
+            let ranges: Vec<Range<usize>> = match wanted {
+                Some(ranges) => ranges.iter().map(|range| range.start as usize..range.end as usize).collect(),
+                None => vec![whole.clone()],
+            };
+            rows = rows.saturating_mul(ranges.iter().map(ExactSizeIterator::len).sum());
+            match outer.last_mut() {
+                // A whole axis and the one before it are as one.
+                Some((innermost, before)) if *ranges == [whole] => {
+                    *innermost = axis;
+                    for range in before {
+                        *range = range.start.saturating_mul(size)..range.end.saturating_mul(size);
+                    }
+                }
+                _ => outer.push((axis, ranges)),
+            }
+        }
+        let is_first = outer.iter().all(|(_, ranges)| ranges.iter().all(|range| range.end <= 1));
+        let row = if is_first || rows == 0 { 0 } else { stored(shape[last])? };
+        for (axis, _) in &mut outer {
+            // Its number becomes its stride.
+            let between = shape[*axis + 1..last].iter().fold(row, |bytes, dim| bytes.saturating_mul(*dim as usize));
+            *axis = between;
+        }
+        Ok(Self { outer, rows, row, ranges })
     }
 
-    /// The one range that it is, where there is only one.
+    /// The one range of bytes of the tensor that it is, where there is only one.
     pub(super) fn one_range(&self) -> Option<Range<usize>> {
         match (self.rows, self.ranges.as_slice()) {
-            (1, [range]) => Some(range.clone()),
+            (1, [range]) => {
+                let start = self.row_start(0);
+                Some(start + range.start..start + range.end)
+            }
+            (0, _) => Some(0..0),
             _ => None,
         }
+    }
+
+    /// Where a row begins, in bytes of the tensor.
+    pub(super) fn row_start(&self, number: usize) -> usize {
+        if let [(stride, ranges)] = &*self.outer
+            && let [range] = &**ranges
+        {
+            return (range.start + number) * stride;
+        }
+        let (mut rest, mut start) = (number, 0);
+        for (stride, ranges) in self.outer.iter().rev() {
+            let count = ranges.iter().map(ExactSizeIterator::len).sum::<usize>().max(1);
+            let mut at = rest % count;
+            rest /= count;
+            for range in ranges {
+                if at < range.len() {
+                    start += (range.start + at) * stride;
+                    break;
+                }
+                at -= range.len();
+            }
+        }
+        start
+    }
+
+    /// How many rows from the first of these on are read as one: they rise, little lies between them, and they take no more than `most` bytes.
+    pub(super) fn rows_together(&self, first: usize, most: usize) -> usize {
+        let reach = self.reach().len();
+        let start = self.row_start(first);
+        let mut end = start + reach;
+        let near = |row: &usize| {
+            let next = self.row_start(*row);
+            let fits = next >= end && (next - end) as u64 <= GAP && next + reach - start <= most;
+            end = next + reach;
+            fits
+        };
+        1 + (first + 1..self.rows).take_while(near).count()
+    }
+
+    /// The bytes that are read: what is wanted, and what lies between in rows that are read together.
+    pub(super) fn bytes_read(&self) -> u64 {
+        let (reach, mut first, mut bytes) = (self.reach().len(), 0, 0);
+        while first < self.rows {
+            let next = first + self.rows_together(first, usize::MAX);
+            bytes += (self.row_start(next - 1) - self.row_start(first) + reach) as u64;
+            first = next;
+        }
+        bytes
+    }
+
+    /// The bytes of the tensor from the first that is wanted to the last.
+    pub(super) fn span(&self) -> Range<usize> {
+        let Range { mut start, mut end } = self.reach();
+        for (stride, ranges) in self.outer.iter().filter(|_| self.rows > 0) {
+            let ranges = || ranges.iter().filter(|range| !range.is_empty());
+            start += ranges().map(|range| range.start).min().unwrap_or_default() * stride;
+            end += ranges().map(|range| range.end - 1).max().unwrap_or_default() * stride;
+        }
+        start..end
     }
 
     /// The bytes that are wanted of a row.
@@ -76,15 +191,14 @@ impl Cut {
         self.rows == 1 || self.row > LONG_ROW || holes.max(between) as u64 > GAP
     }
 
-    /// Copies what is wanted of `rows` rows, of which `bytes` holds everything from [`Self::reach`] of the first on.
-    pub(super) fn gather(&self, bytes: &[u8], rows: usize, out: &mut [u8]) {
-        let first = self.reach().start;
+    /// Copies what is wanted of these rows from `bytes`, which are those of the tensor from byte `first` on.
+    pub(super) fn gather(&self, bytes: &[u8], first: usize, rows: Range<usize>, out: &mut [u8]) {
         let mut rest = out;
-        for row in 0..rows {
+        for row in rows {
+            let start = self.row_start(row);
             for range in &self.ranges {
                 let (now, later) = rest.split_at_mut(range.len());
-                let start = row * self.row + range.start - first;
-                now.copy_from_slice(&bytes[start..start + now.len()]);
+                now.copy_from_slice(&bytes[start + range.start - first..start + range.end - first]);
                 rest = later;
             }
         }
@@ -92,32 +206,54 @@ impl Cut {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)] // ranges of an axis
+#[allow(clippy::single_range_in_vec_init, clippy::useless_vec)] // ranges of an axis
 mod tests {
     use super::*;
 
-    fn gathered(shape: &[u64], axis: usize, ranges: &[Range<u64>]) -> Vec<u8> {
+    fn gathered(shape: &[u64], region: &Region) -> Vec<u8> {
         let all: Vec<u8> = (0..shape.iter().product::<u64>() as u8).collect();
-        let cut = Cut::new(shape, (1, 1), axis, ranges).expect("a cut");
+        let cut = Cut::new(shape, (1, 1), region).expect("a cut");
         let mut out = vec![0; cut.rows * cut.payload()];
-        cut.gather(&all[cut.reach().start..], cut.rows, &mut out);
+        let span = cut.span();
+        cut.gather(&all[span.clone()], span.start, 0..cut.rows, &mut out);
         out
     }
 
     #[test]
     fn ranges_of_any_axis_are_joined_in_the_order_in_which_they_are_given() {
-        assert_eq!(gathered(&[4, 3], 0, &[3..4, 0..1]), [9, 10, 11, 0, 1, 2]);
-        assert_eq!(gathered(&[3, 4], 1, &[0..1, 2..4]), [0, 2, 3, 4, 6, 7, 8, 10, 11]);
-        assert_eq!(gathered(&[2, 3, 2], 1, &[1..2]), [2, 3, 8, 9]);
-        assert_eq!(gathered(&[2, 3], 1, &[1..1]), [0u8; 0]);
+        assert_eq!(gathered(&[4, 3], &vec![(0, vec![3..4, 0..1])]), [9, 10, 11, 0, 1, 2]);
+        assert_eq!(gathered(&[3, 4], &vec![(1, vec![0..1, 2..4])]), [0, 2, 3, 4, 6, 7, 8, 10, 11]);
+        assert_eq!(gathered(&[2, 3, 2], &vec![(1, vec![1..2])]), [2, 3, 8, 9]);
+        assert_eq!(gathered(&[2, 3], &vec![(1, vec![1..1])]), [0u8; 0]);
+    }
+
+    #[test]
+    fn boxes_of_several_axes_are_in_c_order() {
+        assert_eq!(gathered(&[3, 4], &vec![(1, vec![1..3]), (0, vec![1..3])]), [5, 6, 9, 10]);
+        assert_eq!(gathered(&[4, 4], &vec![(0, vec![3..4, 0..1]), (1, vec![2..4])]), [14, 15, 2, 3]);
+        assert_eq!(gathered(&[2, 3, 2, 2], &vec![(0, vec![1..2]), (2, vec![0..1])]), [12, 13, 16, 17, 20, 21]);
+        assert_eq!(gathered(&[2, 2, 3], &vec![(0, vec![1..2]), (1, vec![1..2]), (2, vec![1..3])]), [10, 11]);
+        let cut = Cut::new(&[2, 2, 3], (1, 1), &vec![(0, vec![1..2]), (1, vec![1..2]), (2, vec![1..3])]);
+        assert_eq!(cut.expect("a cut").one_range(), Some(10..12));
+    }
+
+    #[test]
+    fn rows_are_read_together_that_lie_near_each_other() {
+        let cut = Cut::new(&[4, 4, 1 << 16], (1, 1), &vec![(0, vec![0..2]), (1, vec![1..3]), (2, vec![0..1 << 15])]);
+        let cut = cut.expect("a cut");
+        assert_eq!((cut.rows, cut.rows_together(0, usize::MAX), cut.rows_together(0, 1 << 16)), (4, 2, 1));
+        assert_eq!(cut.span(), 1 << 16..(6 << 16) + (1 << 15));
     }
 
     #[test]
     fn a_cut_that_parts_what_is_stored_together_or_leaves_the_axis_is_refused() {
-        let refused = |axis, range| Cut::new(&[4, 6], (2, 1), axis, &[range]).expect_err("refused").to_string();
+        let refused =
+            |axis, range| Cut::new(&[4, 6], (2, 1), &vec![(axis, vec![range])]).expect_err("refused").to_string();
         assert_eq!(refused(2, 0..1), "a tensor of the shape [4, 6] has no axis 2 to be cut along");
         assert_eq!(refused(0, 2..5), "a tensor of the shape [4, 6] has no elements 2..5 on axis 0");
         assert!(refused(1, 0..3).ends_with("cannot be cut at 3 of axis 1: 2 elements are stored together"));
-        assert!(Cut::new(&[4, 6], (2, 1), 0, &[1..2]).is_ok(), "whole rows");
+        let twice = Cut::new(&[4, 6], (2, 1), &vec![(0, vec![0..1]), (0, vec![0..1])]).expect_err("refused");
+        assert!(twice.to_string().ends_with("cannot be cut along axis 0 twice"));
+        assert!(Cut::new(&[4, 6], (2, 1), &vec![(0, vec![1..2])]).is_ok(), "whole rows");
     }
 }

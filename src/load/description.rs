@@ -138,11 +138,7 @@ impl Layout {
                     (if cut.is_some() { Elements::Rows } else { Elements::All }, span.start(), span.len())
                 }
                 (None, None) => (Elements::All, run.offset, run.len),
-                (Some(cut), None) => {
-                    let reach = cut.reach();
-                    let len = cut.rows.saturating_sub(1) * cut.row + reach.len();
-                    (Elements::Rows, run.offset + reach.start as u64, len as u64)
-                }
+                (Some(cut), None) => (Elements::Rows, run.offset + cut.span().start as u64, cut.bytes_read()),
             };
             let transform = Transform { inflate: run.deflated.map(|deflated| deflated.inflate), swap: run.swap };
             let action = Action::Read { transform, elements, conversion: run.conversion };

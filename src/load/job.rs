@@ -1,5 +1,6 @@
 //! Jobs: neighbours in a file that are read together, and what becomes of their bytes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cut::{Cut, GAP};
@@ -119,7 +120,7 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
     offset: u64,
     len: usize,
     /// The rows that the bytes are, and what is wanted of each.
-    rows: Option<(usize, &'a Cut)>,
+    rows: Option<(Range<usize>, &'a Cut)>,
     swap: Swap,
     conversion: Conversion,
     stream: bool,
@@ -195,16 +196,13 @@ impl Run {
         };
         if let Some(cut) = self.cut.as_deref() {
             let reach = cut.reach();
-            let step = (most / cut.row.max(1)).max(1);
-            for first in (0..cut.rows).step_by(step) {
-                let rows = step.min(cut.rows - first);
-                let len = (rows - 1) * cut.row + reach.len();
-                push(
-                    self.offset + (first * cut.row + reach.start) as u64,
-                    len,
-                    rows * cut.payload(),
-                    Some((rows, cut)),
-                );
+            let mut first = 0;
+            while first < cut.rows {
+                let rows = first..first + cut.rows_together(first, most);
+                let (start, last) = (cut.row_start(first), cut.row_start(rows.end - 1));
+                let (len, payload) = (last - start + reach.len(), rows.len() * cut.payload());
+                first = rows.end;
+                push(self.offset + (start + reach.start) as u64, len, payload, Some((rows, cut)));
             }
             return;
         }
@@ -236,13 +234,14 @@ impl Piece<'_> {
         }
         let is_converted = self.conversion != Conversion::Nothing;
         let to = if is_converted {
-            gathered.resize(self.rows.map_or(bytes.len(), |(rows, cut)| rows * cut.payload()), 0);
+            let payload = |(rows, cut): &(Range<usize>, &Cut)| rows.len() * cut.payload();
+            gathered.resize(self.rows.as_ref().map_or(bytes.len(), payload), 0);
             &mut gathered[..]
         } else {
             &mut *self.out
         };
         match self.rows {
-            Some((rows, cut)) => cut.gather(bytes, rows, to),
+            Some((rows, cut)) => cut.gather(bytes, cut.row_start(rows.start) + cut.reach().start, rows, to),
             None => to.copy_from_slice(bytes),
         }
         self.swap.apply(to);

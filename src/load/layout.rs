@@ -301,9 +301,10 @@ impl Layout {
         let (unit_in, unit_out) = one.conversion.unit();
         let mut at = at;
         for row in 0..cut.rows {
+            let start = cut.row_start(row);
             for range in cut.ranges.iter().filter(|range| !range.is_empty()) {
                 let room = range.len() / unit_in * unit_out;
-                self.push(Run { room, to, at, ..run((row * cut.row + range.start) as u64, range.len() as u64) });
+                self.push(Run { room, to, at, ..run((start + range.start) as u64, range.len() as u64) });
                 at += room;
             }
         }
@@ -313,7 +314,7 @@ impl Layout {
     /// One more run; or a longer one, where it follows the last both in the file and in memory.
     fn push(&mut self, run: Run) {
         if run.deflated.is_none() {
-            self.bytes += run.len;
+            self.bytes += run.cut.as_ref().map_or(run.len, |cut| cut.bytes_read());
         }
         if let Some(last) = self.runs.last_mut()
             && (last.to, last.at + last.room) == (run.to, run.at)

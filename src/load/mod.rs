@@ -28,7 +28,7 @@ mod upload;
 mod wanted;
 
 pub use choice::{Choice, LoadOptions};
-pub use cut::Cut;
+pub use cut::{Cut, Region, region_shape};
 pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
 pub use layout::Layout;

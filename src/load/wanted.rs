@@ -1,8 +1,6 @@
 //! What is wanted of a tensor: where it is, and what its elements become on their way.
 
-use std::ops::Range;
-
-use super::cut::Cut;
+use super::cut::{Cut, Region};
 use super::placement::{Placement, Transform};
 use crate::buffer::{Buffer, checked_size, dequantize};
 use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
@@ -148,9 +146,9 @@ impl Wanted {
     fn gathered(&self, whole: &Buffer, cut: &Cut, interrupt: Interrupt<'_>) -> Result<Buffer> {
         let whole = whole.contiguous(interrupt)?;
         let mut block = Block::any(cut.rows * cut.payload())?;
-        let bytes = whole.bytes().and_then(|bytes| bytes.get(cut.reach().start..));
+        let bytes = whole.bytes();
         let bytes = bytes.ok_or_else(|| Error::Argument("a part of a tensor that is not in host memory".to_owned()))?;
-        cut.gather(bytes, cut.rows, block.as_mut_slice());
+        cut.gather(bytes, 0, 0..cut.rows, block.as_mut_slice());
         let size = block.as_mut_slice().len() as i64;
         match self.conversion {
             Conversion::Decode { .. } => Buffer::contiguous_at(block.freeze(), 0, DType::UInt8, &[size]),
@@ -198,11 +196,11 @@ impl Catalog {
         Ok(Wanted { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
     }
 
-    /// Of weight number `number`, which is wanted as a whole so far, some ranges of one axis, joined along it. They count elements, also where
-    /// those are packed, and must not part a block.
-    pub fn cut(&self, wanted: Wanted, number: usize, axis: usize, ranges: &[Range<u64>]) -> Result<Wanted> {
-        let mut wanted = self.cut_of_whole(wanted, number, axis, ranges)?;
-        let stored = self.stored(number, axis, ranges) as i64;
+    /// Of weight number `number`, which is wanted as a whole so far, a region. It counts elements, also where those are packed, and must not part
+    /// a block.
+    pub fn cut(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
+        let mut wanted = self.cut_of_whole(wanted, number, region)?;
+        let shape: Vec<i64> = wanted.placement.shape.clone();
         let placement = &mut wanted.placement;
         let range = wanted.cut.as_ref().and_then(Cut::one_range);
         if let Some(range) = range
@@ -211,27 +209,30 @@ impl Catalog {
         {
             placement.start += range.start as u64;
             placement.len = range.len() as u64;
-            placement.shape[axis] = stored;
+            placement.shape = self.shape_of(number, shape, region, true);
             placement.strides = None;
             wanted.cut = None;
         }
         Ok(wanted)
     }
 
-    /// The size of ranges of an axis as the file has it: of the bytes of packed blocks.
-    fn stored(&self, number: usize, axis: usize, ranges: &[Range<u64>]) -> usize {
+    /// The shape of a region of a weight; `stored`: as the file has it, of the bytes of packed blocks.
+    fn shape_of(&self, number: usize, mut shape: Vec<i64>, region: &Region, stored: bool) -> Vec<i64> {
         let info = self.table().get(number);
-        let size = ranges.iter().map(|range| range.end - range.start).sum::<u64>() as usize;
-        match info.element {
-            Element::Packed(encoding) if axis + 1 == info.shape.len() => {
-                size / encoding.elements_per_block() * encoding.bytes_per_block()
-            }
-            _ => size,
+        for (axis, ranges) in region {
+            let size = ranges.iter().map(|range| range.end - range.start).sum::<u64>() as usize;
+            shape[*axis] = match info.element {
+                Element::Packed(encoding) if stored && axis + 1 == info.shape.len() => {
+                    size / encoding.elements_per_block() * encoding.bytes_per_block()
+                }
+                _ => size,
+            } as i64;
         }
+        shape
     }
 
     /// The same of a weight that is read as a whole.
-    pub fn cut_of_whole(&self, wanted: Wanted, number: usize, axis: usize, ranges: &[Range<u64>]) -> Result<Wanted> {
+    pub fn cut_of_whole(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
         let info = self.table().get(number);
         let unit = match info.element {
             Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
@@ -243,12 +244,9 @@ impl Catalog {
             Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(info.name))),
             other => other,
         };
-        let cut = Cut::new(info.shape, unit, axis, ranges).map_err(named)?;
-        let size = ranges.iter().map(|range| range.end - range.start).sum::<u64>() as usize;
-        let mut wanted = wanted;
-        let plain = wanted.conversion == Conversion::Nothing;
-        wanted.shape[axis] = if plain { self.stored(number, axis, ranges) } else { size } as i64;
-        wanted.cut = Some(cut);
-        Ok(wanted)
+        let cut = Cut::new(info.shape, unit, region).map_err(named)?;
+        let stored = wanted.conversion == Conversion::Nothing;
+        let shape = self.shape_of(number, wanted.shape.clone(), region, stored);
+        Ok(Wanted { cut: Some(cut), shape, ..wanted })
     }
 }

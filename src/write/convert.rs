@@ -1,6 +1,5 @@
 //! Tensors of a checkpoint into a file, each converted on its way, in bounded memory.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{Declared, Stored};
@@ -11,7 +10,7 @@ use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::load::{Conversion, Layout, LoadOptions, Placement, Scan, Segment, Transform, Wanted};
+use crate::load::{Conversion, Layout, LoadOptions, Placement, Region, Scan, Segment, Transform, Wanted, region_shape};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::tensor::Element;
@@ -31,8 +30,8 @@ const TOGETHER: u64 = 256 << 20;
 pub struct Item {
     /// Its number in the catalog.
     pub number: usize,
-    /// The ranges of one axis that are wanted, joined along it; `None` for the whole tensor.
-    pub cut: Option<(usize, Vec<Range<u64>>)>,
+    /// The part that is wanted; `None` for the whole tensor.
+    pub region: Option<Region>,
     /// Its name, type and shape in the file that is written.
     pub tensor: Declared,
 }
@@ -69,12 +68,7 @@ impl Item {
                 "tensor '{name}' would have an empty name, with which it could not be loaded again"
             )));
         }
-        let mut shape = info.shape.to_vec();
-        if let Some((axis, ranges)) = &self.cut
-            && let Some(dim) = shape.get_mut(*axis)
-        {
-            *dim = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
-        }
+        let shape = self.region.as_ref().map_or_else(|| info.shape.to_vec(), |region| region_shape(info.shape, region));
         if shape != self.tensor.shape {
             let (name, declared) = (text::shown(info.name), &self.tensor.shape);
             return Err(Error::Argument(format!(
@@ -111,8 +105,8 @@ impl Item {
             Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
         };
         let wanted = catalog.wanted(self.number, dtype)?;
-        match &self.cut {
-            Some((axis, ranges)) => catalog.cut(wanted, self.number, *axis, ranges),
+        match &self.region {
+            Some(region) => catalog.cut(wanted, self.number, region),
             None => Ok(wanted),
         }
     }

@@ -176,6 +176,17 @@ def test_one_rank_s_part_of_any_tree_is_saved(tmp_path: Path, models: Path) -> N
     assert found["model.layers.7.self_attn.q_proj.weight"].dtype is DType.bfloat16
 
 
+def test_a_part_of_several_axes_is_saved_as_it_is_loaded(tmp_path: Path, saved: Any) -> None:
+    weights = load_weights(saved("llama"))
+    strategies = {"model.embed_tokens": ShardingStrategy(2, lambda weight, i, _: weight[i * 8 : i * 8 + 8, i : i + 3])}
+    weights.save(tmp_path / "part.safetensors", shard=(1, 2, strategies), select="model.embed_tokens")
+    part = load_weights(tmp_path / "part.safetensors")["model.embed_tokens.weight"].numpy()
+    assert np.array_equal(part, weights["model.embed_tokens.weight"].numpy()[8:16, 1:4])
+    ((name, streamed),) = weights.stream("model.embed_tokens", shard=(1, 2, strategies), framework="numpy")
+    assert name == "model.embed_tokens.weight"
+    assert np.array_equal(streamed, part)
+
+
 def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tmp_path: Path, saved: Any) -> None:
     out = tmp_path / "out"
     with pytest.raises(ArgumentError, match="9 kinds of weights cannot be divided among 3 ranks") as error:
@@ -198,7 +209,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
 
     strategies = {"model.embed_tokens": ShardingStrategy(2, corner)}
     with pytest.raises(ArgumentError, match=r"'model\.embed_tokens\.weight' is cut along several axes"):
-        weights.save(out, shard=(0, 2, strategies), max_shard_size="1GB")
+        reshard(saved("llama"), out, 2, strategies=strategies)
     with pytest.raises(ArgumentError, match="no rank 2 of 2"):
         weights.save(out, shard=(2, 2, tables.llama(2, num_heads=8)))
     assert not out.exists()

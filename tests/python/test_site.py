@@ -29,7 +29,7 @@ PUBLIC = [
     "weight_data", "weight_statistics", "weights",
 ]
 INTERNAL = {
-    "absent", "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html", "load_apart",
+    "absent", "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",
     "loading", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes", "views",
 }
 # fmt: on

@@ -8,7 +8,7 @@ use max_weights::checkpoint::Catalog;
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Wanted, check_digests, digests};
+use max_weights::load::{Layout, LoadOptions, Region, Wanted, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
 use max_weights::workers::{self, now_and_then};
@@ -21,13 +21,12 @@ use crate::ending::{detached, reattached};
 use crate::error::{Outcome, interrupt};
 use crate::node::WeightsNode;
 use crate::place::device_from_python;
-use crate::take::Cut;
 use crate::tensor::Buffer;
 
 type Tensor = max_weights::buffer::Buffer;
 
-/// An axis, and the (start, stop) on it that are wanted.
-pub(crate) type PythonCut = (usize, Vec<(u64, u64)>);
+/// The axes that are cut, and the (start, stop) on each that are wanted.
+pub(crate) type PythonCut = Vec<(usize, Vec<(u64, u64)>)>;
 
 /// Devices, and how many weights one after the other go to each.
 pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
@@ -36,19 +35,19 @@ pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
 pub(crate) struct Asked {
     pub(crate) numbers: Vec<usize>,
     pub(crate) dtypes: Vec<Option<DType>>,
-    pub(crate) cuts: Vec<Option<Cut>>,
+    pub(crate) regions: Vec<Option<Region>>,
     devices: Vec<Device>,
 }
 
 impl Asked {
     /// The same in the words of the core.
     pub(crate) fn wanted(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Wanted>, Error> {
-        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.cuts).zip(&self.devices);
-        let wanted = asked.map(|(((&number, &dtype), cut), &device)| {
+        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
+        let wanted = asked.map(|(((&number, &dtype), region), &device)| {
             let one = Wanted { device, ..catalog.wanted(number, dtype)? };
-            match cut {
-                Some((axis, ranges)) if whole => catalog.cut_of_whole(one, number, *axis, ranges),
-                Some((axis, ranges)) => catalog.cut(one, number, *axis, ranges),
+            match region {
+                Some(region) if whole => catalog.cut_of_whole(one, number, region),
+                Some(region) => catalog.cut(one, number, region),
                 None => Ok(one),
             }
         });
@@ -68,12 +67,13 @@ impl WeightsNode {
     ) -> Outcome<Asked> {
         let numbers = names.iter().map(|name| self.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
         let mut cuts = cuts.unwrap_or_default().into_iter();
-        let mut cut = |&number: &usize| {
+        let mut region = |&number: &usize| {
             let cut = cuts.next().flatten();
             let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
-            self.rows_in_order(number, cut.map(|(axis, cut)| (axis, ranges(cut))))
+            let region = cut.map(|cut| cut.into_iter().map(|(axis, cut)| (axis, ranges(cut))).collect());
+            self.rows_in_order(number, region)
         };
-        let cuts = numbers.iter().map(&mut cut).collect::<Outcome<Vec<_>>>()?;
+        let regions = numbers.iter().map(&mut region).collect::<Outcome<Vec<_>>>()?;
         let dtypes = dtypes.iter().map(|dtype| dtype.as_ref().map(dtype_from_python).transpose());
         let dtypes = dtypes.collect::<PyResult<Vec<_>>>()?;
         let mut devices = Vec::with_capacity(numbers.len());
@@ -81,7 +81,7 @@ impl WeightsNode {
             devices.resize(numbers.len().min(devices.len().saturating_add(count)), device_from_python(&device)?);
         }
         devices.resize(numbers.len(), Device::Cpu);
-        Ok(Asked { numbers, dtypes, cuts, devices })
+        Ok(Asked { numbers, dtypes, regions, devices })
     }
 }
 
@@ -91,7 +91,7 @@ impl WeightsNode {
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each.
-///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
+///     cuts: None, or one for each: None for the whole tensor, else the axes that are cut, and the ranges of each that are joined along it.
 ///     own: Give every tensor its own memory; otherwise those that the file has as they are wanted are views of its mapping, whose pages
 ///         are brought into memory. If it is False, not None, a tensor that cannot be a view is an error.
 ///     outs: {position: memory to write to}.

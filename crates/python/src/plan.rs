@@ -23,7 +23,7 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each.
-///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted.
+///     cuts: None, or one for each: None for the whole tensor, else the axes that are cut, and the ranges of each that are joined along it.
 ///     own: Give every tensor its own memory; False, not None: an error for a tensor that cannot be a view.
 ///     outs: The positions of those that are written to memory of the caller's.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
+use max_weights::load::region_shape;
 use max_weights::text;
 use max_weights::workers::now_and_then;
 use max_weights::write::{self, Declared, Item, Layout, Options, Output, Replacement, Stored, Writer};
@@ -111,7 +112,7 @@ pub(crate) fn save_converted(
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, None)?;
     let mut items = Vec::with_capacity(names.len());
-    for (((number, name), dtype), cut) in asked.numbers.iter().zip(new_names).zip(&asked.dtypes).zip(&asked.cuts) {
+    for (((number, name), dtype), region) in asked.numbers.iter().zip(new_names).zip(&asked.dtypes).zip(asked.regions) {
         let info = node.catalog().table().get(*number);
         let stored = dtype.map(Stored::Plain).or_else(|| Stored::of(info.element)).ok_or_else(|| {
             let (name, element) = (text::shown(info.name), info.element);
@@ -119,14 +120,9 @@ pub(crate) fn save_converted(
                 "tensor '{name}': elements of the type {element} cannot be written to another file"
             ))
         })?;
-        let mut shape = info.shape.to_vec();
-        if let Some((axis, ranges)) = cut
-            && let Some(dim) = shape.get_mut(*axis)
-        {
-            *dim = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
-        }
+        let shape = region.as_ref().map_or_else(|| info.shape.to_vec(), |region| region_shape(info.shape, region));
         let tensor = Declared { name, stored, shape };
-        items.push(Item { number: *number, cut: cut.clone(), tensor });
+        items.push(Item { number: *number, region, tensor });
     }
     let options = Options { alignment, sync };
     let output = match max_shard_size {

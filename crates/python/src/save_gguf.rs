@@ -103,7 +103,7 @@ pub(crate) fn save_gguf_weights(
     let quantize = quantize.map(encoding).transpose()?;
     let asked = node.asked(&names, &[], None, None)?;
     let mut items = Vec::with_capacity(names.len());
-    for (((number, name), packed), cut) in asked.numbers.iter().zip(names).zip(encodings).zip(asked.cuts) {
+    for (((number, name), packed), region) in asked.numbers.iter().zip(names).zip(encodings).zip(asked.regions) {
         let info = node.catalog().table().get(*number);
         let Some(found) = Stored::of(info.element) else {
             let (name, element) = (text::shown(info.name), info.element);
@@ -114,7 +114,7 @@ pub(crate) fn save_gguf_weights(
             Some(packed) => Stored::Packed(encoding(&packed)?),
             None => become_of(&name, info.shape, found, quantize),
         };
-        items.push(Item { number: *number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+        items.push(Item { number: *number, region, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
     if let Some(encoding) = quantize {
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;

@@ -1,11 +1,11 @@
 //! Tensors of a tree on their way to Python: one weight, or many as one plan, so that those that share bytes in the file share them in memory.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use max_weights::buffer::{Buffer as Tensor, Index, pairs_to_halves};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Diagnostic, Error};
+use max_weights::load::Region;
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
@@ -24,9 +24,6 @@ use crate::tensor::Buffer;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;
-
-/// An axis, and the ranges of it that are wanted, joined along it.
-pub(crate) type Cut = (usize, Vec<Range<u64>>);
 
 impl WeightsNode {
     /// The weight of this name.
@@ -102,20 +99,16 @@ impl WeightsNode {
     }
 
     /// The rows of the file that are wanted of a matrix whose rows are there in another order than under its name here, as ranges of its
-    /// first axis; `cut` as it is where they are in the same order.
-    pub(crate) fn rows_in_order(&self, number: usize, cut: Option<Cut>) -> Outcome<Option<Cut>> {
-        let Some(heads) = self.shared().heads(number) else { return Ok(cut) };
+    /// first axis; `region` as it is where they are in the same order.
+    pub(crate) fn rows_in_order(&self, number: usize, region: Option<Region>) -> Outcome<Option<Region>> {
+        let Some(heads) = self.shared().heads(number) else { return Ok(region) };
         let shape: Vec<i64> = self.catalog().table().get(number).shape.iter().map(|&dim| dim as i64).collect();
-        let ranges = match cut {
-            None => std::iter::once(0..shape.first().map_or(0, |&rows| rows as u64)).collect(),
-            Some((0, ranges)) => ranges,
-            Some(_) => {
-                let cause = "its rows are in another order in the file, so it can only be cut along axis 0";
-                return Err(self.at_weight(number, Error::Argument(cause.to_owned())).into());
-            }
-        };
-        let ordered = pairs_to_halves(&shape, heads, &ranges);
-        Ok(Some((0, ordered.map_err(|error| self.at_weight(number, error))?)))
+        let mut region = region.unwrap_or_default();
+        let cut = region.iter().position(|(axis, _)| *axis == 0).map(|at| region.swap_remove(at).1);
+        let rows = cut.unwrap_or_else(|| std::iter::once(0..shape.first().map_or(0, |&rows| rows as u64)).collect());
+        let ordered = pairs_to_halves(&shape, heads, &rows).map_err(|error| self.at_weight(number, error))?;
+        region.push((0, ordered));
+        Ok(Some(region))
     }
 
     /// A tensor that does not have the rows that the metadata promise, as an error about the file.

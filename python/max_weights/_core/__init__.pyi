@@ -33,7 +33,7 @@ from max_weights.weight_data import WeightData
 
 _T = TypeVar("_T")
 
-_Cuts = Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None
+_Cuts = Sequence[Sequence[tuple[int, Sequence[tuple[int, int]]]] | None] | None
 _Places = Sequence[tuple[Any, int]] | None
 
 # fmt: off

@@ -17,7 +17,7 @@ from max_weights.sharding.model_config import model_config
 from max_weights.sharding.pieces import Pieces, static
 from max_weights.sharding.strategies import ShardingStrategy
 
-__all__ = ["NOTHING", "Cut", "Ranks", "Shard", "Strategies", "parts_of_rank"]
+__all__ = ["Cut", "Ranks", "Shard", "Strategies", "parts_of_rank", "shape_of"]
 
 Strategies: TypeAlias = (
     ShardingStrategy | Mapping[Pattern, ShardingStrategy | None] | Callable[[str], ShardingStrategy | None] | str
@@ -29,16 +29,12 @@ Ranks: TypeAlias = tuple[Sequence[int], int, Strategies]
 """The same for several ranks."""
 
 
-Cut: TypeAlias = tuple[int, list[tuple[int, int]]]
-"""An axis, and the ranges of it that are joined along it, in elements."""
-
-NOTHING: Cut = (0, [(0, 0)])
+Cut: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
+"""The axes that are cut, and the ranges of each that are joined along it, in elements."""
 
 
-def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) -> list[Cut | Pieces | None]:
-    """Return the part of each weight that a rank has: a cut of one axis, or `None` for the whole weight.
-
-    If a function of the user cuts several axes, the part is given as pieces.
+def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) -> list[Cut | None]:
+    """Return the part of each weight that a rank has, or `None` for the whole weight.
 
     Args:
         node: The node below which the weights are.
@@ -62,15 +58,26 @@ def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) 
     return [_part(ranks.pieces(info, every), info) for info in infos]
 
 
-def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | Pieces | None:
-    if pieces is None or len(pieces.split_axes) != 1:
-        return pieces
-    (axis,) = pieces.split_axes
-    ranges = [(box[axis][0], static(box[axis][1])) for box in pieces]
-    if info.encoding is not None and axis == len(info.shape) - 1:
-        per, size = info.encoding.elements_per_block, info.encoding.block_size
-        ranges = [(start // size * per, stop // size * per) for start, stop in ranges]
-    return axis, ranges
+def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | None:
+    if pieces is None:
+        return None
+    cut: Cut = []
+    for axis in pieces.split_axes:
+        boxes = pieces.boxes if axis == pieces.axis else pieces.boxes[:1]
+        ranges = [(box[axis][0], static(box[axis][1])) for box in boxes]
+        if info.encoding is not None and axis == len(info.shape) - 1:
+            per, size = info.encoding.elements_per_block, info.encoding.block_size
+            ranges = [(start // size * per, stop // size * per) for start, stop in ranges]
+        cut.append((axis, ranges))
+    return cut or None
+
+
+def shape_of(cut: Cut | None, whole: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a part of a tensor of this shape, both in elements."""
+    shape = list(whole)
+    for axis, ranges in cut or []:
+        shape[axis] = sum(stop - start for start, stop in ranges)
+    return tuple(shape)
 
 
 _Lookup = Callable[[str], tuple[bool, ShardingStrategy | None]]

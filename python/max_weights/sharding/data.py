@@ -19,7 +19,7 @@ from max_weights.shape import Shape, listed, matches
 from max_weights.sharding.pieces import Pieces
 from max_weights.weight_data import WeightData
 
-__all__ = ["read", "readable", "require_fit", "take"]
+__all__ = ["readable", "require_fit", "take"]
 
 # If pieces lie beside each other in each row of the result, this much is gathered at a time.
 _PART = 8 << 20
@@ -92,13 +92,6 @@ def _cut(pieces: Pieces, value: Any) -> Any:
     if buffer.dtype.size_in_bits % 8:
         return _cut_packed(pieces, buffer)
     return _cut_buffer(pieces, buffer)
-
-
-def read(weight: WeightsNode, pieces: Pieces) -> Buffer:
-    """Return the pieces of a weight of a checkpoint, dense in memory; nothing else of it is read."""
-    if isinstance(weight.dtype, DType) and weight.dtype.size_in_bits % 8:
-        return _cut_packed(pieces, weight.data().to_buffer())
-    return _joined([weight[index] for index in pieces.slices], pieces.axis)
 
 
 def _cut_buffer(pieces: Pieces, buffer: Buffer) -> Buffer:

@@ -16,8 +16,7 @@ from max_weights.dtype import DType
 from max_weights.loading import dtypes_wanted, names_of_tree, renamed_by
 from max_weights.progress import progress_of
 from max_weights.selection import selected
-from max_weights.sharding.by_name import parts_of_rank
-from max_weights.sharding.pieces import Pieces
+from max_weights.sharding.by_name import parts_of_rank, shape_of
 from max_weights.torch.report import LoadReport, misfit
 from max_weights.torch.slots import Slot, Slots, compute, computes, require_local
 from max_weights.weights import load_weights
@@ -162,13 +161,7 @@ class _Plan:
         shapes: dict[str, tuple[int, ...]] = {}
         for new, info, part in zip(names.values(), wanted, parts, strict=True):
             packed = info.encoding is not None and self._dtypes[new] is None
-            shape = list(info.shape if packed else info.logical_shape)
-            if isinstance(part, Pieces):
-                shape = [int(size) for size in part.shape]
-            elif part is not None:
-                axis, ranges = part
-                shape[axis] = sum(stop - start for start, stop in ranges)
-            shapes[new] = tuple(shape)
+            shapes[new] = shape_of(part, info.shape if packed else info.logical_shape)
         return shapes
 
     def _examine(self, slot: Slot) -> None:

@@ -152,8 +152,14 @@ pub fn stats(
     for number in numbers {
         is_wanted[*number] = !alone.contains_key(number);
     }
-    let mut found =
-        read(checkpoint, &|number| Wanted { values: is_wanted[number], ..Wanted::default() }, bins, None, done, interrupt)?;
+    let mut found = read(
+        checkpoint,
+        &|number| Wanted { values: is_wanted[number], ..Wanted::default() },
+        bins,
+        None,
+        done,
+        interrupt,
+    )?;
     let described = numbers.iter().map(|&number| {
         let info = table.get(number);
         let found =

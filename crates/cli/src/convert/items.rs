@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use max_weights::buffer::pairs_to_halves;
 use max_weights::checkpoint::{Catalog, Checkpoint};
+use max_weights::load::Region;
 use max_weights::names::{Pattern, Renames};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::write::{self, Declared, Item, Stored};
@@ -45,8 +46,8 @@ pub(super) fn items(
             return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' the same name, '{name}'")));
         }
         let stored = stored(wanted, &info, &name, target)?;
-        let cut = names.cut(&info)?;
-        items.push(Item { number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+        let region = names.region(&info)?;
+        items.push(Item { number, region, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
     if let Some(encoding) = wanted.quantize {
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
@@ -84,9 +85,6 @@ fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Targe
     })
 }
 
-/// The ranges of an axis that are taken, in their order.
-type Rows = (usize, Vec<std::ops::Range<u64>>);
-
 /// New names.
 struct Names {
     /// By number, those that get another one.
@@ -122,7 +120,7 @@ impl Names {
     }
 
     /// The rows of a matrix in the order in which they are under its new name, where that is another one.
-    fn cut(&self, info: &TensorInfo<'_>) -> Result<Option<Rows>, Failure> {
+    fn region(&self, info: &TensorInfo<'_>) -> Result<Option<Region>, Failure> {
         let Some(heads) = self.hugging_face.as_ref().and_then(|known| known.heads.get(info.name)) else {
             return Ok(None);
         };
@@ -130,6 +128,6 @@ impl Names {
         let all = 0..info.shape.first().copied().unwrap_or(0);
         let ordered = pairs_to_halves(&shape, *heads, &[all])
             .map_err(|error| Failure::Usage(format!("tensor '{}': {error}", text::shown(info.name))))?;
-        Ok(Some((0, ordered)))
+        Ok(Some(vec![(0, ordered)]))
     }
 }
