@@ -156,7 +156,7 @@ def keras() -> Iterator[Item]:
         )
     yield one("28-keras", "cut.tflite", tflite("RunCommand")[:-12], frozenset({BROKEN}))
     for name, files in _saved_models(json.dumps(configs["lambda"])).items():
-        yield Item(name, files, "28-keras", CODE, MALICIOUS)
+        yield Item(name, files, "28-keras", CAUGHT, MALICIOUS)
     yield one("28-keras", "model-json.json", json.dumps(configs["lambda"]).encode(), CODE, MALICIOUS)
 
 
