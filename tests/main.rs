@@ -20,6 +20,7 @@ mod legacy_files;
 mod limits;
 mod load;
 mod load_cuts;
+mod load_verified;
 mod passes;
 mod pickle_costs;
 mod pickle_hostile;

@@ -54,7 +54,6 @@ __all__ = [
     "renamed_by",
     "resolved",
     "selected",
-    "verify_digests",
     "wanted_of_ranks",
 ]
 
@@ -331,11 +330,6 @@ def digests_expected(wanted: Wanted, verify: Mapping[str, str]) -> list[str]:
                 f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
             )
     return [verify[name] for name in wanted.names]
-
-
-def verify_digests(wanted: Wanted, verify: Mapping[str, str], threads: int | None) -> None:
-    """Raise an error for a weight whose digest differs from the expected one, or for which none is expected."""
-    digests_of(wanted.node, wanted.names, digests_expected(wanted, verify), threads=threads)
 
 
 def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool, verify: object) -> None:

@@ -13,10 +13,10 @@ from max_weights.loading import (
     backend_for,
     check_device,
     converter,
+    digests_expected,
     host_bytes,
     log_choice,
     resolved,
-    verify_digests,
 )
 from max_weights.progress import Progress, progress_of
 
@@ -121,8 +121,6 @@ def stream(
     convert = converter(framework)
     most = host_bytes(max_host_bytes)
     wanted = resolved(node, select, rename, dtype, packed, shard)
-    if verify is not None:
-        verify_digests(wanted, verify, threads)
     tensors = TensorStream(
         wanted.node,
         wanted.names,
@@ -134,6 +132,7 @@ def stream(
         max_host_bytes=most,
         reuse=reuse,
         device=device,
+        verify=None if verify is None else digests_expected(wanted, verify),
     )
     log_choice("stream", tensors.choice)
     return WeightStream(tensors, wanted.new_names, wanted.infos, convert, progress_of(progress))

@@ -110,14 +110,15 @@ impl Group {
     }
 }
 
-/// The pieces that tensors make, in their order. Those that are gathered, or inflated on the way to a device, are made of what was read.
-pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
+/// The pieces that tensors make, in their order. Those that are gathered, or inflated on the way to a device, are made of what was read, and
+/// so is everything where tensors are read as a `whole` first.
+pub(super) fn pieces(wanted: &[Wanted], whole: bool) -> Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
     for (i, one) in wanted.iter().enumerate() {
         let placement = &one.placement;
         let len = one.size()?.next_multiple_of(align(one.device));
-        let in_place =
-            placement.is_dense() && (one.device == Device::Cpu || placement.segment.transform.inflate.is_none());
+        let is_inflated = placement.segment.transform.inflate.is_some();
+        let in_place = !whole && placement.is_dense() && (one.device == Device::Cpu || !is_inflated);
         if in_place
             && let Some(last) = pieces.last_mut()
             && last.in_place

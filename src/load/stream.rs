@@ -40,6 +40,9 @@ pub struct StreamOptions {
     pub recycled: Option<Exclusive<Recycled>>,
     /// How files are read; its own budget is not looked at.
     pub load: LoadOptions,
+    /// The digest of each tensor, which is compared before anything is made of it; for weights that are wanted as a whole
+    /// ([`LoadOptions::whole`]). None, if nobody asks for that.
+    pub digests: Option<Vec<String>>,
 }
 
 /// The budget where none is given: 2 GiB, or an eighth of what this process may use.
@@ -56,6 +59,7 @@ struct Reading {
     wanted: Vec<Wanted>,
     groups: Vec<Group>,
     options: LoadOptions,
+    digests: Option<Vec<String>>,
     /// The most bytes of host memory on the way to a device.
     on_the_way: usize,
 }
@@ -114,6 +118,7 @@ impl Stream {
     ///
     /// # Errors
     /// A budget that is too small for one of the tensors; a device that is not there; memory of a device that is to be used again.
+    /// Of the stream: a digest is another than the one that is expected.
     pub fn new(
         checkpoint: Arc<Checkpoint>,
         catalog: Arc<Catalog>,
@@ -130,7 +135,7 @@ impl Stream {
         }
         let load = LoadOptions { backend: choice.backend, ..options.load };
         let scratch = Scratch::new(&choice, &wanted);
-        let pieces = pieces(&wanted)?;
+        let pieces = pieces(&wanted, load.whole)?;
         let (least, largest) = least(&pieces, scratch, reuse);
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
         if let Some(there) = elsewhere {
@@ -171,7 +176,8 @@ impl Stream {
             recycled: options.recycled,
             kept: memory::kept(),
         });
-        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load, on_the_way: budget };
+        let (digests, on_the_way) = (options.digests, budget);
+        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load, digests, on_the_way };
         let thread = thread::Builder::new().name("max_weights-stream".into());
         let reader = thread.spawn({
             let shared = shared.clone();
@@ -366,6 +372,10 @@ impl Shared {
         let layout = Layout::new(checkpoint, wanted, true, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
         layout.keep_pinned_to(reading.on_the_way)?;
+        if let Some(digests) = &reading.digests {
+            let digests = digests[group.tensors()].to_vec();
+            layout = layout.verified(&reading.numbers[group.tensors()], digests);
+        }
         let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on());
         Ok((read.map_err(|error| named(error, group.tensors()))?, storages))
     }

@@ -463,3 +463,22 @@ def test_a_signal_that_is_handled_does_not_end_a_stream(tmp_path: Path) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "float16"}, {"reuse": True}, {"max_host_bytes": "8MB"}])
+def test_what_is_verified_is_compared_before_it_is_given(models: Path, options: dict[str, Any]) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")["encoder"].layer[0]
+    digests = weights.digests()
+    expected = {name: raw(tensor) for name, tensor in weights.load(dtype=options.get("dtype")).items()}
+    assert {name: raw(tensor) for name, tensor in weights.stream(verify=digests, **options)} == expected
+    *good, last = digests
+    stream, given = weights.stream(verify={**digests, last: digests[good[0]]}, **options), []
+
+    def take_all() -> None:
+        given.extend(name for name, _ in stream)
+
+    with pytest.raises(max_weights.FormatError, match=f"tensor '{last}': its digest is"):
+        take_all()
+    assert last not in given
+    with pytest.raises(ValueError, match=f"verify has no digest of '{last}'"):
+        weights.stream(verify={name: digests[name] for name in good})

@@ -27,6 +27,7 @@ use crate::tensor::Buffer;
 ///         the default.
 ///     reuse: Write the memory of a tensor again when the next one is asked for.
 ///     device: Where they go; None for host memory.
+///     verify: The digest of each, with which what it is made of is compared before it is given.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TensorStream {
     stream: Stream,
@@ -36,7 +37,7 @@ pub(crate) struct TensorStream {
 impl TensorStream {
     #[new]
     #[pyo3(signature = (node, names, dtypes, *, cuts=None, backend="auto", threads=None, drop_cache=false, max_host_bytes=None, reuse=false,
-                        device=None))]
+                        device=None, verify=None))]
     #[expect(clippy::too_many_arguments, reason = "one for each option of `stream`, by name")]
     #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
     fn new(
@@ -50,17 +51,19 @@ impl TensorStream {
         max_host_bytes: Option<usize>,
         reuse: bool,
         device: Option<Bound<'_, PyAny>>,
+        verify: Option<Vec<String>>,
     ) -> Outcome<Self> {
         let (py, node) = (node.py(), node.get());
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
         let (backend, cufile) = crate::open::load_backend(backend)?;
-        let load =
-            LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole: false, max_host_bytes: None };
+        let whole = verify.is_some();
+        let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole, max_host_bytes: None };
         let places = device.map(|device| vec![(device, names.len())]);
         let asked = node.asked(&names, &dtypes, cuts, places)?;
         let stream = detached(py, || {
-            let wanted = asked.wanted(&catalog, false)?;
-            let options = StreamOptions { budget: max_host_bytes, recycled: reuse.then(recycled), load };
+            let wanted = asked.wanted(&catalog, whole)?;
+            let recycled = reuse.then(recycled);
+            let options = StreamOptions { budget: max_host_bytes, recycled, load, digests: verify };
             Stream::new(checkpoint, catalog, asked.numbers, wanted, options)
         })?;
         Ok(Self { stream })

@@ -361,7 +361,7 @@ impl WeightsNode {
     ///     threads: How many read and convert.
     ///     progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read.
-    ///     verify: Digests, by the names of the file, as for `load`: all are compared before the first tensor is given, so that the files are read twice.
+    ///     verify: Digests, by the names of the file, as for `load`: that of each tensor is compared before it is given.
     ///     reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host memory, and whoever copies.
     ///     device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
     ///
@@ -373,6 +373,7 @@ impl WeightsNode {
     ///     ValueError: two weights get one name; `max_host_bytes` is too small for a weight, which is named.
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError, DeviceError: from the iterator; a file is another than when it was opened, or the GPU lacks memory.
+    ///     FormatError: from the iterator; a digest is another than in `verify`.
     #[pyo3(
         signature = (select=None, **options),
         text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, reuse=False, device=None)"

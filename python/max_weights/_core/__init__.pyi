@@ -265,8 +265,8 @@ class FileWriter:
     def discard(self) -> None:
         """Discards the file: what is at its path stays as it is."""
 
-def digests_of(node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None
-               = None, progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
+def digests_of(node: WeightsNode, names: Sequence[str], *, threads: int | None = None,
+               progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None for as many as the process may use."""
 
@@ -300,6 +300,7 @@ class TensorStream:
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
         backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
         max_host_bytes: int | None = None, reuse: bool = False, device: Any = None,
+        verify: Sequence[str] | None = None,
     ) -> Self: ...  # fmt: skip
     @property
     def max_host_bytes(self) -> int:
