@@ -5,6 +5,7 @@ mod elements;
 mod histogram;
 mod moments;
 mod pass;
+mod reading;
 mod rows;
 mod summary;
 mod wide;

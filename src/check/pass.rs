@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::codes::Codes;
 use super::histogram::MAX_BINS;
+use super::reading::Reading;
 use super::rows::{RowCounter, Rows};
 use super::summary::Statistics;
 use super::wide;
@@ -58,26 +59,6 @@ pub struct Pass {
     /// Whether all cores look at one tensor, where neither its hash nor its rows are wanted, which need its bytes in their order.
     pub all_cores: bool,
     codes: Mutex<Option<Box<Codes>>>,
-}
-
-/// A tensor that is read.
-pub(super) struct Reading<'a> {
-    scan: &'a Scan<'a>,
-    all_cores: bool,
-    interrupt: Interrupt<'a>,
-}
-
-impl Reading<'_> {
-    /// [`Scan::each`].
-    pub(super) fn each<S>(
-        &self,
-        per_part: usize,
-        start: impl Fn() -> S + Sync,
-        work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
-        end: impl Fn(S) + Sync,
-    ) -> Result<()> {
-        self.scan.each(per_part, self.all_cores, self.interrupt, start, work, end)
-    }
 }
 
 /// The statistics of weight number `number`, with a histogram of so many bins; 0 for none. `done` counts bytes of the tensor, each once however

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::elements::{BLOCK, Elements, Seen};
 use super::histogram::{Bins, Scale};
 use super::moments::Moments;
-use super::pass::Reading;
+use super::reading::Reading;
 use super::summary::Statistics;
 use crate::dtype::DType;
 use crate::error::Result;

@@ -33,6 +33,7 @@ pub fn in_order<T: Send, S: Default>(
         }
     };
     if threads < 2 {
+        interrupt()?; // at least once, however soon all is done
         return all(&now_and_then(interrupt));
     }
     std::thread::scope(|scope| {

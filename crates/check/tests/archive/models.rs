@@ -186,3 +186,35 @@ fn a_skops_file_is_judged_by_the_names_in_its_schema() {
         assert_eq!(found("m.skops", &node(module, class, loader)), [rule], "{module}.{class}");
     }
 }
+
+#[test]
+fn a_lambda_layer_in_a_saved_model_is_found_beside_the_graph_and_in_it() {
+    let lambda = format!("{{\"name\": \"l\", \"class_name\": \"Lambda\", \"config\": {{\"function\": [\"{EVAL}\"]}}}}");
+    let node = [field(3, b"root.layer-0"), field(4, b"_tf_keras_layer"), field(5, lambda.as_bytes())].concat();
+    assert_eq!(found("keras_metadata.pb", &field(1, &node)), ["keras.malicious"]);
+    let user = [field(1, b"_tf_keras_layer"), field(3, lambda.as_bytes())].concat();
+    let graph = field(2, &field(7, &field(1, &field(4, &user))));
+    assert_eq!(found("saved_model.pb", &[b"\x08\x01".as_slice(), &graph].concat()), ["keras.malicious"]);
+    assert_eq!(
+        found("saved_model.pbtxt", b"saved_model_schema_version: 1\nmeta_graphs { }\n"),
+        ["archive.unsupported"]
+    );
+}
+
+#[test]
+fn code_of_a_lambda_layer_is_found_in_a_tuple() {
+    let lambda = format!(
+        "{{\"class_name\": \"Lambda\", \"config\": {{\"function\": {{\"class_name\": \"__tuple__\", \"items\": [\"{EVAL}\", null]}}}}}}"
+    );
+    let hdf5 = [b"\x89HDF\r\n\x1a\n\0".as_slice(), lambda.as_bytes(), &[0; 64]].concat();
+    assert_eq!(found("m.h5", &hdf5), ["keras.malicious"]);
+}
+
+#[test]
+fn a_model_of_keras_that_was_trained_on_torch_breaks_no_rule() {
+    for module in ["keras.src.backend.torch.optimizers.torch_adam", "keras.optimizers"] {
+        assert_eq!(found("m.keras", &keras(&object(module, "Adam", "{}"))), NONE, "{module}");
+    }
+    let layer = object("keras.layers", "ContrastLimitedAdaptiveHistogramEqualization", "{}");
+    assert_eq!(found("m.keras", &keras(&layer)), NONE);
+}

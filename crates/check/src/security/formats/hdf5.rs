@@ -1,46 +1,33 @@
 //! HDF5 files, as older Keras writes them. They are searched for what a loader would act on: the configuration of a model, and links to other files.
 //! Objects in them are not followed: a part that no object leads to is looked at as well.
 
-use std::io::Read as _;
-
 use max_weights::rules;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
-use serde_json::Value;
 
-use super::keras;
+use super::configurations::{self, Configurations};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
-use crate::json::{self, Document};
 use crate::options::Level;
 use crate::report::Depth;
-use crate::security::archive::Reader;
 
 /// Bytes that are searched at a time, and by how many the parts overlap.
 const WINDOW: usize = 1 << 20;
-const OVERLAP: usize = 8 << 10;
+const OVERLAP: usize = configurations::OVERLAP;
 /// The header of a heap in which groups with many links keep them: its signature, and its version.
 const HEAP: &[u8] = b"FRHP\0";
 /// The longest name of a link or a file.
 const MAX_NAME: usize = 4096;
-/// So many bytes are read of what begins like a configuration and is none.
-const MAX_IN_VAIN: u64 = 256 << 20;
 
 /// Searches an HDF5 file.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let bytes = piece.bytes;
     let mut at = 0;
-    let mut configs = Configs { after: 0, found: 0, left: MAX_IN_VAIN };
+    let mut configs = Configurations::new();
     while at < bytes.len() {
         context.go_on()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
-        for place in memchr::memchr_iter(b'{', &window).take_while(|place| *place < WINDOW) {
-            let (here, start) = (at + place as u64, window.get(place..).unwrap_or_default());
-            if here >= configs.after && opens_object(start) {
-                context.go_on()?;
-                configs.look(piece, here, start, context)?;
-            }
-        }
+        configs.search(piece, at, &window, WINDOW, context)?;
         for place in memchr::memchr_iter(0x40, &window) {
             if let Some(file) = external_link(&window, place).filter(|_| place < WINDOW) {
                 let message = format!("a link leads to an object of another file, '{}'", shown(&file));
@@ -78,73 +65,6 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         context.file.note.get_or_insert_with(|| "the values of its datasets are not looked at".into());
     }
     Ok(())
-}
-
-/// Whether an object in JSON begins here, with a key.
-fn opens_object(bytes: &[u8]) -> bool {
-    bytes.get(1..).unwrap_or_default().trim_ascii_start().first() == Some(&b'"')
-}
-
-/// The text there, up to a byte that no text has.
-fn text_at(bytes: &dyn Bytes, at: u64) -> Result<Vec<u8>> {
-    let mut text = bytes.part(at, keras::MAX_CONFIG)?;
-    let end = text.iter().position(|byte| *byte < b' ' && !byte.is_ascii_whitespace());
-    text.truncate(end.unwrap_or(text.len()));
-    Ok(text)
-}
-
-/// The configurations of Keras in a file.
-struct Configs {
-    /// Where the last one ends.
-    after: u64,
-    found: u64,
-    /// Bytes that may be read in vain.
-    left: u64,
-}
-
-impl Configs {
-    /// Reads the object at `at`, where `window` begins. One that is a configuration is to be whole.
-    fn look(&mut self, piece: &Piece<'_>, at: u64, window: &[u8], context: &mut Context<'_>) -> Result<()> {
-        if self.left == 0 {
-            return Ok(());
-        }
-        let is_config = keras::is_config(window);
-        let mut rest = window;
-        let (mut value, mut read) = (first_value(&mut rest), (window.len() - rest.len()) as u64);
-        if value.is_none() && rest.is_empty() {
-            let mut reader = Reader::new(piece.bytes, at);
-            value = first_value((&mut reader).take(keras::MAX_CONFIG as u64));
-            read = read.saturating_add(reader.position().saturating_sub(at));
-        }
-        if value.is_none() && is_config {
-            // Python writes numbers that JSON does not have.
-            let text = text_at(piece.bytes, at)?;
-            self.left = self.left.saturating_sub(text.len() as u64);
-            value = json::read(&text).ok().map(|value| (value, 0));
-        }
-        self.found += u64::from(is_config);
-        let Some((value, len)) = value else {
-            self.left = self.left.saturating_sub(read);
-            for (is_said, message) in [
-                (is_config, "a Keras configuration breaks off or is damaged: what it names was not looked at"),
-                (self.left == 0, "too much looks like a Keras configuration: from here on, no more were looked for"),
-            ] {
-                if is_said {
-                    context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message).offset(at));
-                }
-            }
-            return Ok(());
-        };
-        self.after = at + len;
-        keras::walk(piece, &value, 0, context)
-    }
-}
-
-/// The value with which a string in JSON begins, and its length.
-fn first_value(text: impl std::io::Read) -> Option<(Value, u64)> {
-    let mut values = serde_json::Deserializer::from_reader(text).into_iter::<Document>();
-    let Document { value, .. } = values.next()?.ok()?;
-    Some((value, values.byte_offset() as u64))
 }
 
 /// The file of an external link, whose type is at `at`: a version, flags, the type, and then the name and where it leads.

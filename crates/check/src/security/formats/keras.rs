@@ -33,7 +33,7 @@ const DANGEROUS_BYTES: [&[u8]; 14] = [
     b"execve",
 ];
 /// Parts of Keras whose classes and functions are what a model is made of.
-const PARTS: [&str; 20] = [
+const PARTS: [&str; 21] = [
     "layers",
     "models",
     "initializers",
@@ -53,6 +53,8 @@ const PARTS: [&str; 20] = [
     "mixed_precision",
     "legacy",
     "backend.common.keras_tensor",
+    // Which Keras puts in place of its own where it runs on torch.
+    "backend.torch.optimizers",
     "utils.generic_utils",
 ];
 /// Those of which no function is a part of a model: they load and make whole models.
@@ -76,6 +78,8 @@ const OUTSIDE: [&str; 12] = [
 const LAYERS: &str = "Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D AdaptiveMaxPooling1D \
     AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D \
     AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate \
+    ContrastLimitedAdaptiveHistogramEqualization Convolution1DTranspose Convolution2DTranspose Convolution3DTranspose GlobalAvgPool1D \
+    GlobalAvgPool2D GlobalAvgPool3D GlobalMaxPool1D GlobalMaxPool2D GlobalMaxPool3D \
     Conv1D Conv1DTranspose Conv2D Conv2DTranspose Conv3D Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D Convolution2D \
     Convolution3D Cropping1D Cropping2D Cropping3D CutMix Dense DepthwiseConv1D DepthwiseConv2D Discretization Dot Dropout ELU EinsumDense \
     Embedding Equalization Flatten FlaxLayer GRU GRUCell GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D \
@@ -153,7 +157,10 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
     };
     match class {
         // An object in place of the code says itself what it is.
-        "Lambda" if config.and_then(|config| config.get("function")).is_some_and(Value::is_object) => {}
+        "Lambda"
+            if config
+                .and_then(|config| config.get("function"))
+                .is_some_and(|function| function.is_object() && of_tuple(function).is_none()) => {}
         "Lambda" | "__lambda__" => lambda(piece, config, context),
         "TorchModuleWrapper" => {
             report(
@@ -259,10 +266,17 @@ fn find_text(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => Some(text),
         Value::Array(values) => values.iter().filter_map(Value::as_str).max_by_key(|text| text.len()),
+        Value::Object(_) if of_tuple(value).is_some() => of_tuple(value).and_then(find_text),
         Value::Object(object) => {
             let inner = object.get("config").and_then(|config| config.get("code").or_else(|| config.get("value")));
             inner.or_else(|| object.get("code")).or_else(|| object.get("value")).and_then(Value::as_str)
         }
         _ => None,
     }
+}
+
+/// The values of one of Python's tuples, which Keras writes as an object with them.
+fn of_tuple(value: &Value) -> Option<&Value> {
+    let is_tuple = value.get("class_name").and_then(Value::as_str) == Some("__tuple__");
+    value.get("items").filter(|items| is_tuple && items.is_array())
 }

@@ -1,5 +1,6 @@
 //! Formats that hold no pickles by themselves: what in them is code, reaches other files, or is something else than it seems.
 
+mod configurations;
 pub(crate) mod hdf5;
 mod keras;
 mod literal;

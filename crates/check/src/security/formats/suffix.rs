@@ -67,6 +67,8 @@ const NAMES_RAW_DATA: [&str; 8] = [
     "shared_vocabulary.txt",
     "../model.mlmodel",
 ];
+/// Where TensorFlow looks for a graph if there is no `saved_model.pb`: as text, and in parts.
+const OTHER_GRAPHS: [&str; 2] = ["saved_model.pbtxt", "saved_model.cpb"];
 /// What standard input is called, of which no name says what it is.
 const STDIN: &str = "stdin";
 /// Other suffixes of files that are broken if they are empty.
@@ -153,6 +155,10 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
         }
         Kind::Unknown if has_suffix(piece.name, &["bin"]) => {}
         Kind::Text | Kind::Unknown if is_named => no_weights(piece, kind, context),
+        Kind::Text | Kind::Unknown if OTHER_GRAPHS.iter().any(|name| super::ends_in(piece.name, name)) => {
+            let message = "this is a graph of TensorFlow in a form that was not looked into";
+            context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(0));
+        }
         _ => {}
     }
 }

@@ -3,7 +3,9 @@
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
+use super::configurations::{self, Configurations};
 use crate::context::{Context, Piece};
+use crate::kind::has_suffix;
 use crate::report::Depth;
 
 /// Operations that reach files, load libraries or call Python.
@@ -37,15 +39,20 @@ pub(super) const OPERATIONS: [&str; 27] = [
     "CreateSummaryFileWriter",
 ];
 const WINDOW: usize = 1 << 20;
-const OVERLAP: usize = 64;
+const OVERLAP: usize = configurations::OVERLAP;
 
 /// Searches a graph; `is_graph` says whether it begins as one. TensorFlow Lite has the operations of TensorFlow by their names with `Flex` before.
 pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>) -> Result<()> {
     let mut at = 0;
     let mut found = Vec::new();
+    // What Keras makes layers of, beside the graph or in it.
+    let mut configs = has_suffix(piece.name, &["pb"]).then(Configurations::new);
     while at < piece.bytes.len() {
         context.go_on()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
+        if let Some(configs) = &mut configs {
+            configs.search(piece, at, &window, WINDOW, context)?;
+        }
         for name in OPERATIONS {
             if found.contains(&name) {
                 continue;
@@ -88,5 +95,5 @@ fn is_named(before: &[u8], name: &str) -> bool {
 
 /// Whether these are the first bytes of a SavedModel or of a frozen graph, under the suffix of these.
 pub(crate) fn is_graph(first: &[u8], name: &str) -> bool {
-    crate::kind::has_suffix(name, &["pb"]) && matches!(first, [0x08, 1, 0x12, ..] | [0x0a | 0x12, ..])
+    has_suffix(name, &["pb"]) && matches!(first, [0x08, 1, 0x12, ..] | [0x0a | 0x12, ..])
 }

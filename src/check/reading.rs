@@ -1,0 +1,26 @@
+//! How a tensor is read for what is counted of it.
+
+use crate::error::Result;
+use crate::load::Scan;
+use crate::workers::Interrupt;
+
+/// A tensor that is read.
+pub(super) struct Reading<'a> {
+    pub(super) scan: &'a Scan<'a>,
+    /// Whether its parts are read on all cores, in any order; otherwise one after the other.
+    pub(super) all_cores: bool,
+    pub(super) interrupt: Interrupt<'a>,
+}
+
+impl Reading<'_> {
+    /// [`Scan::each`].
+    pub(super) fn each<S>(
+        &self,
+        per_part: usize,
+        start: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
+        end: impl Fn(S) + Sync,
+    ) -> Result<()> {
+        self.scan.each(per_part, self.all_cores, self.interrupt, start, work, end)
+    }
+}
