@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inflate::Deflated;
 use super::placement::{Placement, Swap};
-use super::slice::FileRuns;
+use super::slice::{FileRuns, rises};
 use super::tensor;
 use crate::buffer::{Buffer, Runs, gather_some};
 use crate::cast::elements_per_group;
@@ -338,13 +338,6 @@ fn c_order(placement: &Placement, unit: usize) -> (Vec<i64>, Vec<i64>) {
         Some(strides) if !placement.is_dense() => (placement.shape.clone(), strides.clone()),
         _ => (vec![placement.len as i64 / unit as i64], vec![1]),
     }
-}
-
-/// Whether the units are in the order of their numbers.
-fn rises(shape: &[i64], strides: &[i64]) -> bool {
-    (0..shape.len()).all(|axis| {
-        extent(&shape[axis + 1..], &strides[axis + 1..]).is_some_and(|inner| inner.len <= strides[axis] as u64)
-    })
 }
 
 /// Shape and strides in the order of the file, without the dimensions along which every element is the same one (`expand` makes them, and a

@@ -5,8 +5,8 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{self, Block};
 use crate::source::{Part, Source};
-use crate::tensor::Span;
-use crate::workers::Interrupt;
+use crate::tensor::{Span, extent};
+use crate::workers::{Interrupt, WORKERS};
 
 use super::placement::{Placement, Swap};
 use super::tensor;
@@ -31,12 +31,33 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
     let file = checkpoint.file(segment.file)?;
     let mut block = Block::any(checked_size(part.dtype, &part.shape)?)?;
     let out = block.as_mut_slice();
+    // Parts of the first axis, where each lies by itself in the file, are read on all cores; otherwise all of them would read the same bytes.
+    let first = part.shape.iter().position(|dim| *dim != 1).unwrap_or_default();
+    let (shape, strides) = (&part.shape[first..], &strides[first..]);
+    let row = out.len() / shape.first().map_or(1, |rows| (*rows).max(1) as usize);
+    let rows = if rises(shape, strides) { (READ_AT_A_TIME / row.max(1)).max(1) } else { usize::MAX };
+    let parts = out.chunks_mut(rows.saturating_mul(row).max(1)).enumerate().collect();
     file.check_unchanged()?;
-    let runs = FileRuns { source: file, span: segment.span, interrupt };
-    gather_all(&runs, part.start as usize, (&part.shape, strides), item, out, interrupt)?;
-    swap.apply(out);
+    WORKERS.each(parts, interrupt, |(number, out), go_on| {
+        let runs = FileRuns { source: file, span: segment.span, interrupt: go_on };
+        let (mut shape, mut start) = (shape.to_vec(), part.start as i64);
+        if let [dim, ..] = &mut *shape {
+            *dim = (out.len() / row.max(1)) as i64;
+            start += number as i64 * rows as i64 * strides[0] * item as i64;
+        }
+        gather_all(&runs, start as usize, (&shape, strides), item, out, go_on)?;
+        swap.apply(out);
+        Ok(())
+    })?;
     file.check_unchanged()?;
     Buffer::contiguous_at(block.freeze(), 0, part.dtype, &part.shape)
+}
+
+/// Whether the elements are in the order of their numbers.
+pub(super) fn rises(shape: &[i64], strides: &[i64]) -> bool {
+    (0..shape.len()).all(|axis| {
+        extent(&shape[axis + 1..], &strides[axis + 1..]).is_some_and(|inner| inner.len <= strides[axis] as u64)
+    })
 }
 
 /// The bytes of a segment of a file.

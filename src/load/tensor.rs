@@ -4,16 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::inflate::Deflated;
-use super::placement::{Placement, Segment, Swap};
+use super::placement::{Placement, Segment};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, Block, Storage, no_memory};
 use crate::tensor::Span;
-use crate::workers::{Interrupt, WORKERS};
-
-/// About how many bytes are swapped as one part of the work.
-const SWAPPED_AT_A_TIME: usize = 1 << 20;
 
 /// A tensor in its own memory.
 pub(super) fn read(checkpoint: &Checkpoint, placement: &Placement) -> Result<Buffer> {
@@ -51,10 +47,10 @@ pub(super) fn needed(placement: &Placement) -> Range<u64> {
 
 /// These bytes of a segment, in a block of their own.
 fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Result<Arc<Storage>> {
-    let (file, interrupt) = (checkpoint.file(segment.file)?, checkpoint.interrupt());
+    let (file, swap, interrupt) = (checkpoint.file(segment.file)?, segment.transform.swap, checkpoint.interrupt());
     let Some(deflated) = Deflated::of(segment) else {
         let span = segment.span.part(needed.start, needed.end - needed.start)?;
-        return file.read_span(span, interrupt, |block| swap(segment, block, interrupt));
+        return file.read_span(span, swap.unit(), interrupt, |bytes| swap.apply(bytes));
     };
     let part = Span::within(deflated.inflate.size, needed.start, needed.end - needed.start)?;
     let mut block = Block::any(usize::try_from(part.len()).map_err(|_| no_memory(usize::MAX))?)?;
@@ -70,19 +66,6 @@ fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Res
         }
         Ok(())
     })?;
-    swap(segment, bytes, interrupt)?;
+    swap.apply(bytes);
     Ok(block.freeze())
-}
-
-/// Gives the numbers of a segment the byte order of this machine.
-fn swap(segment: &Segment, block: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-    let swap = segment.transform.swap;
-    if swap == Swap::Nothing {
-        return Ok(());
-    }
-    let parts = block.chunks_mut(SWAPPED_AT_A_TIME.next_multiple_of(swap.unit())).collect();
-    WORKERS.each(parts, interrupt, |part: &mut [u8], _| {
-        swap.apply(part);
-        Ok(())
-    })
 }

@@ -22,7 +22,10 @@ use crate::device::SharedPages;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Origin, Storage};
 use crate::tensor::Span;
-use crate::workers::Interrupt;
+use crate::workers::{Interrupt, WORKERS};
+
+/// Bytes that one core reads at a time.
+const READ_AT_A_TIME: usize = 4 << 20;
 
 /// A range of bytes that is asked for: where it begins, and what is to be filled with it.
 #[derive(Debug)]
@@ -134,19 +137,26 @@ pub trait Source: Send + Sync + fmt::Debug {
 }
 
 impl dyn Source + '_ {
-    /// The bytes of `span`, read into a new aligned block, which `finish` may change before it is shared.
+    /// The bytes of `span`, read on all cores into a new aligned block. `change` may change each part of it, of a whole number of `unit` bytes but
+    /// for the last, before it is shared.
     pub fn read_span(
         &self,
         span: Span,
+        unit: usize,
         interrupt: Interrupt<'_>,
-        finish: impl FnOnce(&mut [u8]) -> Result<()>,
+        change: impl Fn(&mut [u8]) + Sync + Send,
     ) -> Result<Arc<Storage>> {
         let no_memory = || no_memory(self.path(), span.len());
         let len = usize::try_from(span.len()).map_err(|_| no_memory())?;
         let mut block = Block::any(len).map_err(|_| no_memory())?;
         self.check_unchanged()?;
-        self.read(&mut [Part { offset: span.start(), bytes: block.as_mut_slice() }], interrupt)?;
-        finish(block.as_mut_slice())?;
+        let most = READ_AT_A_TIME.next_multiple_of(unit);
+        let parts = block.as_mut_slice().chunks_mut(most).enumerate().collect();
+        WORKERS.each(parts, interrupt, |(number, bytes), go_on| {
+            self.read(&mut [Part { offset: span.start() + (number * most) as u64, bytes }], go_on)?;
+            change(bytes);
+            Ok(())
+        })?;
         self.check_unchanged()?;
         Ok(block.freeze())
     }

@@ -212,7 +212,7 @@ pub(crate) fn mapped(
     if let Ok(mapping) = file.mapping() {
         return Ok((mapping.clone(), offset));
     }
-    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| Ok(()))?;
+    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, 1, &interrupt, |_| {})?;
     let offset = offset.checked_sub(start);
     let outside = || Error::Argument("a pickled tensor begins outside its own extent".into());
     Ok((storage, offset.ok_or_else(outside)?))
