@@ -6,11 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{READ_AT_A_TIME, Scan};
+use super::placement::Placement;
+use super::{READ_AT_A_TIME, Scan, tensor};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
+use crate::memory::{Block, no_memory};
 use crate::rules;
+use crate::source::Part;
 use crate::workers::{self, Interrupt, in_order};
 
 /// What a digest begins with.
@@ -56,6 +59,38 @@ pub fn digests(
         },
     )?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+}
+
+/// Whether the bytes of a tensor in their order are its elements in C order.
+pub(super) fn is_read_in_order(placement: &Placement) -> bool {
+    placement.is_dense() && placement.segment.transform.inflate.is_none()
+}
+
+/// A tensor in its own memory, and its digest: each part is hashed while it is in the cache of the core that has read it. For one that
+/// [`is_read_in_order`].
+pub(super) fn read_with_digest(
+    checkpoint: &Checkpoint,
+    placement: &Placement,
+    interrupt: Interrupt<'_>,
+) -> Result<(Buffer, String)> {
+    let (segment, needed) = (&placement.segment, tensor::needed(placement));
+    let (file, swap) = (checkpoint.file(segment.file)?, segment.transform.swap);
+    let span = segment.span.part(needed.start, needed.end - needed.start)?;
+    let mut block = Block::any(usize::try_from(span.len()).map_err(|_| no_memory(usize::MAX))?)?;
+    let first = (placement.start - needed.start) as usize;
+    let (mut hash, mut at) = (Sha256::new(), 0);
+    file.check_unchanged()?;
+    for bytes in block.as_mut_slice().chunks_mut(READ_AT_A_TIME.next_multiple_of(swap.unit())) {
+        interrupt()?;
+        file.read(&mut [Part { offset: span.start() + at as u64, bytes: &mut *bytes }], interrupt)?;
+        swap.apply(bytes);
+        // Before the tensor and after it, there may be some bytes of its neighbours.
+        let (start, end) = (first.saturating_sub(at), (first + placement.len as usize).saturating_sub(at));
+        hash.update(&bytes[start.min(bytes.len())..end.min(bytes.len())]);
+        at += bytes.len();
+    }
+    file.check_unchanged()?;
+    Ok((placement.buffer(&block.freeze(), first as u64)?, text(hash)))
 }
 
 /// The digest of a tensor that was read as its file has it; `read` is memory for a part of it.

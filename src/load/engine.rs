@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
 use super::choice::{LoadOptions, PROBED, PROBES, remember};
-use super::digest::{check_digests, digest};
+use super::digest::{check_digests, digest, is_read_in_order, read_with_digest};
 use super::direct::{Reader, TOGETHER};
 use super::job::{Destination, Extent, Job, Room, Sizes};
 use super::layout::{Layout, Way};
@@ -189,26 +189,87 @@ impl Layout {
     ) -> Result<()> {
         let mut apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
         apart.sort_by_key(|&i| self.wanted[i].placement.segment);
+        if !self.expected.is_empty() {
+            return self.load_verified(checkpoint, &apart, outs, done, interrupt);
+        }
         let mut made: Vec<(usize, Buffer)> = budget::list(apart.len())?;
         for group in self.at_a_time(&apart) {
             for (i, read) in self.read_apart(checkpoint, group, interrupt)? {
-                let one = &self.wanted[i];
-                let made_here = match &mut outs[i] {
-                    out if self.to_host => one.made_of(read, out.as_mut(), interrupt)?,
-                    None => one.made_of(read, None, interrupt)?.to(one.device, interrupt)?,
-                    Some(out) => {
-                        one.made_of(read, None, interrupt)?.upload_into(out, interrupt)?;
-                        out.get().clone()
-                    }
-                };
-                made.push((i, made_here));
-                done.fetch_add(one.placement.len, Ordering::Relaxed);
+                made.push((i, self.make(i, read, &mut outs[i], interrupt)?));
+                done.fetch_add(self.wanted[i].placement.len, Ordering::Relaxed);
             }
         }
         for (i, buffer) in made {
             self.ways[i] = Way::Made(buffer);
         }
         Ok(())
+    }
+
+    /// The same of tensors whose digests are known, each of which is hashed while a thread reads it, and compared before anything is made of it.
+    fn load_verified(
+        &mut self,
+        checkpoint: &Checkpoint,
+        apart: &[usize],
+        outs: &mut [Option<Exclusive<Buffer>>],
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let segment = |i: usize| self.wanted[i].placement.segment;
+        let mut rooms: Vec<&mut Option<Exclusive<Buffer>>> = Vec::new();
+        let mut by_position: BTreeMap<usize, &mut Option<Exclusive<Buffer>>> = outs.iter_mut().enumerate().collect();
+        rooms.extend(apart.iter().filter_map(|i| by_position.remove(i)));
+        let (mut jobs, mut rooms) = (Vec::new(), rooms.into_iter());
+        for same in apart.chunk_by(|&a, &b| segment(a) == segment(b)) {
+            jobs.push((same, rooms.by_ref().take(same.len()).collect::<Vec<_>>()));
+        }
+        // Of a budget, each thread would take a part.
+        let threads = if self.together == 0 { 1 } else { self.choice.threads };
+        let made: Mutex<Vec<(usize, Buffer)>> = Mutex::new(budget::list(apart.len())?);
+        let this = &*self;
+        in_order(threads, jobs, interrupt, |(group, rooms), scratch: &mut Vec<u8>, go_on| {
+            let read = match group {
+                [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.wanted[*i].placement) => {
+                    vec![(*i, read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?)]
+                }
+                _ => {
+                    let read = this.read_apart(checkpoint, group, go_on)?.into_iter();
+                    let with_digest = |(i, read)| digest(&read, scratch, go_on).map(|digest| (i, (read, digest)));
+                    read.map(with_digest).collect::<Result<_>>()?
+                }
+            };
+            for ((i, (read, found)), room) in read.into_iter().zip(rooms) {
+                let (number, expected) = &this.expected[i];
+                check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[found])?;
+                let len = this.wanted[i].placement.len;
+                let one = this.make(i, read, room, go_on)?;
+                made.lock().unwrap_or_else(PoisonError::into_inner).push((i, one));
+                done.fetch_add(len, Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
+        for (i, buffer) in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            self.ways[i] = Way::Made(buffer);
+        }
+        Ok(())
+    }
+
+    /// What is wanted, made of a tensor that was read as it is.
+    fn make(
+        &self,
+        i: usize,
+        read: Buffer,
+        out: &mut Option<Exclusive<Buffer>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Buffer> {
+        let one = &self.wanted[i];
+        match out {
+            out if self.to_host => one.made_of(read, out.as_mut(), interrupt),
+            None => one.made_of(read, None, interrupt)?.to(one.device, interrupt),
+            Some(out) => {
+                one.made_of(read, None, interrupt)?.upload_into(out, interrupt)?;
+                Ok(out.get().clone())
+            }
+        }
     }
 
     /// Tensors in the order of the files, in groups that are in memory at a time; those of one segment are in one.
@@ -228,7 +289,7 @@ impl Layout {
         groups
     }
 
-    /// Tensors as they are in the files, with their positions; where digests are known, they are those.
+    /// Tensors as they are in the files, with their positions.
     fn read_apart(
         &self,
         checkpoint: &Checkpoint,
@@ -242,15 +303,7 @@ impl Layout {
             LoadOptions { backend, threads, per_tensor: true, drop_cache: self.drop_cache, ..LoadOptions::default() };
         let read = Self::new(checkpoint, wanted, true, &[], &options)?;
         let read = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
-        let read: Vec<(usize, Buffer)> = group.iter().copied().zip(read).collect();
-        if self.expected.is_empty() {
-            return Ok(read);
-        }
-        in_order(self.choice.threads, read.iter().collect(), interrupt, |(i, read), scratch: &mut Vec<u8>, go_on| {
-            let (number, expected) = &self.expected[*i];
-            check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[digest(read, scratch, go_on)?])
-        })?;
-        Ok(read)
+        Ok(group.iter().copied().zip(read).collect())
     }
 
     fn results(self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
