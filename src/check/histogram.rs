@@ -1,5 +1,6 @@
 //! The bins of a histogram: where they begin and end, and which of them a value is in.
 
+use super::elements::BLOCK;
 use super::summary::{Bin, Number};
 
 /// The most bins that are made.
@@ -27,6 +28,8 @@ pub(super) struct Edges {
     all: Vec<f64>,
     /// What the values of each bin lie between: those of the first and the last reach as far as numbers do.
     bounds: Vec<[f64; 2]>,
+    /// The smallest float32 that is not below each edge but the first and the last; empty where there are many.
+    float32: Vec<f32>,
     scale: Scale,
     low: f64,
     per_unit: f64,
@@ -36,6 +39,9 @@ pub(super) struct Edges {
 
 /// Tables that are counted in side by side: the same bin again and again would wait for its own count.
 const TABLES: usize = 4;
+/// Up to so many bins, float32 are compared with all edges, so many of them at a time.
+const MOST_COMPARED: usize = 32;
+const AT_A_TIME: usize = 4;
 /// Added to a small number, it leaves the nearest integer in the lowest bits.
 const TO_INTEGER: f64 = 1.5 * (1u64 << 52) as f64;
 /// Widths of bins, as a part of the largest value, from which on rounding moves no value by a bin.
@@ -119,7 +125,43 @@ impl Edges {
         bounds[0][0] = f64::NEG_INFINITY;
         bounds[bins - 1][1] = f64::INFINITY;
         let wide = per_unit * WIDE * start.abs().max(end.abs()) < 1.0;
-        Self { all, bounds, scale, low: start, per_unit, wide }
+        let inner = if bins <= MOST_COMPARED { &all[1..bins] } else { &[] };
+        let float32 = inner.iter().map(|edge| not_below(*edge)).collect();
+        Self { all, bounds, float32, scale, low: start, per_unit, wide }
+    }
+
+    /// Counts the finite ones of at most [`BLOCK`] float32 as [`Self::count`] does, by comparing each with all edges, which vectors do sooner than it
+    /// takes to find a bin. False where there are too many edges, and nothing is counted.
+    pub(super) fn count_float32(&self, bytes: &[u8], tables: &mut [u64]) -> bool {
+        if self.float32.is_empty() {
+            return false;
+        }
+        let mut values = [0.0f32; BLOCK];
+        let values = &mut values[..bytes.len() / 4];
+        for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
+            *value = f32::from_le_bytes(*bytes);
+        }
+        let finite: u32 = values.iter().map(|value| u32::from(value.abs() < f32::INFINITY)).sum();
+        let infinite: u32 = values.iter().map(|value| u32::from(*value == f32::INFINITY)).sum();
+        // How many are above the edge before a bin, of those that are finite.
+        let (mut above, mut bin) = (finite, 0);
+        for edges in self.float32.chunks(AT_A_TIME) {
+            let mut counts = [0u32; AT_A_TIME];
+            let mut group = [f32::NAN; AT_A_TIME];
+            group[..edges.len()].copy_from_slice(edges);
+            for value in &*values {
+                for (count, edge) in counts.iter_mut().zip(&group) {
+                    *count += u32::from(value >= edge);
+                }
+            }
+            for count in &counts[..edges.len()] {
+                let next = count - infinite;
+                tables[bin] += u64::from(above - next);
+                (above, bin) = (next, bin + 1);
+            }
+        }
+        tables[bin] += u64::from(above);
+        true
     }
 
     /// Counts values that lie between the first edge and the last, each in its bin: in so many tables, one after the other, that are a count.
@@ -192,6 +234,12 @@ impl Scale {
     }
 }
 
+/// The smallest float32 that is not below a number.
+fn not_below(number: f64) -> f32 {
+    let near = number as f32;
+    if f64::from(near) < number { near.next_up() } else { near }
+}
+
 /// The power of two next above a positive number.
 fn exponent(value: f64) -> i32 {
     let of = |value: f64| (value.to_bits() >> 52) as i32 - 1022;
@@ -220,6 +268,32 @@ mod tests {
         ] {
             assert_eq!(exponent(value), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn float32_that_are_compared_are_in_the_bins_that_are_found() {
+        for (low, high) in
+            [(-1.0, 1.0), (-f64::from(f32::MAX), f64::from(f32::MAX)), (0.0, 1e-44), (0.1, 0.3), (-7.0, 0.0)]
+        {
+            for bins in [2, 3, 5, 24, MOST_COMPARED] {
+                let edges = Edges::new(low, high, bins);
+                let near = |edge: &f64| {
+                    [not_below(*edge).next_down(), not_below(*edge), not_below(*edge).next_up(), *edge as f32]
+                };
+                let values = edges.all.iter().flat_map(near).filter(|value| (low..=high).contains(&f64::from(*value)));
+                let mut values: Vec<f32> = values.collect();
+                let mut expected = vec![0; bins];
+                for value in &values {
+                    expected[edges.find(f64::from(*value))] += 1;
+                }
+                values.extend([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::INFINITY]);
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let mut counts = vec![0; bins];
+                assert!(edges.count_float32(&bytes, &mut counts));
+                assert_eq!(counts, expected, "{low} to {high} in {bins}");
+            }
+        }
+        assert!(!Edges::new(0.0, 1.0, MOST_COMPARED + 1).count_float32(&[0; 4], &mut [0; 40]));
     }
 
     #[test]

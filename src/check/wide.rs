@@ -139,8 +139,10 @@ impl Passes<'_> {
                 Bins::Equal(edges) => {
                     let mut values = [0.0; BLOCK];
                     for block in bytes.chunks(BLOCK * elements.bytes()) {
-                        let finite = elements.read(block, &mut values, &mut Seen::default());
-                        edges.count(finite, tables);
+                        if !matches!(elements, Elements::F32) || !edges.count_float32(block, tables) {
+                            let finite = elements.read(block, &mut values, &mut Seen::default());
+                            edges.count(finite, tables);
+                        }
                     }
                 }
             },

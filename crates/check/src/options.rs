@@ -90,6 +90,8 @@ pub struct Options {
     pub jobs: Option<NonZero<usize>>,
     /// Bytes of memory for what is unpacked at the same time; what needs more is in a temporary file.
     pub max_memory: Option<u64>,
+    /// Whether the values of tensors are counted in histograms, for which those that are wider than 16 bits, or packed, are read twice.
+    pub histograms: bool,
     /// After this time what is left is listed as not looked at.
     pub timeout: Option<Duration>,
     /// Archives in archives are looked into so deep.
@@ -106,6 +108,7 @@ impl Default for Options {
             severity: Severity::Note,
             jobs: None,
             max_memory: None,
+            histograms: true,
             timeout: None,
             nesting: 8,
             unpacked_bytes: 4 << 30,

@@ -83,7 +83,8 @@ fn check_file(
         let hash = !is_alone || alike.get(&(info.element, info.shape)).is_some_and(|count| *count > 1);
         Wanted { hash, values: true, rows: true }
     };
-    let found = read(checkpoint, &wanted, BINS, threads, done, &go_on)?;
+    let bins = if context.options.histograms { BINS } else { 0 };
+    let found = read(checkpoint, &wanted, bins, threads, done, &go_on)?;
     match checkpoint.verify_checksums_while(&go_on) {
         Err(error @ Error::Format(_)) => context.report(&entry.path, Diagnostic::from(&error)),
         verified => drop(verified?),

@@ -42,7 +42,7 @@ pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, con
     let contents = {
         let pace = context.pace();
         let mut pass = Pass::default();
-        pass.bins = BINS;
+        pass.bins = if context.options.histograms { BINS } else { 0 };
         let read = |offset: u64, into: &mut [u8]| {
             values.read_at(offset, into)?;
             if array.is_swapped && item > 1 {

@@ -72,6 +72,7 @@ fn validate(
         jobs: checking.jobs.or(file.jobs),
         max_memory: checking.max_memory.or(file.max_memory),
         timeout: checking.timeout.or(file.timeout),
+        histograms: outputs.iter().any(|output| output.format == Format::Json),
         ..Options::default()
     };
     check_rules(&options.selection)?;
