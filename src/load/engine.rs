@@ -215,18 +215,15 @@ impl Layout {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let segment = |i: usize| self.wanted[i].placement.segment;
-        let mut rooms: Vec<&mut Option<Exclusive<Buffer>>> = Vec::new();
-        let mut by_position: BTreeMap<usize, &mut Option<Exclusive<Buffer>>> = outs.iter_mut().enumerate().collect();
-        rooms.extend(apart.iter().filter_map(|i| by_position.remove(i)));
-        let (mut jobs, mut rooms) = (Vec::new(), rooms.into_iter());
-        for same in apart.chunk_by(|&a, &b| segment(a) == segment(b)) {
-            jobs.push((same, rooms.by_ref().take(same.len()).collect::<Vec<_>>()));
-        }
+        let mut outs: Vec<Option<&mut Option<Exclusive<Buffer>>>> = outs.iter_mut().map(Some).collect();
+        let mut of_group = |group: &[usize]| group.iter().filter_map(|&i| outs[i].take()).collect::<Vec<_>>();
+        let groups = apart.chunk_by(|&a, &b| segment(a) == segment(b));
+        let jobs = groups.map(|group| (group, of_group(group))).collect();
         // Of a budget, each thread would take a part.
         let threads = if self.together == 0 { 1 } else { self.choice.threads };
         let made: Mutex<Vec<(usize, Buffer)>> = Mutex::new(budget::list(apart.len())?);
         let this = &*self;
-        in_order(threads, jobs, interrupt, |(group, rooms), scratch: &mut Vec<u8>, go_on| {
+        in_order(threads, jobs, interrupt, |(group, outs): (&[usize], Vec<_>), scratch: &mut Vec<u8>, go_on| {
             let read = match group {
                 [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.wanted[*i].placement) => {
                     vec![(*i, read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?)]
@@ -237,11 +234,11 @@ impl Layout {
                     read.map(with_digest).collect::<Result<_>>()?
                 }
             };
-            for ((i, (read, found)), room) in read.into_iter().zip(rooms) {
+            for ((i, (read, found)), out) in read.into_iter().zip(outs) {
                 let (number, expected) = &this.expected[i];
                 check_digests(checkpoint, &[*number], std::slice::from_ref(expected), &[found])?;
                 let len = this.wanted[i].placement.len;
-                let one = this.make(i, read, room, go_on)?;
+                let one = this.make(i, read, out, go_on)?;
                 made.lock().unwrap_or_else(PoisonError::into_inner).push((i, one));
                 done.fetch_add(len, Ordering::Relaxed);
             }
