@@ -19,7 +19,7 @@ fn source(bytes: &[u8]) -> String {
 
 fn cut(bytes: &[u8], most: usize) -> String {
     let pickled = pickled(bytes);
-    // A processor that is emulated (tools/platforms.py) takes a dozen times longer.
+    // A processor that is emulated (tools/platforms.py), or a sanitizer, takes a dozen times longer.
     let longest = if std::env::var_os("MAX_WEIGHTS_EMULATED").is_some() { 60 } else { 5 };
     let began = Instant::now();
     let text = source_of(&pickled, pickled.root, most);

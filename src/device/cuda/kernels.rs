@@ -33,10 +33,12 @@ struct Texts {
 }
 
 fn texts() -> &'static Texts {
+    // Of two threads that inflate it at a time, one's is kept, and the other's is freed.
+    static TEXT: OnceBox<String> = OnceBox::new();
     static TEXTS: OnceBox<Texts> = OnceBox::new();
     TEXTS.get_or_init(|| {
-        let text = miniz_oxide::inflate::decompress_to_vec(PTX).unwrap_or_default();
-        let text = String::from_utf8(text).unwrap_or_default().leak();
+        let inflated = || miniz_oxide::inflate::decompress_to_vec(PTX).unwrap_or_default();
+        let text = TEXT.get_or_init(|| Box::new(String::from_utf8(inflated()).unwrap_or_default()));
         let (head, entries) = text.split_at(text.find(ENTRY).unwrap_or(text.len()));
         let mut by_name = HashMap::new();
         for text in entries.split(ENTRY).skip(1) {

@@ -32,7 +32,6 @@ pub(super) fn candidates(file: &PathBuf, incomplete: &OsStr) -> Vec<CompletionCa
     found.sort_by_cached_key(|name| in_order(name));
     found.dedup();
     found.truncate(MOST);
-    std::mem::forget(checkpoint); // the process ends, and that gives memory back faster
     let candidate = |(position, name)| CompletionCandidate::new(name).display_order(Some(position));
     found.into_iter().enumerate().map(candidate).collect()
 }
