@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import types
 from typing import Any
 
 import griffe
@@ -61,13 +62,19 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
             for overload in overloads:
                 unpack(overload)
             owner.set_member(name, made)
+    new = owner.members.get("__new__")
+    if isinstance(owner, griffe.Class) and isinstance(new, griffe.Function) and "__init__" not in owner.members:
+        # How an instance is made is said of the class itself, as for classes of Python.
+        owner.members["__init__"] = owner.members.pop("__new__")
+        new.name = "__init__"
     owner.members = dict(sorted(owner.members.items(), key=lambda member: line(member[1])))
     for name, member in owner.members.items():
         if isinstance(member, griffe.Module):  # the stub's files are many, the compiled module is one
             complete(member, value)
             continue
         found = inspect.getattr_static(value, name, None)
-        if isinstance(member, griffe.Alias) or found is None:
+        # Of `len()` and the like, Python has a text that says nothing of this class.
+        if isinstance(member, griffe.Alias) or found is None or isinstance(found, types.WrapperDescriptorType):
             continue
         if isinstance(member, griffe.Class):
             complete(member, found)
