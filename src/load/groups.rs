@@ -134,14 +134,16 @@ pub(super) fn pieces(wanted: &[Wanted], whole: bool) -> Result<Vec<Piece>> {
         let mut piece = Piece { tensors: i..i + 1, device: one.device, len, read, in_place, beside: 0 };
         if !in_place {
             let gathered = (placement.before + placement.len) as usize + BLOCK_ALIGN;
-            if one.conversion == Conversion::Nothing && one.cut.is_none() {
+            let is_result = one.conversion == Conversion::Nothing && one.cut.is_none();
+            if is_result {
                 piece.len = len.max(gathered);
             }
             let decoded = match one.conversion {
                 Conversion::Decode { to, .. } if !is_decoded_to(to) => len / to.bits().max(1) * 32,
                 _ => 0,
             };
-            piece.beside = gathered.saturating_add(decoded);
+            let is_there = is_result && one.device == Device::Cpu;
+            piece.beside = if is_there { 0 } else { gathered.saturating_add(decoded) };
         }
         pieces.push(piece);
     }
@@ -165,17 +167,18 @@ pub(super) fn least(pieces: &[Piece], scratch: Scratch, reuse: bool) -> (usize, 
     needs.max_by_key(|(needed, _)| *needed).unwrap_or_default()
 }
 
-/// The pieces in groups, each of which has room in the budget beside the piece before it, if each piece has.
-pub(super) fn groups(pieces: Vec<Piece>, scratch: Scratch, budget: usize, reuse: bool) -> Vec<Group> {
+/// The pieces in groups, each of which has room in the budget beside the piece before it, if each piece has. Those that are read as a `whole` are
+/// hashed one on each thread: of them, a group has as many as it may.
+pub(super) fn groups(pieces: Vec<Piece>, scratch: Scratch, budget: usize, reuse: bool, whole: bool) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let (mut most, mut room, mut before) = (FIRST, 0, 0);
+    let (mut most, mut room, mut before) = (if whole { usize::MAX } else { FIRST }, 0, 0);
     for piece in pieces {
         let (bytes, beside, read) = (piece.bytes(), piece.beside, piece.read);
         let fits =
             |group: &Group| group.bytes + group.beside + bytes + beside + scratch.bytes(group.read + read) <= room;
         if !groups.last().is_some_and(fits) {
             room = most.min(budget / SHARE).min(budget.saturating_sub(before));
-            most = (most * 2).min(MOST);
+            most = if whole { most } else { (most * 2).min(MOST) };
             groups.push(Group::default());
         }
         if let Some(group) = groups.last_mut() {
@@ -213,7 +216,7 @@ mod tests {
             for reuse in [false, true] {
                 let pieces: Vec<Piece> = sizes.iter().enumerate().map(|(i, size)| piece(i, size * MIB)).collect();
                 assert!(least(&pieces, scratch, reuse).0 <= budget * MIB);
-                let groups = groups(pieces, scratch, budget * MIB, reuse);
+                let groups = groups(pieces, scratch, budget * MIB, reuse, budget == 80);
                 let mut before = 0;
                 for group in &groups {
                     assert!(before + group.bytes + group.beside <= budget * MIB, "{budget} {group:?}");

@@ -167,7 +167,7 @@ impl Stream {
                 piece.len
             )));
         }
-        let groups = groups(pieces, scratch, budget, reuse);
+        let groups = groups(pieces, scratch, budget, reuse, load.whole);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
