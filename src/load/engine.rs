@@ -13,6 +13,7 @@ use super::digest::{check_digests, digest, is_read_in_order, read_with_digest};
 use super::direct::{Reader, TOGETHER};
 use super::job::{Destination, Extent, Job, Room, Sizes};
 use super::layout::{Layout, Way};
+use super::placement::Segment;
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
@@ -226,7 +227,12 @@ impl Layout {
         in_order(threads, jobs, interrupt, |(group, outs): (&[usize], Vec<_>), scratch: &mut Vec<u8>, go_on| {
             let read = match group {
                 [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.wanted[*i].placement) => {
-                    vec![(*i, read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?)]
+                    let read = read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?;
+                    if this.drop_cache {
+                        let Segment { file, span, .. } = this.wanted[*i].placement.segment;
+                        checkpoint.file(file)?.forget(span.start(), span.len());
+                    }
+                    vec![(*i, read)]
                 }
                 _ => {
                     let read = this.read_apart(checkpoint, group, go_on)?.into_iter();
@@ -244,6 +250,13 @@ impl Layout {
             }
             Ok(())
         })?;
+        if self.drop_cache {
+            let extent = |&i: &usize| {
+                let Segment { file, span, .. } = segment(i);
+                Extent { file, offset: span.start(), len: span.len(), before: 0 }
+            };
+            forget(checkpoint, &apart.iter().map(extent).collect::<Vec<_>>())?;
+        }
         for (i, buffer) in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
             self.ways[i] = Way::Made(buffer);
         }

@@ -140,6 +140,10 @@ def test_the_page_cache_forgets_what_was_loaded(models: Path, tmp_path: Path) ->
     assert harness.cached_fraction(path) > 0.9
     assert same(weights.load(drop_cache=True, framework="numpy"), expected)
     assert harness.cached_fraction(path) < 0.1
+    digests = weights.digests()
+    assert harness.cached_fraction(path) > 0.9
+    assert same(weights.load(drop_cache=True, verify=digests, framework="numpy"), expected)
+    assert harness.cached_fraction(path) < 0.1
 
 
 def forget(path: Path) -> None:
