@@ -46,6 +46,7 @@ mod torch_files_oracle;
 mod torch_legacy_hostile;
 mod torch_zip_contents;
 mod torch_zip_hostile;
+mod write_conversions;
 mod write_files;
 mod write_metadata;
 mod write_parts;

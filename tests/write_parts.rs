@@ -6,7 +6,7 @@ use std::path::Path;
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{Declared, Layout, Options, Stored, Writer};
+use max_weights::write::{Declared, Layout, Options, Output, Stored, Writer, declare, save};
 use max_weights::{Error, open, uninterrupted};
 
 /// Long enough to be written in several pieces.
@@ -75,11 +75,9 @@ fn a_file_that_is_cut_off_while_its_tensors_are_saved_is_named_and_they_do_not_c
     told(writer.write_tensor("w", &mapped, &uninterrupted).expect_err("it is not there"));
     let said = writer.finish(&uninterrupted).expect_err("not written").to_string();
     assert!(said.contains(&format!("(0 of {BYTES} bytes)")), "{said}");
-    let tensors = [("w".to_owned(), mapped)];
+    let tensors = [(declare("w", &mapped), mapped)];
     let done = std::sync::atomic::AtomicU64::new(0);
-    told(
-        max_weights::write::save(&path, &tensors, None, &Options::default(), &done, &uninterrupted)
-            .expect_err("it is not there"),
-    );
+    let output = Output::Safetensors { path: path.clone(), metadata: None, options: Options::default() };
+    told(save(&tensors, &output, false, &done, &uninterrupted).expect_err("it is not there"));
     assert!(!path.exists());
 }

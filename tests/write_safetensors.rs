@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{Declared, Layout, Options, Stored, Writer, laid_out, save, save_sharded, write_to_memory};
+use max_weights::write::{Declared, Layout, Options, Output, Stored, Writer, declare, laid_out, save, write_to_memory};
 use max_weights::{open, uninterrupted};
 use proptest::prelude::*;
 
@@ -18,11 +18,20 @@ fn tensor(dtype: DType, shape: &[i64], seed: u8) -> Buffer {
     Buffer::contiguous_at(Storage::of_bytes(&bytes).unwrap(), 0, dtype, shape).unwrap()
 }
 
+fn declared(tensors: &[(String, Buffer)]) -> Vec<(Declared, Buffer)> {
+    tensors.iter().map(|(name, tensor)| (declare(name, tensor), tensor.clone())).collect()
+}
+
 fn saved(path: &Path, tensors: &[(String, Buffer)], metadata: &BTreeMap<String, String>, options: &Options) -> Vec<u8> {
     let done = AtomicU64::new(0);
-    save(path, tensors, metadata, options, &done, &uninterrupted).expect("saved");
+    let output = one_file(path, metadata, options);
+    save(&declared(tensors), &output, true, &done, &uninterrupted).expect("saved");
     assert_eq!(done.load(Ordering::Relaxed), tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum::<u64>());
     fs::read(path).unwrap()
+}
+
+fn one_file(path: &Path, metadata: &BTreeMap<String, String>, options: &Options) -> Output {
+    Output::Safetensors { path: path.to_path_buf(), metadata: Some(metadata.clone()), options: *options }
 }
 
 fn in_memory(tensors: &[(String, Buffer)], metadata: Option<&BTreeMap<String, String>>, options: &Options) -> Vec<u8> {
@@ -179,7 +188,8 @@ fn an_interrupt_leaves_what_was_there() {
     fs::write(&path, b"old").unwrap();
     let tensors = [("w".to_owned(), tensor(DType::UInt8, &[64 << 20], 1))];
     let stop = || Err(max_weights::Error::Argument("stop".into()));
-    let failed = save(&path, &tensors, &BTreeMap::new(), &Options::default(), &AtomicU64::new(0), &stop);
+    let output = one_file(&path, &BTreeMap::new(), &Options::default());
+    let failed = save(&declared(&tensors), &output, false, &AtomicU64::new(0), &stop);
     assert_eq!(failed.expect_err("stopped").to_string(), "stop");
     assert_eq!((fs::read(&path).unwrap(), fs::read_dir(folder.path()).unwrap().count()), (b"old".to_vec(), 1));
 }
@@ -266,9 +276,9 @@ fn shards_are_filled_in_the_order_of_names_and_older_ones_are_removed() {
     let tensors: Vec<(String, Buffer)> =
         (0..12).rev().map(|i| (format!("layers.{i}.w"), tensor(DType::UInt8, &[100], i as u8))).collect();
     let save = |most| {
-        let (metadata, done) = (BTreeMap::new(), AtomicU64::new(0));
-        save_sharded(folder.path(), "model", &tensors, &metadata, most, &Options::default(), &done, &uninterrupted)
-            .unwrap()
+        let (folder, stem, metadata) = (folder.path().to_path_buf(), "model".to_owned(), Some(BTreeMap::new()));
+        let output = Output::Sharded { folder, stem, most, metadata, options: Options::default() };
+        save(&declared(&tensors), &output, true, &AtomicU64::new(0), &uninterrupted).unwrap()
     };
     let names = || {
         let mut names: Vec<String> = fs::read_dir(folder.path())

@@ -1,6 +1,6 @@
 //! What stands in the way of one file of a sharded save is found before the first of them is written, and what belongs to others stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, thread};
@@ -8,10 +8,8 @@ use std::{fs, thread};
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{
-    Declared, Item, MetadataValue, Options, Output, Stored, convert, save, save_gguf, save_sharded,
-};
-use max_weights::{Checkpoint, OpenOptions, open, uninterrupted};
+use max_weights::write::{Declared, Item, MetadataValue, Options, Output, Stored, convert, declare, save};
+use max_weights::{Checkpoint, Error, OpenOptions, open, uninterrupted};
 
 /// A tensor of so many elements that are all one byte.
 fn expanded(elements: i64) -> Buffer {
@@ -22,12 +20,39 @@ fn declared(name: &str, shape: &[u64]) -> Declared {
     Declared { name: name.into(), stored: Stored::Plain(DType::UInt8), shape: shape.into() }
 }
 
+fn sharded(folder: &Path, most: u64, options: Options) -> Output {
+    Output::Sharded { folder: folder.to_path_buf(), stem: "model".to_owned(), most, metadata: None, options }
+}
+
+fn save_sharded(
+    folder: &Path,
+    tensors: &[(String, Buffer)],
+    most: u64,
+    options: Options,
+    done: &AtomicU64,
+) -> Result<Vec<PathBuf>, Error> {
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (declare(name, tensor), tensor.clone())).collect();
+    save(&tensors, &sharded(folder, most, options), false, done, &uninterrupted)
+}
+
+fn save_gguf(
+    path: &Path,
+    tensors: &[(Declared, Buffer)],
+    metadata: &[(String, MetadataValue)],
+    most: u64,
+    sync: bool,
+    done: &AtomicU64,
+) -> Result<Vec<PathBuf>, Error> {
+    let output = Output::Gguf { path: path.to_path_buf(), metadata: metadata.to_vec(), most: Some(most), sync };
+    save(tensors, &output, false, done, &uninterrupted)
+}
+
 /// What is said of tensors that are saved in a file each; nothing has been written then.
 fn refused(folder: &Path, tensors: &[(&str, Buffer)]) -> String {
     let tensors: Vec<(String, Buffer)> =
         tensors.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone())).collect();
     let (before, done) = (fs::read_dir(folder).unwrap().count(), AtomicU64::new(0));
-    let saved = save_sharded(folder, "model", &tensors, None, 1, &Options::default(), &done, &uninterrupted);
+    let saved = save_sharded(folder, &tensors, 1, Options::default(), &done);
     assert_eq!((done.into_inner(), fs::read_dir(folder).unwrap().count()), (0, before));
     saved.expect_err("refused").to_string()
 }
@@ -65,7 +90,7 @@ fn a_name_that_ggml_has_no_room_for() {
     let (tensors, done) = ([floats("a"), floats(&"n".repeat(64))], AtomicU64::new(0));
     let metadata = [("general.name".to_owned(), MetadataValue::U8(1))];
     let path = folder.path().join("set.gguf");
-    let saved = save_gguf(&path, &tensors, &metadata, Some(1), true, &done, &uninterrupted);
+    let saved = save_gguf(&path, &tensors, &metadata, 1, true, &done);
     assert!(saved.expect_err("refused").to_string().contains("ggml has room for 63"));
     assert_eq!((done.into_inner(), fs::read_dir(folder.path()).unwrap().count()), (0, 0));
 }
@@ -76,7 +101,7 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
     let folder = tempfile::tempdir().unwrap();
     let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
     let (options, done) = (Options::default(), AtomicU64::new(0));
-    let shards = save_sharded(folder.path(), "model", &tensors, None, 1, &options, &done, &uninterrupted).unwrap();
+    let shards = save_sharded(folder.path(), &tensors, 1, options, &done).unwrap();
     let one = open(&shards[0]).unwrap();
     let names = || {
         let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -85,10 +110,7 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
     };
     let before = names();
     let item = Item { number: one.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
-    let output = |most| {
-        let (folder, stem, metadata) = (folder.path().into(), "model".into(), BTreeMap::new());
-        Output::Sharded { folder, stem, most, metadata, options }
-    };
+    let output = |most| sharded(folder.path(), most, options);
     let said = convert(&one, &[item], &output(100), false, &done, &uninterrupted).expect_err("refused").to_string();
     assert!(said.contains("model-00002-of-00002.safetensors: it is not among the opened shards"), "{said}");
     assert_eq!(names(), before);
@@ -129,7 +151,7 @@ fn of_several_that_save_into_one_folder_one_wins_whole_and_none_fails() {
         let tensors = ["a", "b", "c", "d", "e"].map(|name| (name.to_owned(), byte.clone()));
         // Sometimes as many files as the others have, sometimes fewer, or one without an index.
         let (most, done) = ([1, 1, 2, 5][usize::from(saver) % 4], AtomicU64::new(0));
-        save_sharded(folder.path(), "model", &tensors, None, most, &options, &done, &uninterrupted).unwrap();
+        save_sharded(folder.path(), &tensors, most, options, &done).unwrap();
     };
     saved_at_once(save, || folder.path().into());
 }
@@ -145,7 +167,7 @@ fn of_several_that_save_one_gguf_set_one_wins_whole_and_none_fails() {
         });
         let (most, done) = ([1, 1, 2][usize::from(saver) % 3], AtomicU64::new(0));
         let path = folder.path().join("set.gguf");
-        save_gguf(&path, &tensors, &[], Some(most), false, &done, &uninterrupted).unwrap();
+        save_gguf(&path, &tensors, &[], most, false, &done).unwrap();
     };
     saved_at_once(save, || folder.path().into());
 }
@@ -156,14 +178,14 @@ fn one_of_several_files_of_the_input_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
     let (options, done) = (Options::default(), AtomicU64::new(0));
-    let shards = save_sharded(folder.path(), "model", &tensors, None, 1, &options, &done, &uninterrupted).unwrap();
+    let shards = save_sharded(folder.path(), &tensors, 1, options, &done).unwrap();
     let before: Vec<Vec<u8>> = shards.iter().map(|path| fs::read(path).unwrap()).collect();
     let list = [shards[0].clone(), shards[1].clone()];
     let all = [Checkpoint::open(&list, &OpenOptions::default()).unwrap(), open(folder.path()).unwrap()];
     for checkpoint in all.into_iter().chain([open(&shards[0]).unwrap()]) {
         let item = Item { number: checkpoint.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
         let outputs = [
-            Output::Safetensors { path: shards[0].clone(), metadata: BTreeMap::new(), options },
+            Output::Safetensors { path: shards[0].clone(), metadata: None, options },
             Output::Gguf {
                 path: folder.path().join(".").join(shards[0].file_name().unwrap()),
                 metadata: vec![],
@@ -177,7 +199,7 @@ fn one_of_several_files_of_the_input_is_not_written_over() {
             assert!(said.contains("it is one of several files of the checkpoint"), "{said}");
         }
         let path = folder.path().join("other.safetensors");
-        let output = Output::Safetensors { path: path.clone(), metadata: BTreeMap::new(), options };
+        let output = Output::Safetensors { path: path.clone(), metadata: None, options };
         convert(&checkpoint, &[item], &output, false, &done, &uninterrupted).unwrap();
         fs::remove_file(path).unwrap();
     }
@@ -196,10 +218,10 @@ fn second_names_of_other_saves_stay() {
     let done = AtomicU64::new(0);
     let floats = Buffer::contiguous_at(Storage::of_bytes(&[0; 4]).unwrap(), 0, DType::Float32, &[1]).unwrap();
     let tensors = [(Declared { stored: Stored::Plain(DType::Float32), ..declared("a", &[1]) }, floats.clone())];
-    save_gguf(&path("model.gguf"), &tensors, &[], Some(1), true, &done, &uninterrupted).unwrap();
+    save_gguf(&path("model.gguf"), &tensors, &[], 1, true, &done).unwrap();
     assert!(own.exists() && others.exists());
     let tensors = [("a".to_owned(), floats)];
-    save_sharded(folder.path(), "model", &tensors, None, 1, &Options::default(), &done, &uninterrupted).unwrap();
+    save_sharded(folder.path(), &tensors, 1, Options::default(), &done).unwrap();
     assert!(!own.exists() && others.exists());
 }
 
@@ -207,8 +229,9 @@ fn second_names_of_other_saves_stay() {
 fn a_tensor_of_another_shape_and_one_without_a_name() {
     let folder = tempfile::tempdir().unwrap();
     let (path, out) = (folder.path().join("a.safetensors"), folder.path().join("out"));
-    let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
-    save(&path, &tensors, None, &Options::default(), &AtomicU64::new(0), &uninterrupted).unwrap();
+    let tensors = ["a", "b"].map(|name| (declare(name, &expanded(2)), expanded(2)));
+    let output = Output::Safetensors { path: path.clone(), metadata: None, options: Options::default() };
+    save(&tensors, &output, false, &AtomicU64::new(0), &uninterrupted).unwrap();
     let checkpoint = open(&path).unwrap();
     let item = |name: &str, shape: &[u64]| {
         let number = checkpoint.catalog().find(name).unwrap();
@@ -216,8 +239,7 @@ fn a_tensor_of_another_shape_and_one_without_a_name() {
     };
     let mut items = [item("a", &[2]), item("b", &[1])];
     let options = Options::default();
-    let output =
-        Output::Sharded { folder: out.clone(), stem: "model".into(), most: 1, metadata: BTreeMap::new(), options };
+    let output = sharded(&out, 1, options);
     let done = AtomicU64::new(0);
     let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
     assert!(said.contains("tensor 'b' has the shape [2], but [1] was declared"), "{said}");

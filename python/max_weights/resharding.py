@@ -1,6 +1,7 @@
 """A checkpoint as one folder for each rank of tensor parallelism, with that rank's part of each weight.
 
-    max-weights reshard PATH OUT --tp N [--dtype DTYPE] [--max-shard-size SIZE] [--no-sync] [--dry-run] [--json]
+    max-weights reshard PATH OUT --tp N [--dtype DTYPE] [--max-shard-size SIZE] [--no-sync] [--verify] [--dry-run]
+        [--json]
 
 runs this module. The tables of `max_weights.sharding` define the part of each rank, as for `load(shard=...)`.
 """
@@ -171,6 +172,7 @@ def reshard(
     dtype: Any = None,
     max_shard_size: int | str = "5GB",
     sync: bool = True,
+    verify: bool = False,
     progress: Progress | bool | None = None,
 ) -> ReshardPlan:
     """Write `rank-0` to `rank-(tp - 1)`, each a folder that `load_weights` opens, with what `load(shard=...)` gives.
@@ -188,6 +190,7 @@ def reshard(
         dtype: As for `save`.
         max_shard_size: As for `save_sharded`.
         sync: As for `save_file`.
+        verify: As for `save_file`, of the files of weights.
         progress: As for `save_file`, for each rank separately.
 
     Raises:
@@ -212,6 +215,7 @@ def reshard(
                 metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
                 max_shard_size=max_shard_size,
                 sync=sync,
+                verify=verify,
                 progress=progress,
             )
             for file in beside:
@@ -371,6 +375,7 @@ def main() -> int:
     parser.add_argument("--dtype")
     parser.add_argument("--max-shard-size", default="5GB", type=lambda text: int(text) if text.isdecimal() else text)
     parser.add_argument("--no-sync", dest="sync", action="store_false")
+    parser.add_argument("--verify", action="store_true")
     parser.add_argument("--dry-run", action="store_true", help="print what would be written")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -390,6 +395,7 @@ def main() -> int:
                 dtype=given.dtype,
                 max_shard_size=given.max_shard_size,
                 sync=given.sync,
+                verify=given.verify,
                 progress=sys.stderr.isatty(),
             )
     except (ImportError, WeightsError, ValueError, OSError) as error:

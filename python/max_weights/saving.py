@@ -49,6 +49,7 @@ def save_file(
     strided: Strided = "copy",
     alignment: int = 64,
     sync: bool = True,
+    verify: bool = False,
     progress: Progress | bool | None = None,
 ) -> None:
     """Save tensors as one safetensors file.
@@ -74,6 +75,8 @@ def save_file(
         alignment: The data begins at a multiple of this many bytes, and so does every tensor whose size is a multiple
             of it.
         sync: Wait until the bytes are on the disk, so that a loss of power leaves either the old file or the new one.
+        verify: Read back what was written, past the page cache where the system can, and compare it before the file
+            takes its place.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
     Raises:
@@ -81,6 +84,7 @@ def save_file(
             that ends in `.gguf` (`save_gguf` writes such files), or that of one of several files of the tree.
         UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
         TypeError: something that is not a tensor.
+        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
         OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
             that the file has been replaced.
     """
@@ -91,7 +95,7 @@ def save_file(
     tell, close = progress_of(progress)
     try:
         _core.save_tensors(
-            file, list(named), list(named.values()), noted, alignment=alignment, sync=sync, progress=tell
+            file, list(named), list(named.values()), noted, alignment=alignment, sync=sync, verify=verify, progress=tell
         )
     finally:
         close()
@@ -108,6 +112,7 @@ def save_sharded(
     strided: Strided = "copy",
     alignment: int = 64,
     sync: bool = True,
+    verify: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[Path]:
     """Save tensors as a folder of safetensors files with an index, as on the Hugging Face hub.
@@ -128,6 +133,7 @@ def save_sharded(
         strided: As for `save_file`.
         alignment: As for `save_file`.
         sync: As for `save_file`.
+        verify: As for `save_file`.
         progress: As for `save_file`.
 
     Returns:
@@ -137,6 +143,7 @@ def save_sharded(
         ValueError: as for `save_file`, or the size is not valid.
         UnsupportedError: as for `save_file`.
         TypeError: something that is not a tensor.
+        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
         OSError: the system refuses, for lack of space or of permission.
     """
     named, noted = _prepared(tensors, metadata, tied, strided)
@@ -149,6 +156,7 @@ def save_sharded(
             noted,
             alignment=alignment,
             sync=sync,
+            verify=verify,
             stem=name,
             max_shard_size=bytes_of(max_shard_size),
             progress=tell,
@@ -169,6 +177,7 @@ class SaveOptions(TypedDict, total=False):
     name: str
     alignment: int
     sync: bool
+    verify: bool
     progress: Progress | bool | None
 
 
@@ -185,6 +194,7 @@ def save_weights(
     name: str = "model",
     alignment: int = 64,
     sync: bool = True,
+    verify: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[Path]:
     """Save the weights of a tree, of any format, as safetensors: `weights.save(path)`.
@@ -207,6 +217,7 @@ def save_weights(
         name: As for `save_sharded`.
         alignment: As for `save_file`.
         sync: As for `save_file`.
+        verify: As for `save_file`.
         progress: As for `save_file`.
 
     Returns:
@@ -218,6 +229,7 @@ def save_weights(
             that the tree was loaded from.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
+        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
         OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
             that the file has been replaced.
     """
@@ -247,6 +259,7 @@ def save_weights(
             cuts=wanted.parts,
             alignment=alignment,
             sync=sync,
+            verify=verify,
             stem=name,
             max_shard_size=None if max_shard_size is None else bytes_of(max_shard_size),
             progress=tell,
@@ -270,6 +283,7 @@ class SafetensorsWriter:
         metadata: As for `save_file`.
         alignment: As for `save_file`.
         sync: As for `save_file`.
+        verify: As for `save_file`.
 
     Raises:
         ValueError: a name that a file cannot have, or a shape that does not fill whole bytes.
@@ -284,11 +298,13 @@ class SafetensorsWriter:
         *,
         alignment: int = 64,
         sync: bool = True,
+        verify: bool = False,
     ) -> None:
         _check_names(tensors)
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
         file = safetensors_path(path)
-        self._file = _core.FileWriter(file, declared, _metadata_of(metadata), alignment=alignment, sync=sync)
+        noted = _metadata_of(metadata)
+        self._file = _core.FileWriter(file, declared, noted, alignment=alignment, sync=sync, verify=verify)
 
     def write(self, name: str, tensor: Any) -> None:
         """Write a whole tensor.

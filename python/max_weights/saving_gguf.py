@@ -50,6 +50,7 @@ def save_gguf(
     quantize: Encoding | Mapping[str, Encoding] | None = None,
     max_shard_size: int | str | None = None,
     sync: bool = True,
+    verify: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[Path]:
     """Save tensors as a GGUF file (version 3, little-endian), or as a set of them.
@@ -69,6 +70,7 @@ def save_gguf(
         max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
             with the keys that llama.cpp's gguf-split gives it.
         sync: As for `save_file`.
+        verify: As for `save_file`.
         progress: As for `save_file`.
 
     Returns:
@@ -81,6 +83,7 @@ def save_gguf(
         UnsupportedError: an encoding that can be decoded but not written, or elements of a type that GGUF files do not
             have.
         TypeError: something that is not a tensor, or a metadata key that is not a string.
+        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
         OSError: the system refuses. Nothing has changed then.
     """
     file = os.fsdecode(path)
@@ -108,13 +111,21 @@ def save_gguf(
                 file,
                 pairs,
                 sync=sync,
+                verify=verify,
                 quantize=everywhere,
                 max_shard_size=most,
                 progress=tell,
             )
         found = [(name, *_as_wanted(name, tensor, wanted)) for name, tensor in given]
         return _core.save_gguf_tensors(
-            file, found, pairs, sync=sync, quantize=everywhere, max_shard_size=most, progress=tell
+            file,
+            found,
+            pairs,
+            sync=sync,
+            verify=verify,
+            quantize=everywhere,
+            max_shard_size=most,
+            progress=tell,
         )
     finally:
         close()

@@ -145,7 +145,8 @@ impl Pass {
         let span = Span::within(u64::MAX, 0, bytes)?;
         let info = TensorInfo { name: "", element, shape, file: 0, span, view: None };
         let wanted = Wanted { hash: false, values: true, rows: true };
-        self.read(&Scan::of_elements(read, unit, bytes), &info, wanted, &|_| (), interrupt)
+        let read = |start: u64, out: &mut [u8], _: Interrupt<'_>| read(start, out);
+        self.read(&Scan::of_elements(&read, unit, bytes), &info, wanted, &|_| (), interrupt)
     }
 
     fn read(

@@ -44,6 +44,9 @@ pub(crate) struct Scan<'a> {
     repeats: u64,
 }
 
+/// Fills memory with the bytes from an offset on.
+type ReadElements<'a> = dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a;
+
 /// Where the bytes are.
 enum Bytes<'a> {
     /// A range of a file.
@@ -53,7 +56,7 @@ enum Bytes<'a> {
     /// The whole tensor in memory: what is compressed and taken in another order.
     Memory(Buffer),
     /// What fills a part with the bytes from an offset on.
-    Elements(&'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync)),
+    Elements(&'a ReadElements<'a>),
 }
 
 impl fmt::Debug for Bytes<'_> {
@@ -82,11 +85,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Elements in C order that are no weight of a checkpoint, of `unit` bytes each and `bytes` together: `read` fills a part from an offset on.
-    pub(crate) fn of_elements(
-        read: &'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync),
-        unit: usize,
-        bytes: u64,
-    ) -> Self {
+    pub(crate) fn of_elements(read: &'a ReadElements<'a>, unit: usize, bytes: u64) -> Self {
         let units = bytes / unit as u64;
         let (shape, strides) = (vec![units as i64], vec![1]);
         Self { bytes: Bytes::Elements(read), first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 }
@@ -249,7 +248,7 @@ impl<'a> Scan<'a> {
                 self.gather(&FileRuns { source: *source, span: *span, interrupt }, units, out, interrupt)
             }
             Bytes::Deflated(..) => return Err(Error::Argument("what is compressed is read in its order".into())),
-            Bytes::Elements(read) => read((units.start * self.unit) as u64, out),
+            Bytes::Elements(read) => read((units.start * self.unit) as u64, out, interrupt),
             Bytes::Memory(whole) => self.gather(&**whole.storage(), units, out, interrupt),
         }?;
         self.swap.apply(out);

@@ -1,24 +1,21 @@
 //! Tensors of a checkpoint into a file, each converted on its way, in bounded memory.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{Declared, Stored};
-use super::replacement::COPIED_AT_A_TIME;
+use super::output::Output;
+use super::replacement::{COPIED_AT_A_TIME, folder_of};
+use super::steps::{Scratch, Steps};
 use super::writer::Writer;
 use crate::buffer::{self, Buffer};
-use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
-use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::load::{Conversion, Layout, LoadOptions, Placement, Region, Scan, Segment, Transform, Wanted, region_shape};
-use crate::quant::{self, Encoding};
 use crate::rules;
-use crate::tensor::Element;
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
-/// The elements of a part: whole blocks and whole bytes of every type, and some megabytes of each.
-const ELEMENTS: usize = 1 << 20;
 /// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others: so few parts would leave threads
 /// without work at its end.
 const SHORT: u64 = 16 << 20;
@@ -34,24 +31,6 @@ pub struct Item {
     pub region: Option<Region>,
     /// Its name, type and shape in the file that is written.
     pub tensor: Declared,
-}
-
-/// Memory of one thread for what is read, and for what is between two steps.
-#[derive(Debug, Default)]
-struct Scratch {
-    read: Vec<u8>,
-    first: Vec<u8>,
-    second: Vec<u8>,
-    between: Vec<u8>,
-}
-
-/// What is done to the elements.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Steps {
-    /// To plain elements, or nothing.
-    conversion: Conversion,
-    /// And from float32 into blocks.
-    encoding: Option<Encoding>,
 }
 
 impl Item {
@@ -79,24 +58,12 @@ impl Item {
             let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
             Err(fault.path(&catalog.files()[info.file as usize].path).unsupported())
         };
-        let found = Stored::of(info.element);
-        Ok(match (self.tensor.stored, found) {
-            (wanted, Some(found)) if wanted == found => Steps { conversion: Conversion::Nothing, encoding: None },
-            (_, None) => {
-                return refused(format!("elements of the type {} cannot be written to another file", info.element));
-            }
-            (Stored::Plain(to), _) => {
-                Steps { conversion: catalog.wanted(self.number, Some(to))?.conversion, encoding: None }
-            }
-            (Stored::Packed(encoding), _) => Steps {
-                conversion: catalog.wanted(self.number, Some(DType::Float32))?.conversion,
-                encoding: Some(encoding),
-            },
-        })
+        match Stored::of(info.element) {
+            None => refused(format!("elements of the type {} cannot be written to another file", info.element)),
+            Some(stored) => Steps::new(stored, self.tensor.stored).or_else(refused),
+        }
     }
-}
 
-impl Item {
     /// What is read of the tensor, before it goes into blocks.
     fn wanted(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Wanted> {
         let catalog = checkpoint.catalog();
@@ -112,20 +79,62 @@ impl Item {
     }
 }
 
-/// Writes tensors of a checkpoint to a file in which they are declared; `done` counts the bytes that were written. Memory is bounded by a few
-/// megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a whole, one at a time but for short ones.
+/// Writes tensors of a checkpoint, each converted on its way; `done` counts the bytes that were written. With `verify`, what was written is read
+/// back and compared. All files are complete before the first takes its place. Returns them, an index last.
+///
+/// Memory is bounded by a few megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a
+/// whole, one at a time but for short ones.
 ///
 /// # Errors
-/// Types that cannot be converted, which is found before anything is read; what the files and the system say.
-pub fn write_converted(
-    writer: &Writer,
+/// As of [`super::save`]; types that cannot be converted, which is found before anything is read; what the files of the checkpoint say.
+/// Then nothing has changed.
+pub fn convert(
     checkpoint: &Checkpoint,
     items: &[Item],
+    output: &Output,
+    verify: bool,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<PathBuf>> {
+    // Of all tensors before the first file is begun: what cannot be converted may be the last.
+    items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
+    match output {
+        Output::Safetensors { path, .. } | Output::Gguf { path, most: None, .. } => check_whole(checkpoint, path)?,
+        Output::Sharded { .. } | Output::Gguf { .. } => {}
+    }
+    let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
+    output.write(&declared, checkpoint.opened(), verify, interrupt, |writer, group| {
+        let items: Vec<&Item> = group.iter().map(|number| &items[*number]).collect();
+        write_converted(writer, checkpoint, &items, done, interrupt)
+    })
+}
+
+/// An error if a file that is to be written is one of several that the checkpoint is in, or is the only one opened of several: the others would be
+/// left without it.
+fn check_whole(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
+    let catalog = checkpoint.catalog();
+    let place = |path: &Path| Some((folder_of(path).canonicalize().ok()?, path.file_name()?.to_os_string()));
+    let written = place(path);
+    let is_of_several = catalog.files().len() > 1 || catalog.note().is_some();
+    if !is_of_several || written.is_none() || catalog.files().iter().all(|file| place(&file.path) != written) {
+        return Ok(());
+    }
+    Err(Error::Argument(format!(
+        "{}: it is one of several files of the checkpoint, which could not be opened without it: write to another file",
+        text::path(path)
+    )))
+}
+
+/// Writes tensors of a checkpoint to a file in which they are declared.
+fn write_converted(
+    writer: &Writer,
+    checkpoint: &Checkpoint,
+    items: &[&Item],
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let mut jobs = Vec::with_capacity(items.len());
-    for item in items {
+    for &item in items {
         let info = checkpoint.catalog().table().get(item.number);
         jobs.push(((info.file, info.span.start()), item, item.steps(checkpoint)?, item.tensor.bytes()?));
     }
@@ -177,17 +186,8 @@ impl Work<'_> {
         if steps.are_none() && self.copy(&tensor.name, &placement, interrupt)? {
             return Ok(());
         }
-        let info = checkpoint.catalog().table().get(*number);
-        let (elements, unit) = match info.element {
-            Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
-            Element::Plain(dtype) => {
-                let group = elements_per_group(dtype);
-                (group, group * dtype.bits() / 8)
-            }
-            // Refused by `steps`.
-            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => (1, 1),
-        };
-        let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
+        let Some(scan) = Scan::in_order(checkpoint, &placement, steps.unit().1)? else {
+            let info = checkpoint.catalog().table().get(*number);
             let cause = format!(
                 "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
                 tensor.shape.iter().product::<u64>()
@@ -197,25 +197,7 @@ impl Work<'_> {
                 .help("Call contiguous() before saving it");
             return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
         };
-        let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
-        let converted = |scratch: &mut Scratch, part: u64, from: &[u8]| {
-            let converted = steps.apply(from, scratch)?;
-            writer.write(&tensor.name, part * part_bytes, converted)?;
-            done.fetch_add(converted.len() as u64, Ordering::Relaxed);
-            Ok(())
-        };
-        if let Some(scratch) = alone {
-            let (mut read, mut part) = (std::mem::take(&mut scratch.read), 0);
-            scan.each_in_order(ELEMENTS / elements, &mut read, interrupt, |from| {
-                part += 1;
-                converted(scratch, part - 1, from)
-            })?;
-            scratch.read = read;
-        } else {
-            scan.each(ELEMENTS / elements, true, interrupt, Scratch::default, converted, |_| {})?;
-        }
-        // One without bytes counts as written, too.
-        writer.write(&tensor.name, bytes, &[])
+        steps.write(&scan, tensor, writer, alone, done, interrupt)
     }
 
     /// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
@@ -242,32 +224,6 @@ impl Work<'_> {
         source.check_unchanged()?;
         self.writer.copied(name)?;
         Ok(true)
-    }
-}
-
-impl Steps {
-    fn are_none(self) -> bool {
-        self.conversion == Conversion::Nothing && self.encoding.is_none()
-    }
-
-    /// Converts whole units; the result is in `scratch`, or is what it was.
-    fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
-        let Scratch { first, second, between, .. } = scratch;
-        let plain = match self.conversion {
-            Conversion::Nothing => from,
-            conversion => {
-                let (units_in, units_out) = conversion.unit();
-                first.resize(from.len() / units_in * units_out, 0);
-                conversion.apply(from, first, false, between)?;
-                first
-            }
-        };
-        let Some(encoding) = self.encoding else { return Ok(plain) };
-        let (words, _) = plain.as_chunks::<4>();
-        let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-        second.resize(values.len() / encoding.elements_per_block() * encoding.bytes_per_block(), 0);
-        quant::quantize(encoding, &values, second)?;
-        Ok(second)
     }
 }
 

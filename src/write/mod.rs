@@ -1,8 +1,8 @@
 //! Writing: files that appear whole or not at all, with the same bytes for the same tensors.
 //!
 //! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
-//! mapped keeps its bytes. [`Layout`] says where each tensor lies; [`Writer`] takes tensors in any order and part by part, [`save`] writes those that
-//! are in memory, [`save_gguf`] as a GGUF file, and [`convert`] those of a checkpoint, converted on their way in bounded memory.
+//! mapped keeps its bytes. [`Layout`] says where each tensor lies, and [`Writer`] takes tensors in any order and part by part. An [`Output`] is one or several
+//! files of a format, which [`save`] fills with what is in memory, and [`convert`] with tensors of a checkpoint, each converted on its way.
 
 mod convert;
 mod gguf;
@@ -16,20 +16,20 @@ mod replacement;
 mod safetensors;
 mod save;
 mod shards;
+mod steps;
 mod unfinished;
 mod verify;
 mod writer;
 
-pub use convert::{Item, write_converted};
+pub use convert::{Item, convert};
 pub use gguf::MetadataValue;
-pub use gguf_set::save_gguf;
 pub use layout::{Declared, Layout, Place, Stored};
 pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
 pub use metadata::{Change, Edited, edit_metadata};
-pub use output::{Output, convert};
+pub use output::Output;
 pub use replacement::Replacement;
 pub use safetensors::MAX_HEADER;
-pub use save::{laid_out, save, save_sharded, write_to_memory};
+pub use save::{declare, laid_out, save, write_to_memory};
 pub use shards::Shards;
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};

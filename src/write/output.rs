@@ -1,16 +1,11 @@
-//! What a conversion writes: one safetensors file, several with an index, or a GGUF file.
+//! What is written: one safetensors file, several with an index, a GGUF file or a set of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
-use super::convert::{Item, write_converted};
-use super::gguf_set::{folder_and_stem, write_set};
-use super::replacement::folder_of;
+use super::gguf_set::{folder_and_stem, of_one_file, of_set};
 use super::{Declared, Layout, MetadataValue, Options, Replacement, Shards, Writer};
-use crate::checkpoint::Checkpoint;
-use crate::error::{Error, Result};
-use crate::text;
+use crate::error::Result;
 use crate::workers::Interrupt;
 
 /// Where tensors go, and as what.
@@ -20,8 +15,8 @@ pub enum Output {
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// Text by name.
-        metadata: BTreeMap<String, String>,
+        /// Text by name; `None` for a file without any, not even an empty object.
+        metadata: Option<BTreeMap<String, String>>,
         /// How it is written.
         options: Options,
     },
@@ -33,8 +28,8 @@ pub enum Output {
         stem: String,
         /// The most bytes of tensors in a file.
         most: u64,
-        /// Text by name, for each file.
-        metadata: BTreeMap<String, String>,
+        /// The same, for each file.
+        metadata: Option<BTreeMap<String, String>>,
         /// How they are written.
         options: Options,
     },
@@ -56,101 +51,64 @@ impl Output {
     ///
     /// # Errors
     /// As of [`Shards::new`].
-    pub fn files(&self, items: &[Item]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
-        let declared = || items.iter().map(|item| item.tensor.clone()).collect::<Vec<Declared>>();
-        let all = || (0..items.len()).collect();
+    pub fn files(&self, tensors: &[Declared]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
+        let all = || (0..tensors.len()).collect();
         Ok(match self {
             Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => vec![(path.clone(), all())],
             Self::Sharded { folder, stem, most, .. } => {
-                let files = Shards::new(stem, &declared(), *most)?.files;
+                let files = Shards::new(stem, tensors, *most)?.files;
                 files.into_iter().map(|(name, group)| (folder.join(name), group)).collect()
             }
             Self::Gguf { path, most: Some(most), .. } => {
-                let files = Shards::gguf(folder_and_stem(path).1, &declared(), *most)?.files;
+                let files = Shards::gguf(folder_and_stem(path).1, tensors, *most)?.files;
                 files.into_iter().map(|(name, group)| (path.with_file_name(name), group)).collect()
             }
         })
     }
-}
 
-/// An error if a file that is to be written is one of several that the checkpoint is in, or is the only one opened of several: the others would be
-/// left without it.
-fn check_whole(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
-    let catalog = checkpoint.catalog();
-    let place = |path: &Path| Some((folder_of(path).canonicalize().ok()?, path.file_name()?.to_os_string()));
-    let written = place(path);
-    let is_of_several = catalog.files().len() > 1 || catalog.note().is_some();
-    if !is_of_several || written.is_none() || catalog.files().iter().all(|file| place(&file.path) != written) {
-        return Ok(());
-    }
-    Err(Error::Argument(format!(
-        "{}: it is one of several files of the checkpoint, which could not be opened without it: write to another file",
-        text::path(path)
-    )))
-}
-
-/// How the tensors get there.
-struct Work<'a> {
-    checkpoint: &'a Checkpoint,
-    verify: bool,
-    done: &'a AtomicU64,
-    interrupt: Interrupt<'a>,
-}
-
-/// Writes tensors of a checkpoint, each converted on its way; `done` counts the bytes that were written. With `verify`, what was written is read
-/// back and compared. All files are complete before the first takes its place. Returns them, an index last.
-///
-/// # Errors
-/// As of [`write_converted`], [`Layout::safetensors`], [`Layout::gguf`] and [`Replacement::create`]; something else is read back than was written.
-/// Then nothing has changed.
-pub fn convert(
-    checkpoint: &Checkpoint,
-    items: &[Item],
-    output: &Output,
-    verify: bool,
-    done: &AtomicU64,
-    interrupt: Interrupt<'_>,
-) -> Result<Vec<PathBuf>> {
-    // Of all tensors before the first file is begun: what cannot be converted may be the last.
-    items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
-    let work = Work { checkpoint, verify, done, interrupt };
-    let declared = || items.iter().map(|item| item.tensor.clone());
-    let of_group = |group: &[usize]| group.iter().map(|number| items[*number].clone()).collect::<Vec<Item>>();
-    match output {
-        Output::Safetensors { path, metadata, options } => {
-            check_whole(checkpoint, path)?;
-            let layout = Layout::safetensors(declared(), metadata, options)?;
-            let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
-            work.written(file, layout, items)?.commit()?;
-            Ok(vec![path.clone()])
-        }
-        Output::Sharded { folder, stem, most, metadata, options } => {
-            let declared: Vec<Declared> = declared().collect();
-            let shards = Shards::new(stem, &declared, *most)?;
-            shards.check_opened(folder, stem, checkpoint.opened())?;
-            let layouts = shards.layouts(&declared, |_, tensors| Layout::safetensors(tensors, metadata, options))?;
-            shards.save(folder, stem, options.sync, layouts, interrupt, |file, layout, group| {
-                work.written(file, layout, &of_group(group))
-            })
-        }
-        Output::Gguf { path, metadata, most, sync } => {
-            if most.is_none() {
-                check_whole(checkpoint, path)?;
+    /// Writes all files, each filled by `fill`, which is given the positions of its tensors, and with `verify` read back and compared, before the
+    /// first takes its place. `opened`: the files that the tensors come from. Returns them, an index last.
+    pub(super) fn write(
+        &self,
+        tensors: &[Declared],
+        opened: &[PathBuf],
+        verify: bool,
+        interrupt: Interrupt<'_>,
+        fill: impl Fn(&Writer, &[usize]) -> Result<()>,
+    ) -> Result<Vec<PathBuf>> {
+        let complete = |file: Replacement, layout: Layout, group: &[usize]| {
+            let writer = Writer::new(file, layout)?;
+            let writer = if verify { writer.verified() } else { writer };
+            fill(&writer, group)?;
+            writer.complete(interrupt)
+        };
+        let one_file = |path: &Path, layout: Layout, sync: bool| {
+            let all: Vec<usize> = (0..tensors.len()).collect();
+            complete(Replacement::create(path, layout.file_bytes(), sync)?, layout, &all)?.commit()?;
+            Ok(vec![path.to_path_buf()])
+        };
+        match self {
+            Self::Safetensors { path, metadata, options } => {
+                one_file(path, Layout::safetensors(tensors.iter().cloned(), metadata.as_ref(), options)?, options.sync)
             }
-            let declared: Vec<Declared> = declared().collect();
-            write_set(path, &declared, metadata, *most, *sync, interrupt, |file, layout, group| {
-                work.written(file, layout, &of_group(group))
-            })
+            Self::Sharded { folder, stem, most, metadata, options } => {
+                let shards = Shards::new(stem, tensors, *most)?;
+                shards.check_opened(folder, stem, opened)?;
+                let layouts =
+                    shards.layouts(tensors, |_, of_file| Layout::safetensors(of_file, metadata.as_ref(), options))?;
+                shards.save(folder, stem, options.sync, layouts, interrupt, complete)
+            }
+            Self::Gguf { path, metadata, most: None, sync } => {
+                one_file(path, Layout::gguf(tensors.to_vec(), &of_one_file(metadata))?, *sync)
+            }
+            Self::Gguf { path, metadata, most: Some(most), sync } => {
+                let (folder, stem) = folder_and_stem(path);
+                let shards = Shards::gguf(stem, tensors, *most)?;
+                let layouts = shards.layouts(tensors, |number, of_file| {
+                    Layout::gguf(of_file, &of_set(metadata, number, shards.files.len(), tensors.len())?)
+                })?;
+                shards.save(folder, stem, *sync, layouts, interrupt, complete)
+            }
         }
-    }
-}
-
-impl Work<'_> {
-    /// A file with all of its bytes, before it takes its place.
-    fn written(&self, file: Replacement, layout: Layout, items: &[Item]) -> Result<Replacement> {
-        let writer = Writer::new(file, layout)?;
-        let writer = if self.verify { writer.verified() } else { writer };
-        write_converted(&writer, self.checkpoint, items, self.done, self.interrupt)?;
-        writer.complete(self.interrupt)
     }
 }

@@ -1,13 +1,19 @@
-//! A safetensors file of tensors that are in memory; or its bytes.
+//! Tensors that are in memory into files; or the bytes of a safetensors file of them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Declared, Layout, Options, Replacement, Shards, Stored};
+use super::output::Output;
+use super::steps::Steps;
+use super::writer::Writer;
+use super::{Declared, Layout, Options, Stored};
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::load::Scan;
+use crate::rules;
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
@@ -18,36 +24,61 @@ const SMALL: u64 = 256 << 10;
 
 /// Bytes of one tensor that are in a row in the file.
 #[derive(Debug, Clone, Copy)]
-struct Run {
-    tensor: usize,
+pub(super) struct Run<'a> {
+    /// The position of the tensor in the layout.
+    pub(super) tensor: usize,
+    source: &'a Buffer,
     /// The first byte within the tensor.
-    start: u64,
-    len: u64,
+    pub(super) start: u64,
+    pub(super) len: u64,
 }
 
-/// Runs that follow each other in the file, and where the first one begins.
+/// Runs that follow each other in the file.
 #[derive(Debug)]
-struct Job {
-    at: u64,
-    runs: Vec<Run>,
+struct Job<'a> {
+    runs: Vec<Run<'a>>,
 }
 
-/// Writes tensors of any layout and device as a safetensors file. `done` counts the bytes that
-/// were written.
+/// Writes tensors of any layout and device, each as it is declared; memory that has the bytes of a tensor's blocks is written as it is. `done` counts
+/// the bytes that were written. With `verify`, what was written is read back and compared. All files are complete before the first takes its place.
+/// Returns them, an index last.
 ///
 /// # Errors
-/// As of [`Layout::safetensors`] and [`Replacement::create`]; what the system refuses. Then whatever was at the path is as it was.
-pub fn save<'a>(
-    path: &Path,
-    tensors: &[(String, Buffer)],
-    metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
-    options: &Options,
+/// As of [`Layout::safetensors`], [`Layout::gguf`], [`Shards::new`](super::Shards::new) and [`Replacement::create`](super::Replacement::create);
+/// elements that cannot become what is declared; something else is read back than was written. Then whatever was at the path is as it was.
+pub fn save(
+    tensors: &[(Declared, Buffer)],
+    output: &Output,
+    verify: bool,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let layout = laid_out(tensors, metadata, options)?;
-    let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
-    write(file, &layout, tensors, done, interrupt)?.commit()
+) -> Result<Vec<PathBuf>> {
+    let declared: Vec<Declared> = tensors.iter().map(|(declared, _)| declared.clone()).collect();
+    // Of all tensors before the first file is begun.
+    let steps: Vec<Steps> = tensors.iter().map(|(declared, buffer)| steps(declared, buffer)).collect::<Result<_>>()?;
+    output.write(&declared, &[], verify, interrupt, |writer, group| {
+        let group = group.iter().map(|number| (&tensors[*number].0, &tensors[*number].1, steps[*number]));
+        write(writer, group, verify, done, interrupt)
+    })
+}
+
+/// What becomes of the elements.
+fn steps(declared: &Declared, buffer: &Buffer) -> Result<Steps> {
+    let is_packed = matches!(declared.stored, Stored::Packed(_))
+        && buffer.dtype() == DType::UInt8
+        && declared.bytes()? == buffer.size() as u64;
+    let stored = if is_packed { declared.stored } else { Stored::Plain(buffer.dtype()) };
+    let shape = || buffer.shape().iter().map(|dim| *dim as u64);
+    let fits = is_packed || declared.shape.iter().copied().eq(shape());
+    let steps = if fits {
+        Steps::new(stored, declared.stored)
+    } else {
+        Err(format!("declared with the shape {:?}, but its memory has {:?}", declared.shape, buffer.shape()))
+    };
+    steps.map_err(|cause| {
+        let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(&declared.name);
+        if fits { fault.unsupported() } else { Error::Argument(fault.to_string()) }
+    })
 }
 
 /// Where these tensors are in a file.
@@ -95,67 +126,58 @@ pub fn write_to_memory(
     })
 }
 
-/// Writes tensors as a sharded checkpoint into a folder, which is made if it is not there: as [`Shards`] has them. All files are complete before the
-/// first takes its place, and the index is the last; then what an older save has left under the same stem is removed. Returns the files, the index
-/// last.
-///
-/// # Errors
-/// As of [`save`] and [`Shards::new`].
-#[expect(clippy::too_many_arguments, reason = "one for each option, by name")]
-pub fn save_sharded<'a>(
-    folder: &Path,
-    stem: &str,
-    tensors: &[(String, Buffer)],
-    metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
-    most: u64,
-    options: &Options,
+/// Fills a file with the tensors that are declared in it.
+fn write<'a>(
+    writer: &Writer,
+    tensors: impl Iterator<Item = (&'a Declared, &'a Buffer, Steps)>,
+    verify: bool,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
-) -> Result<Vec<PathBuf>> {
-    let metadata = metadata.into();
-    let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
-    let shards = Shards::new(stem, &declared, most)?;
-    let layouts = shards.layouts(&declared, |_, tensors| Layout::safetensors(tensors, metadata, options))?;
-    shards.save(folder, stem, options.sync, layouts, interrupt, |file, layout, group| {
-        let group: Vec<(String, Buffer)> = group.iter().map(|number| tensors[*number].clone()).collect();
-        write(file, &layout, &group, done, interrupt)
-    })
-}
-
-/// The file with all of its bytes, before it takes its place.
-fn write(
-    mut file: Replacement,
-    layout: &Layout,
-    tensors: &[(String, Buffer)],
-    done: &AtomicU64,
-    interrupt: Interrupt<'_>,
-) -> Result<Replacement> {
-    let sources = sources(layout, tensors, interrupt)?;
-    file.write_at(0, layout.start())?;
+) -> Result<()> {
+    let mut as_they_are: Vec<(usize, Buffer)> = Vec::new();
+    for (declared, buffer, steps) in tensors {
+        let buffer = in_reach(buffer, interrupt)?;
+        match writer.layout().position(&declared.name) {
+            Some(number) if steps.are_none() => as_they_are.push((number, buffer)),
+            _ => {
+                let read =
+                    |start: u64, out: &mut [u8], go_on: Interrupt<'_>| buffer.read_bytes(start as usize, out, go_on);
+                let scan = Scan::of_elements(&read, steps.unit().1, buffer.size() as u64);
+                steps.write(&scan, declared, writer, None, done, interrupt)?;
+            }
+        }
+    }
+    as_they_are.sort_by_key(|(number, _)| *number);
     // What lies in memory as it will in the file is written as fast by one thread, and others would wait for it.
     let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
-    let threads = if sources.iter().all(is_plain) { 1 } else { threads() };
-    in_order(threads, jobs(layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
+    let one_thread = !verify && as_they_are.iter().all(|(_, source)| is_plain(source));
+    let threads = if one_thread { 1 } else { threads() };
+    in_order(threads, jobs(writer.layout(), &as_they_are), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
         let len = job.runs.iter().map(|run| run.len).sum();
         if let [run] = &*job.runs {
-            let source = &sources[run.tensor];
-            let bytes = piece(source, run.start as usize, run.len as usize, scratch, go_on)?;
-            file.write_at(job.at, bytes).map_err(|error| cut_off(source, error))?;
+            let bytes = piece(run.source, run.start as usize, run.len as usize, scratch, go_on)?;
+            writer.write_runs(&job.runs, bytes).map_err(|error| cut_off(run.source, error))?;
         } else {
             scratch.resize(len as usize, 0);
             let mut rest = &mut scratch[..];
             for run in &job.runs {
                 let (now, later) = rest.split_at_mut(run.len as usize);
-                sources[run.tensor].read_bytes(run.start as usize, now, go_on)?;
+                run.source.read_bytes(run.start as usize, now, go_on)?;
                 rest = later;
             }
-            file.write_at(job.at, scratch)?;
+            writer.write_runs(&job.runs, scratch)?;
         }
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())
-    })?;
-    file.flush(interrupt)?;
-    Ok(file)
+    })
+}
+
+/// Memory of a device is read in pieces, if it has no gaps.
+fn in_reach(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    if buffer.device() == Device::Cpu || buffer.is_contiguous() {
+        return Ok(buffer.clone());
+    }
+    buffer.to(Device::Cpu, interrupt)
 }
 
 /// The tensors in the order of the layout.
@@ -166,16 +188,13 @@ fn sources(layout: &Layout, tensors: &[(String, Buffer)], interrupt: Interrupt<'
             let name = text::shown(&place.tensor.name);
             Error::Argument(format!("tensor '{name}' is in the layout, but not among the tensors"))
         })?;
-        // Memory of a device is read in pieces, if it has no gaps.
-        if buffer.device() == Device::Cpu || buffer.is_contiguous() {
-            return Ok(buffer.clone());
-        }
-        buffer.to(Device::Cpu, interrupt)
+        in_reach(buffer, interrupt)
     });
     sources.collect()
 }
 
-pub(super) fn declare(name: &str, buffer: &Buffer) -> Declared {
+/// A tensor that is written as it is in memory.
+pub fn declare(name: &str, buffer: &Buffer) -> Declared {
     Declared {
         name: name.to_owned(),
         stored: Stored::Plain(buffer.dtype()),
@@ -214,32 +233,36 @@ pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
     error
 }
 
-/// All bytes of the file after its header, in jobs of about the same size.
-fn jobs(layout: &Layout) -> Vec<Job> {
-    let mut jobs: Vec<Job> = Vec::new();
-    let mut joined = 0;
-    for (tensor, place) in layout.places().iter().enumerate() {
-        let size = place.bytes.end - place.bytes.start;
+/// All bytes of these tensors, which are in the order of the file, in jobs of about the same size.
+fn jobs<'a>(layout: &Layout, tensors: &'a [(usize, Buffer)]) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    // The bytes of the last job, if it has small tensors, and where it ends in the file.
+    let (mut joined, mut end) = (0, 0);
+    for &(tensor, ref source) in tensors {
+        let place = &layout.places()[tensor].bytes;
+        let size = place.end - place.start;
+        let run = |start, len| Run { tensor, source, start, len };
         if size == 0 {
             continue;
         }
         if size < SMALL {
-            if let Some(job) = jobs.last_mut().filter(|_| joined > 0 && joined + size <= AT_A_TIME) {
-                job.runs.push(Run { tensor, start: 0, len: size });
+            let last = jobs.last_mut().filter(|_| joined > 0 && joined + size <= AT_A_TIME && end == place.start);
+            if let Some(job) = last {
+                job.runs.push(run(0, size));
+                joined += size;
             } else {
-                jobs.push(Job { at: place.bytes.start, runs: vec![Run { tensor, start: 0, len: size }] });
-                joined = 0;
+                jobs.push(Job { runs: vec![run(0, size)] });
+                joined = size;
             }
-            joined += size;
+            end = place.end;
             continue;
         }
         joined = 0;
         let mut start = 0;
         while start < size {
             // Up to a round offset of the file, where the page cache has its large pages.
-            let at = place.bytes.start + start;
-            let len = (AT_A_TIME - at % AT_A_TIME).min(size - start);
-            jobs.push(Job { at, runs: vec![Run { tensor, start, len }] });
+            let len = (AT_A_TIME - (place.start + start) % AT_A_TIME).min(size - start);
+            jobs.push(Job { runs: vec![run(start, len)] });
             start += len;
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
-use super::save::{AT_A_TIME, cut_off, declare, piece};
+use super::save::{AT_A_TIME, Run, cut_off, declare, piece};
 use super::verify::Sums;
 use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;
@@ -41,8 +41,9 @@ impl Writer {
         Ok(Self { file, layout, written, sums: None })
     }
 
-    /// The same, and what was written is read back before the file takes its place.
-    pub(super) fn verified(self) -> Self {
+    /// The same, and what was written is read back and compared before the file takes its place.
+    #[must_use]
+    pub fn verified(self) -> Self {
         let sums = Sums::new(self.layout.places().len());
         Self { sums: Some(sums), ..self }
     }
@@ -70,6 +71,28 @@ impl Writer {
             (Ok(()), None) => {}
         }
         written
+    }
+
+    /// Writes bytes of tensors that follow each other in the file, at once.
+    ///
+    /// # Errors
+    /// As of [`Self::write`]; none of the tensors that failed may be written again.
+    pub(super) fn write_runs(&self, runs: &[Run<'_>], bytes: &[u8]) -> Result<()> {
+        let Some(first) = runs.first() else { return Ok(()) };
+        let places = self.layout.places();
+        for run in runs {
+            self.claim(run.tensor, &places[run.tensor], run.start, run.len)?;
+        }
+        self.file.write_at(places[first.tensor].bytes.start + first.start, bytes)?;
+        if let Some(sums) = &self.sums {
+            let mut rest = bytes;
+            for run in runs {
+                let (now, later) = rest.split_at(run.len as usize);
+                sums.add(run.tensor, run.start, now);
+                rest = later;
+            }
+        }
+        Ok(())
     }
 
     /// Lets the system copy bytes of a source to those of a tensor from its byte `offset` on; false where that is not possible. They count as
@@ -186,7 +209,7 @@ impl Writer {
     /// Puts the file in its place.
     ///
     /// # Errors
-    /// A tensor that was not written, or not all of it: then there is no file.
+    /// A tensor that was not written, or not all of it, or that is not what was written when it is read back: then there is no file.
     pub fn finish(self, interrupt: Interrupt<'_>) -> Result<()> {
         self.complete(interrupt)?.commit()
     }

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 
 from max_weights import DeviceRef, DType, SafetensorsWriter, load_weights, nn, save_file, save_gguf, save_sharded
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, FormatError
 
 TORCH_DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
@@ -282,6 +282,40 @@ def test_a_writer_that_is_given_up_or_not_finished_leaves_what_was_there(tmp_pat
         writer.write("a", np.zeros(2))
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_what_was_read_back_is_the_same_file(tmp_path: Path, models: Path) -> None:
+    tensors = state_dict()
+    with load_weights(models / "minilm.safetensors") as tree:
+        saves = {
+            "file": lambda path, **options: save_file(tensors, path / "a.safetensors", **options),
+            "sharded": lambda path, **options: save_sharded(tensors, path, max_shard_size="1KB", **options),
+            "gguf": lambda path, **options: save_gguf(tensors, path / "a.gguf", quantize="q8_0", **options),
+            "tree": lambda path, **options: tree.save(path / "a.safetensors", dtype="bfloat16", **options),
+        }
+        for name, save in saves.items():
+            written = []
+            for verify in (False, True):
+                folder = tmp_path / f"{name}-{verify}"
+                folder.mkdir()
+                save(folder, verify=verify)
+                written.append({file.name: file.read_bytes() for file in sorted(folder.iterdir())})
+            assert written[0] == written[1], name
+
+
+def test_a_writer_that_reads_back_finds_a_changed_byte(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(b"what was there")
+    writer = SafetensorsWriter(path, {"w": ("float32", (8,))}, verify=True)
+    writer.write("w", np.ones(8, np.float32))
+    (unfinished,) = (file for file in tmp_path.iterdir() if file != path)
+    spoiled = bytearray(unfinished.read_bytes())
+    spoiled[-1] ^= 1
+    unfinished.write_bytes(spoiled)
+    with pytest.raises(FormatError, match=r"'w'.*when read back"):
+        writer.finish()
+    assert path.read_bytes() == b"what was there"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_progress_is_told_and_may_end_the_work(tmp_path: Path) -> None:

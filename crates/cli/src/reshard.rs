@@ -14,6 +14,7 @@ use crate::inputs::{dtype, memory};
 OUT/rank-0, OUT/rank-1, ... each hold that rank's part of every weight, as
 `load_weights(PATH).load(shard=...)` returns it, and are checkpoints themselves.
 This needs Python with max_weights.")]
+#[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
 pub(crate) struct Reshard {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
@@ -39,6 +40,9 @@ pub(crate) struct Reshard {
     /// Do not wait until the bytes are on the disk.
     #[arg(long)]
     no_sync: bool,
+    /// Read back what was written, and compare it, before it replaces anything.
+    #[arg(long)]
+    verify: bool,
     /// One JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -56,7 +60,8 @@ pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
     if let Some(most) = options.max_shard_size {
         command.arg(format!("--max-shard-size={most}"));
     }
-    for (flag, wanted) in [("--dry-run", options.dry_run), ("--no-sync", options.no_sync), ("--json", options.json)] {
+    let Reshard { dry_run, no_sync, verify, json, .. } = *options;
+    for (flag, wanted) in [("--dry-run", dry_run), ("--no-sync", no_sync), ("--verify", verify), ("--json", json)] {
         if wanted {
             command.arg(flag);
         }

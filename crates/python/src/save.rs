@@ -9,7 +9,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
 use max_weights::load::region_shape;
 use max_weights::text;
-use max_weights::workers::now_and_then;
+use max_weights::workers::{Interrupt, now_and_then};
 use max_weights::write::{self, Declared, Item, Layout, Options, Output, Replacement, Stored, Writer};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ use crate::tensor::Buffer;
 
 /// Saves tensors as a safetensors file; or, with `max_shard_size`, as several in the folder that `path` is, called after `stem`. Returns the files.
 #[pyfunction]
-#[pyo3(signature = (path, names, tensors, metadata, *, alignment, sync, stem=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (path, names, tensors, metadata, *, alignment, sync, verify=false, stem=None, max_shard_size=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_file`, by name")]
 pub(crate) fn save_tensors(
     py: Python<'_>,
@@ -34,26 +34,48 @@ pub(crate) fn save_tensors(
     metadata: Option<BTreeMap<String, String>>,
     alignment: u64,
     sync: bool,
+    verify: bool,
     stem: Option<String>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
 ) -> Outcome<Vec<PathBuf>> {
-    let tensors = named(names, &tensors);
-    let metadata = metadata.as_ref();
-    let (options, done) = (Options { alignment, sync }, AtomicU64::new(0));
+    let declared = |(name, tensor): (String, Tensor)| (write::declare(&name, &tensor), tensor);
+    let tensors: Vec<(Declared, Tensor)> = named(names, &tensors).into_iter().map(declared).collect();
+    let output = output(path, metadata, Options { alignment, sync }, stem, max_shard_size);
     let bytes = tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum();
+    saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&tensors, &output, verify, done, go_on))
+}
+
+/// A safetensors file, or with a size for each, several in a folder.
+fn output(
+    path: PathBuf,
+    metadata: Option<BTreeMap<String, String>>,
+    options: Options,
+    stem: Option<String>,
+    max_shard_size: Option<u64>,
+) -> Output {
+    match max_shard_size {
+        Some(most) => {
+            let stem = stem.unwrap_or_else(|| "model".to_owned());
+            Output::Sharded { folder: path, stem, most, metadata, options }
+        }
+        None => Output::Safetensors { path, metadata, options },
+    }
+}
+
+/// What `save` writes, of so many bytes, which are counted while it does.
+pub(crate) fn saved(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    bytes: u64,
+    save: impl FnOnce(&AtomicU64, Interrupt<'_>) -> Result<Vec<PathBuf>, Error> + Send,
+) -> Outcome<Vec<PathBuf>> {
+    let done = AtomicU64::new(0);
     Ok(detached(py, || {
-        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
+        let tell = |done: u64| tell(progress, done, bytes);
         tell(0)?;
         let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let go_on = now_and_then(&go_on);
-        let paths = if let Some(most) = max_shard_size {
-            let stem = stem.as_deref().unwrap_or("model");
-            write::save_sharded(&path, stem, &tensors, metadata, most, &options, &done, &go_on)?
-        } else {
-            write::save(&path, &tensors, metadata, &options, &done, &go_on)?;
-            vec![path]
-        };
+        let paths = save(&done, &now_and_then(&go_on))?;
         tell(bytes)?;
         Ok::<_, Error>(paths)
     })?)
@@ -91,8 +113,8 @@ fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tens
 /// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
 /// read, converted and written a part at a time. `cuts` are as in `load_tensors`.
 #[pyfunction]
-#[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, cuts=None, alignment, sync, stem=None, max_shard_size=None,
-                    progress=None))]
+#[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, cuts=None, alignment, sync, verify=false, stem=None,
+                    max_shard_size=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save`, by name")]
 pub(crate) fn save_converted(
     node: &Bound<'_, WeightsNode>,
@@ -104,6 +126,7 @@ pub(crate) fn save_converted(
     cuts: Option<Vec<Option<PythonCut>>>,
     alignment: u64,
     sync: bool,
+    verify: bool,
     stem: Option<String>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
@@ -124,24 +147,9 @@ pub(crate) fn save_converted(
         let tensor = Declared { name, stored, shape };
         items.push(Item { number: *number, region, tensor });
     }
-    let options = Options { alignment, sync };
-    let output = match max_shard_size {
-        Some(most) => {
-            let stem = stem.unwrap_or_else(|| "model".to_owned());
-            Output::Sharded { folder: path, stem, most, metadata, options }
-        }
-        None => Output::Safetensors { path, metadata, options },
-    };
+    let output = output(path, Some(metadata), Options { alignment, sync }, stem, max_shard_size);
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
-    let done = AtomicU64::new(0);
-    Ok(detached(py, || {
-        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
-        tell(0)?;
-        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let paths = write::convert(&checkpoint, &items, &output, false, &done, &now_and_then(&go_on))?;
-        tell(bytes)?;
-        Ok::<_, Error>(paths)
-    })?)
+    saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
 }
 
 /// A safetensors file that is written as its tensors arrive.
@@ -170,7 +178,7 @@ impl FileWriter {
 #[pymethods]
 impl FileWriter {
     #[new]
-    #[pyo3(signature = (path, tensors, metadata, *, alignment, sync))]
+    #[pyo3(signature = (path, tensors, metadata, *, alignment, sync, verify=false))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -178,6 +186,7 @@ impl FileWriter {
         metadata: BTreeMap<String, String>,
         alignment: u64,
         sync: bool,
+        verify: bool,
     ) -> Outcome<Self> {
         let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
             Ok(Declared { name, stored: Stored::Plain(dtype_from_python(&dtype)?), shape })
@@ -185,6 +194,7 @@ impl FileWriter {
         let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
         let layout = Layout::safetensors(tensors, &metadata, &Options { alignment, sync })?;
         let writer = detached(py, || Writer::create(&path, layout, sync))?;
+        let writer = if verify { writer.verified() } else { writer };
         Ok(Self { writer: Mutex::new(Some(Arc::new(writer))), path })
     }
 

@@ -1,21 +1,18 @@
 //! Writing GGUF files: tensors that are in memory, and those of a tree.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::format::gguf::ValueType;
 use max_weights::quant::Encoding;
 use max_weights::text;
-use max_weights::workers::now_and_then;
 use max_weights::write::{self, Declared, Item, MetadataValue, Output, Stored};
 use max_weights::{DType, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
-use crate::load::tell;
+use crate::error::Outcome;
 use crate::node::WeightsNode;
+use crate::save::saved;
 use crate::tensor::Buffer;
 
 /// A key, the name of the type (`arr:TYPE` for an array), and the value.
@@ -29,7 +26,7 @@ pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
 ///     metadata: Keys, the names of their types (`u32`, `str`, `arr:f32`), and values.
 ///     quantize: The encoding of those that have none and that llama.cpp would quantise.
 #[pyfunction]
-#[pyo3(signature = (path, tensors, metadata, *, sync, quantize=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (path, tensors, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
 pub(crate) fn save_gguf_tensors(
     py: Python<'_>,
@@ -37,6 +34,7 @@ pub(crate) fn save_gguf_tensors(
     tensors: Vec<(String, Bound<'_, Buffer>, Option<String>)>,
     metadata: Vec<PythonPair<'_>>,
     sync: bool,
+    verify: bool,
     quantize: Option<&str>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
@@ -70,22 +68,15 @@ pub(crate) fn save_gguf_tensors(
         write::check_quantized(declared.iter().map(|(declared, _)| declared.stored), encoding)?;
     }
     let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
-    let done = AtomicU64::new(0);
-    Ok(detached(py, || {
-        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
-        tell(0)?;
-        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let paths = write::save_gguf(&path, &declared, &metadata, max_shard_size, sync, &done, &now_and_then(&go_on))?;
-        tell(bytes)?;
-        Ok::<_, Error>(paths)
-    })?)
+    let output = Output::Gguf { path, metadata, most: max_shard_size, sync };
+    saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&declared, &output, verify, done, go_on))
 }
 
 /// Saves the weights of these full names as `save_gguf_tensors` saves tensors, each in the encoding beside it (None: as it is, or as `quantize`
 /// says); they are read, converted and written a part at a time. The metadata of a GGUF file are kept, but for those that are given; the text of
 /// other files is, too.
 #[pyfunction]
-#[pyo3(signature = (node, names, encodings, path, metadata, *, sync, quantize=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (node, names, encodings, path, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
 pub(crate) fn save_gguf_weights(
     node: &Bound<'_, WeightsNode>,
@@ -94,6 +85,7 @@ pub(crate) fn save_gguf_weights(
     path: PathBuf,
     metadata: Vec<PythonPair<'_>>,
     sync: bool,
+    verify: bool,
     quantize: Option<&str>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
@@ -122,15 +114,7 @@ pub(crate) fn save_gguf_weights(
     let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
     let output = Output::Gguf { path, metadata, most: max_shard_size, sync };
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
-    let done = AtomicU64::new(0);
-    Ok(detached(py, || {
-        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
-        tell(0)?;
-        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let paths = write::convert(&checkpoint, &items, &output, false, &done, &now_and_then(&go_on))?;
-        tell(bytes)?;
-        Ok::<_, Error>(paths)
-    })?)
+    saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
 }
 
 fn become_of(name: &str, shape: &[u64], found: Stored, quantize: Option<Encoding>) -> Stored {

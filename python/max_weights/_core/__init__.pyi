@@ -229,8 +229,9 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
     """
 
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
-                 alignment: int, sync: bool, stem: str | None = None, max_shard_size: int | None = None,
-                 progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+                 alignment: int, sync: bool, verify: bool = False, stem: str | None = None,
+                 max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
+                 ) -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
@@ -240,14 +241,15 @@ def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None
 
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
-                   stem: str | None = None, max_shard_size: int | None = None,
+                   verify: bool = False, stem: str | None = None, max_shard_size: int | None = None,
                    progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
 def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
-                      Any]], *, sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
-                      Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
-def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
-                      Sequence[tuple[str, str, Any]], *, sync: bool, quantize: str | None = None, max_shard_size:
+                      Any]], *, sync: bool, verify: bool = False, quantize: str | None = None, max_shard_size:
                       int | None = None, progress: Callable[[int, int], object] | None = None
+                      ) -> list[Path]: ...  # fmt: skip
+def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
+                      Sequence[tuple[str, str, Any]], *, sync: bool, verify: bool = False, quantize: str | None = None,
+                      max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
                       ) -> list[Path]: ...  # fmt: skip
 
 @final
@@ -255,7 +257,7 @@ class FileWriter:
     """A safetensors file that is written as its tensors arrive."""
 
     def __new__(cls, path: str, tensors: Sequence[tuple[str, DTypeLike, Sequence[int]]], metadata: Mapping[str, str], *,
-                alignment: int, sync: bool) -> Self: ...  # fmt: skip
+                alignment: int, sync: bool, verify: bool = False) -> Self: ...  # fmt: skip
     def write(self, name: str, tensor: Buffer) -> None:
         """Writes a whole tensor."""
     def write_part(self, name: str, offset: int, part: Buffer) -> None:

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueHint};
-use max_weights::{Catalog, DType, Encoding, text, uninterrupted, write};
+use max_weights::write::{self, Declared};
+use max_weights::{Catalog, DType, Encoding, text, uninterrupted};
 
 use crate::CLEAN;
 use crate::failure::Failure;
@@ -172,7 +173,8 @@ impl<'a> Wanted<'a> {
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
         notes.extend(left_out(catalog));
         let output = target.output(self, &checkpoint, tied)?;
-        let files = output.files(&items)?;
+        let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
+        let files = output.files(&declared)?;
         let beside = beside::files(self, &checkpoint, &target, host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {

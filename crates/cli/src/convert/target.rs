@@ -64,12 +64,12 @@ impl Target {
         let said = pairs("--metadata", wanted.metadata)?;
         let text = |said: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(said));
         Ok(match self {
-            Self::File(path) => Output::Safetensors { path: path.clone(), metadata: text(said), options },
+            Self::File(path) => Output::Safetensors { path: path.clone(), metadata: Some(text(said)), options },
             Self::Folder(folder, most) => Output::Sharded {
                 folder: folder.clone(),
                 stem: STEM.to_owned(),
                 most: *most,
-                metadata: text(said),
+                metadata: Some(text(said)),
                 options,
             },
             Self::Gguf(path, most) => {

@@ -1,0 +1,134 @@
+//! What becomes of elements on their way into a file: a part of a tensor at a time, on any thread.
+
+use super::layout::{Declared, Stored};
+use super::writer::Writer;
+use crate::cast::{elements_per_group, is_supported};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::load::{Conversion, Scan};
+use crate::quant::{self, Encoding};
+use crate::text;
+use crate::workers::Interrupt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The elements of a part: whole blocks and whole bytes of every type, and some megabytes of each.
+const ELEMENTS: usize = 1 << 20;
+
+/// Memory of one thread for what is read, and for what is between two steps.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    read: Vec<u8>,
+    first: Vec<u8>,
+    second: Vec<u8>,
+    between: Vec<u8>,
+}
+
+/// What is done to the elements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps {
+    /// What they are.
+    from: Stored,
+    /// To plain elements, or nothing.
+    pub(super) conversion: Conversion,
+    /// And from float32 into blocks.
+    pub(super) encoding: Option<Encoding>,
+}
+
+impl Steps {
+    /// From what the elements are to what they become; or why they cannot.
+    pub(super) fn new(from: Stored, to: Stored) -> std::result::Result<Self, String> {
+        if from == to {
+            return Ok(Self { from, conversion: Conversion::Nothing, encoding: None });
+        }
+        let (plain, encoding) = match to {
+            Stored::Plain(dtype) => (dtype, None),
+            Stored::Packed(encoding) => (DType::Float32, Some(encoding)),
+        };
+        let conversion = match from {
+            Stored::Plain(dtype) if dtype == plain => Conversion::Nothing,
+            Stored::Plain(dtype) if is_supported(dtype, plain) => Conversion::Cast { from: dtype, to: plain },
+            Stored::Plain(dtype) => return Err(format!("{dtype} cannot be converted to {plain}")),
+            Stored::Packed(encoding) if is_supported(DType::Float32, plain) => {
+                Conversion::Decode { encoding, to: plain }
+            }
+            Stored::Packed(encoding) => return Err(format!("blocks of {encoding} cannot be converted to {plain}")),
+        };
+        Ok(Self { from, conversion, encoding })
+    }
+
+    pub(super) fn are_none(self) -> bool {
+        self.conversion == Conversion::Nothing && self.encoding.is_none()
+    }
+
+    /// The elements that are not parted, and their bytes: one, those of a byte, or of a block.
+    pub(super) fn unit(self) -> (usize, usize) {
+        match self.from {
+            Stored::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
+            Stored::Plain(dtype) => {
+                let group = elements_per_group(dtype);
+                (group, group * dtype.bits() / 8)
+            }
+        }
+    }
+
+    /// Writes what becomes of a tensor that is read in parts of whole units: on this thread, whose memory `alone` is, or on all. `done` counts the
+    /// bytes that were written.
+    pub(super) fn write(
+        self,
+        scan: &Scan<'_>,
+        tensor: &Declared,
+        writer: &Writer,
+        alone: Option<&mut Scratch>,
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
+        let per_part = ELEMENTS / self.unit().0;
+        let converted = |scratch: &mut Scratch, part: u64, from: &[u8]| {
+            let converted = self.apply(from, scratch).map_err(|error| about(error, &tensor.name))?;
+            writer.write(&tensor.name, part * part_bytes, converted)?;
+            done.fetch_add(converted.len() as u64, Ordering::Relaxed);
+            Ok(())
+        };
+        if let Some(scratch) = alone {
+            let (mut read, mut part) = (std::mem::take(&mut scratch.read), 0);
+            scan.each_in_order(per_part, &mut read, interrupt, |from| {
+                part += 1;
+                converted(scratch, part - 1, from)
+            })?;
+            scratch.read = read;
+        } else {
+            scan.each(per_part, true, interrupt, Scratch::default, converted, |_| {})?;
+        }
+        // One without bytes counts as written, too.
+        writer.write(&tensor.name, tensor.bytes()?, &[])
+    }
+
+    /// Converts whole units; the result is in `scratch`, or is what it was.
+    fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
+        let Scratch { first, second, between, .. } = scratch;
+        let plain = match self.conversion {
+            Conversion::Nothing => from,
+            conversion => {
+                let (units_in, units_out) = conversion.unit();
+                first.resize(from.len() / units_in * units_out, 0);
+                conversion.apply(from, first, false, between)?;
+                first
+            }
+        };
+        let Some(encoding) = self.encoding else { return Ok(plain) };
+        let (words, _) = plain.as_chunks::<4>();
+        let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+        second.resize(values.len() / encoding.elements_per_block() * encoding.bytes_per_block(), 0);
+        quant::quantize(encoding, &values, second)?;
+        Ok(second)
+    }
+}
+
+/// The error, with the name of the tensor.
+pub(super) fn about(error: Error, name: &str) -> Error {
+    match error {
+        Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(name))),
+        other => other,
+    }
+}
