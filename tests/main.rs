@@ -31,6 +31,7 @@ mod quant_groups;
 mod quant_levels;
 mod quant_sizes;
 mod quant_vectors;
+mod recipes;
 mod rules;
 mod rules_raised;
 mod safetensors_hostile;

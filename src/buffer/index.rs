@@ -42,63 +42,103 @@ pub(crate) struct Selection {
     pub(crate) strides: Vec<i64>,
 }
 
+/// What an index expression does to one axis of an array, or that it makes a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// One element is taken, and the axis disappears.
+    At(i64),
+    /// So many elements from one on, in steps that may be negative.
+    Range { begin: i64, len: i64, step: i64 },
+    /// A new axis of length one.
+    New,
+}
+
+impl Axis {
+    /// The length of the axis of the result.
+    pub(crate) fn len(&self) -> Option<i64> {
+        match *self {
+            Self::At(_) => None,
+            Self::Range { len, .. } => Some(len),
+            Self::New => Some(1),
+        }
+    }
+}
+
+/// What an expression does to each axis of an array of this shape, in their order.
+pub(crate) fn axes(dims: &[i64], expression: &[Index]) -> Result<Vec<Axis>> {
+    let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
+    let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
+    if ellipses > 1 {
+        return Err(Error::Index("an index can only have a single ellipsis ('...')".into()));
+    }
+    let rank = dims.len();
+    if given > rank {
+        return Err(Error::Index(format!(
+            "too many indices for array: array is {rank}-dimensional, but {given} were indexed"
+        )));
+    }
+    let (mut axis, mut axes) = (0, Vec::with_capacity(expression.len().max(rank)));
+    let whole = |dims: &[i64], axes: &mut Vec<Axis>| {
+        axes.extend(dims.iter().map(|&len| Axis::Range { begin: 0, len, step: 1 }));
+    };
+    for part in expression {
+        match *part {
+            Index::At(at) => {
+                let dim = dims[axis];
+                let element = if at < 0 { at.saturating_add(dim) } else { at };
+                if !(0..dim).contains(&element) {
+                    return Err(Error::Index(format!("index {at} is out of bounds for axis {axis} with size {dim}")));
+                }
+                axes.push(Axis::At(element));
+                axis += 1;
+            }
+            Index::Slice { start, stop, step } => {
+                let (begin, len) = resolve(start, stop, step, dims[axis])?;
+                axes.push(Axis::Range { begin, len, step });
+                axis += 1;
+            }
+            Index::Ellipsis => {
+                whole(&dims[axis..axis + rank - given], &mut axes);
+                axis += rank - given;
+            }
+            Index::NewAxis => axes.push(Axis::New),
+        }
+    }
+    whole(&dims[axis..], &mut axes);
+    Ok(axes)
+}
+
 impl Selection {
     /// Of an array of this shape and these strides.
     pub(crate) fn new(dims: &[i64], steps: &[i64], expression: &[Index]) -> Result<Self> {
-        let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
-        let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
-        if ellipses > 1 {
-            return Err(Error::Index("an index can only have a single ellipsis ('...')".into()));
-        }
-        let rank = dims.len();
-        if given > rank {
-            return Err(Error::Index(format!(
-                "too many indices for array: array is {rank}-dimensional, but {given} were indexed"
-            )));
-        }
-        let missing = rank - given;
-        let mut axis = 0;
+        Ok(Self::of_axes(&axes(dims, expression)?, steps))
+    }
+
+    /// Of an array of these strides.
+    pub(crate) fn of_axes(axes: &[Axis], steps: &[i64]) -> Self {
         let mut first = 0i64;
-        let (mut shape, mut strides) = (Vec::with_capacity(rank), Vec::with_capacity(rank));
-        let whole = |axis: &mut usize, count: usize, shape: &mut Vec<i64>, strides: &mut Vec<i64>| {
-            shape.extend_from_slice(&dims[*axis..*axis + count]);
-            strides.extend_from_slice(&steps[*axis..*axis + count]);
-            *axis += count;
-        };
-        for part in expression {
-            match *part {
-                Index::At(at) => {
-                    let dim = dims[axis];
-                    let element = if at < 0 { at.saturating_add(dim) } else { at };
-                    if !(0..dim).contains(&element) {
-                        return Err(Error::Index(format!(
-                            "index {at} is out of bounds for axis {axis} with size {dim}"
-                        )));
-                    }
-                    first = first.wrapping_add(element.wrapping_mul(steps[axis])); // wraps only where another axis is empty
-                    axis += 1;
+        let (mut shape, mut strides) = (Vec::with_capacity(axes.len()), Vec::with_capacity(axes.len()));
+        let mut steps = steps.iter().copied();
+        for axis in axes {
+            shape.extend(axis.len());
+            match *axis {
+                // It wraps only where another axis is empty.
+                Axis::At(element) => {
+                    first = first.wrapping_add(element.wrapping_mul(steps.next().unwrap_or_default()));
                 }
-                Index::Slice { start, stop, step } => {
-                    let (begin, len) = resolve(start, stop, step, dims[axis])?;
-                    first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(steps[axis]) });
-                    shape.push(len);
+                Axis::Range { begin, len, step } => {
+                    let stride = steps.next().unwrap_or_default();
+                    first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(stride) });
                     // Of a single element no stride is ever taken, and a huge one would not fit where bytes are counted.
-                    strides.push(steps[axis].saturating_mul(if len > 1 { step } else { 1 }));
-                    axis += 1;
+                    strides.push(stride.saturating_mul(if len > 1 { step } else { 1 }));
                 }
-                Index::Ellipsis => whole(&mut axis, missing, &mut shape, &mut strides),
-                Index::NewAxis => {
-                    shape.push(1);
-                    strides.push(0);
-                }
+                Axis::New => strides.push(0),
             }
         }
-        let rest = rank - axis;
-        whole(&mut axis, rest, &mut shape, &mut strides);
         if shape.contains(&0) {
             first = 0;
         }
-        Ok(Self { first, shape, strides })
+        Self { first, shape, strides }
     }
 }
 

@@ -16,7 +16,7 @@ pub use convert::{dequantize, quantize, scale_blocks};
 pub(crate) use elements::{check_fits, check_out};
 pub use groups::{PackedGroups, dequantize_groups};
 pub use index::Index;
-pub(crate) use index::Selection;
+pub(crate) use index::{Axis, Selection, axes};
 pub use rotary::pairs_to_halves;
 pub(crate) use strided::{Runs, gather_all, gather_some};
 

@@ -95,7 +95,7 @@ impl fmt::Display for Choice {
 
 impl Choice {
     /// For these tensors; `own`: they are to have their own memory.
-    pub(super) fn new(checkpoint: &Checkpoint, wanted: &[Wanted], own: bool, options: &LoadOptions) -> Result<Self> {
+    pub(super) fn new(checkpoint: &Checkpoint, wanted: &[&Wanted], own: bool, options: &LoadOptions) -> Result<Self> {
         let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
         let files = files(checkpoint, wanted)?;
         let network = files.iter().find_map(|file| match file.filesystem() {
@@ -207,7 +207,7 @@ pub(super) fn remember(file: &dyn Source, backend: Backend) {
     }
 }
 
-fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[Wanted]) -> Result<Vec<&'a dyn Source>> {
+fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&Wanted]) -> Result<Vec<&'a dyn Source>> {
     let mut numbers: Vec<u32> = wanted.iter().map(|one| one.placement.segment.file).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -215,7 +215,7 @@ fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[Wanted]) -> Result<Vec<&'a dy
 }
 
 /// Whether some of the bytes are not in the page cache, as far as the first files say.
-fn is_cold(checkpoint: &Checkpoint, wanted: &[Wanted]) -> bool {
+fn is_cold(checkpoint: &Checkpoint, wanted: &[&Wanted]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
     for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
         let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };

@@ -5,9 +5,11 @@ use std::fmt;
 use super::inflate::Deflated;
 use super::job::Destination;
 use super::layout::{Layout, Way};
+use super::recipe::Recipe;
 use super::tensor;
-use super::wanted::Conversion;
-use super::{Swap, Transform};
+use super::wanted::{Conversion, Wanted};
+use super::{Segment, Swap, Transform};
+use crate::buffer::checked_size;
 use crate::device::Device;
 use crate::dtype::DType;
 
@@ -152,17 +154,10 @@ impl Layout {
             let (action, to) = (Action::Fetch, Target::Mapping);
             planned.push(Planned { file: *file, offset, len, room: 0, tensors: Vec::new(), action, to, at: 0 });
         }
-        for (i, (one, way)) in self.wanted.iter().zip(&self.ways).enumerate() {
-            let placement = &one.placement;
-            let segment = &placement.segment;
+        for (i, way) in self.ways.iter().enumerate() {
             match way {
                 Way::Arena(arena, start) => {
-                    let len = if one.conversion == Conversion::Nothing && one.cut.is_none() {
-                        placement.len
-                    } else {
-                        one.size().unwrap_or_default() as u64
-                    };
-                    let end = start + len as usize;
+                    let end = start + self.room_of(i);
                     let first = in_arenas.partition_point(|&(of, at, end, _)| {
                         of < *arena || (of == *arena && end <= *start && at < *start)
                     });
@@ -171,8 +166,9 @@ impl Layout {
                     runs.for_each(|run| planned[run.3].tensors.push(i));
                 }
                 Way::Made(_) => {
+                    let Some(Wanted { placement, .. }) = self.wanted.get(i) else { continue };
+                    let (segment, fetched) = (&placement.segment, &self.fetched);
                     let offset = segment.span.start() + placement.start;
-                    let fetched = &self.fetched;
                     let at = fetched
                         .partition_point(|(file, range)| (*file, range.end) < (segment.file, offset + placement.len));
                     // Where there is too little memory, pages are left to come when they are touched.
@@ -180,28 +176,12 @@ impl Layout {
                         planned[first_fetched + at].tensors.push(i);
                     }
                 }
-                Way::Apart => {
-                    let needed = tensor::needed(placement);
-                    let (offset, len) = match segment.transform.inflate {
-                        Some(_) => (segment.span.start(), segment.span.len()),
-                        None => (segment.span.start() + needed.start, needed.end - needed.start),
-                    };
-                    let elements = if placement.is_dense() { Elements::All } else { Elements::Gathered };
-                    let action = Action::Read { transform: segment.transform, elements, conversion: one.conversion };
-                    let (to, room) = (Target::Own, one.size().unwrap_or_default() as u64);
-                    planned.push(Planned {
-                        file: segment.file,
-                        offset,
-                        len,
-                        room,
-                        tensors: vec![i],
-                        action,
-                        to,
-                        at: 0,
-                    });
-                }
+                Way::Apart => planned.extend(self.pieces_of(i).map(|one| by_itself(one, i))),
                 Way::Out => {}
             }
+        }
+        for tensor in planned.iter_mut().flat_map(|planned| &mut planned.tensors) {
+            *tensor = self.positions.get(*tensor).copied().unwrap_or(*tensor);
         }
         planned.sort_by_key(|planned| (planned.file, planned.offset));
         // Rows that only change places are one range.
@@ -219,4 +199,33 @@ impl Layout {
         });
         planned
     }
+    /// The bytes that a tensor takes in an arena.
+    fn room_of(&self, i: usize) -> usize {
+        let one = self.wanted.get(i);
+        if let Some(one) = one.filter(|one| one.conversion == Conversion::Nothing && one.cut.is_none()) {
+            return one.placement.len as usize;
+        }
+        let (_, dtype, shape) = self.result(i);
+        checked_size(dtype, shape).unwrap_or_default()
+    }
+
+    /// What a tensor is made of.
+    fn pieces_of(&self, i: usize) -> impl Iterator<Item = &Wanted> {
+        let composed = i.checked_sub(self.wanted.len()).and_then(|i| self.composed.get(i));
+        self.wanted.get(i).into_iter().chain(composed.into_iter().flat_map(Recipe::wanted))
+    }
+}
+
+/// A tensor, or a piece of one, that is read by itself.
+fn by_itself(one: &Wanted, i: usize) -> Planned {
+    let (placement, needed) = (&one.placement, tensor::needed(&one.placement));
+    let Segment { file, span, transform } = placement.segment;
+    let (offset, len) = match transform.inflate {
+        Some(_) => (span.start(), span.len()),
+        None => (span.start() + needed.start, needed.end - needed.start),
+    };
+    let elements = if placement.is_dense() { Elements::All } else { Elements::Gathered };
+    let action = Action::Read { transform, elements, conversion: one.conversion };
+    let room = one.size().unwrap_or_default() as u64;
+    Planned { file, offset, len, room, tensors: vec![i], action, to: Target::Own, at: 0 }
 }

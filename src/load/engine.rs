@@ -18,6 +18,7 @@ use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
@@ -35,7 +36,11 @@ impl Layout {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Buffer>> {
-        outs.resize_with(self.wanted.len(), || None);
+        outs.resize_with(self.ways.len(), || None);
+        let positions = std::mem::take(&mut self.positions);
+        if !positions.is_empty() {
+            outs = positions.iter().map(|&position| outs[position].take()).collect();
+        }
         interrupt()?;
         self.check_files(checkpoint)?;
         let arenas = if self.to_host {
@@ -44,8 +49,15 @@ impl Layout {
             self.upload(checkpoint, &outs, done, interrupt)?
         };
         self.load_apart(checkpoint, &mut outs, done, interrupt)?;
+        self.compose_apart(checkpoint, &mut outs, done, interrupt)?;
         self.check_files(checkpoint)?;
-        self.results(&arenas, outs)
+        let results = self.results(&arenas, outs)?;
+        if positions.is_empty() {
+            return Ok(results);
+        }
+        let mut ordered: Vec<(usize, Buffer)> = positions.into_iter().zip(results).collect();
+        ordered.sort_by_key(|(position, _)| *position);
+        Ok(ordered.into_iter().map(|(_, buffer)| buffer).collect())
     }
 
     /// Brings everything that has a place in an arena, or in memory of the caller's, there.
@@ -70,7 +82,7 @@ impl Layout {
 
     /// That no file is another than the one that was opened.
     fn check_files(&self, checkpoint: &Checkpoint) -> Result<()> {
-        let mut files: Vec<u32> = self.wanted.iter().map(|one| one.placement.segment.file).collect();
+        let mut files: Vec<u32> = self.all().map(|one| one.placement.segment.file).collect();
         files.sort_unstable();
         files.dedup();
         files.into_iter().try_for_each(|file| checkpoint.file(file)?.check_unchanged())
@@ -87,9 +99,10 @@ impl Layout {
         for (arena, block) in blocks.iter_mut().enumerate() {
             rooms.insert(Destination::Arena(arena), (0, block.as_mut_slice()));
         }
-        for (i, (out, one)) in outs.iter_mut().zip(&self.wanted).enumerate() {
+        for (i, out) in outs.iter_mut().enumerate() {
             let Some(out) = out else { continue };
-            let room = check_out(out, one.dtype, &one.shape, &[])?;
+            let (_, dtype, shape) = self.result(i);
+            let room = check_out(out, dtype, shape, &[])?;
             if matches!(self.ways[i], Way::Out) {
                 rooms.insert(Destination::Out(i), (0, room));
             }
@@ -188,7 +201,7 @@ impl Layout {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let mut apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
+        let mut apart: Vec<usize> = (0..self.wanted.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
         apart.sort_by_key(|&i| self.wanted[i].placement.segment);
         if !self.expected.is_empty() {
             return self.load_verified(checkpoint, &apart, outs, done, interrupt);
@@ -204,6 +217,52 @@ impl Layout {
             self.ways[i] = Way::Made(buffer);
         }
         Ok(())
+    }
+
+    /// Makes those of several pieces that are read by themselves first, one at a time.
+    fn compose_apart(
+        &mut self,
+        checkpoint: &Checkpoint,
+        outs: &mut [Option<Exclusive<Buffer>>],
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let first = self.wanted.len();
+        for i in (first..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect::<Vec<_>>() {
+            let recipe = &self.composed[i - first];
+            let wanted = recipe.wanted().map(|one| Wanted { device: Device::Cpu, ..one.clone() }).collect();
+            let options = LoadOptions { per_tensor: true, ..self.read_options() };
+            let pieces = Self::new(checkpoint, wanted, true, &[], &options)?;
+            let pieces = pieces.run(checkpoint, Vec::new(), done, interrupt)?;
+            let (device, dtype, shape) = self.result(i);
+            let made = match &mut outs[i] {
+                Some(out) if self.to_host => {
+                    recipe.compose(&pieces, check_out(out, dtype, shape, &[])?, interrupt)?;
+                    out.get().clone()
+                }
+                out => {
+                    let mut block = Block::any(recipe.size()?)?;
+                    recipe.compose(&pieces, block.as_mut_slice(), interrupt)?;
+                    let made = Buffer::contiguous_at(block.freeze(), 0, dtype, shape)?;
+                    match out {
+                        Some(out) => {
+                            made.upload_into(out, interrupt)?;
+                            out.get().clone()
+                        }
+                        None => made.to(device, interrupt)?,
+                    }
+                }
+            };
+            self.ways[i] = Way::Made(made);
+        }
+        Ok(())
+    }
+
+    /// How what is read by itself is read.
+    fn read_options(&self) -> LoadOptions {
+        let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
+        let threads = NonZero::new(self.choice.threads);
+        LoadOptions { backend, threads, drop_cache: self.drop_cache, ..LoadOptions::default() }
     }
 
     /// The same of tensors whose digests are known, each of which is hashed while a thread reads it, and compared before anything is made of it.
@@ -307,24 +366,26 @@ impl Layout {
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<(usize, Buffer)>> {
         let wanted = group.iter().map(|&i| Wanted::as_it_is(self.wanted[i].placement.clone())).collect();
-        let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
-        let threads = NonZero::new(self.choice.threads);
-        let options =
-            LoadOptions { backend, threads, per_tensor: true, drop_cache: self.drop_cache, ..LoadOptions::default() };
+        let options = LoadOptions { per_tensor: true, ..self.read_options() };
         let read = Self::new(checkpoint, wanted, true, &[], &options)?;
         let read = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
         Ok(group.iter().copied().zip(read).collect())
     }
 
-    fn results(self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
-        let mut made = budget::list(self.wanted.len())?;
-        for ((way, one), out) in self.ways.into_iter().zip(self.wanted).zip(outs) {
+    fn results(&self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
+        let mut made = budget::list(self.ways.len())?;
+        for (i, (way, out)) in self.ways.iter().zip(outs).enumerate() {
+            let as_it_is = self.wanted.get(i).filter(|one| one.conversion == Conversion::Nothing && one.cut.is_none());
             made.push(match (way, out) {
-                (Way::Made(buffer), _) => buffer,
-                (Way::Arena(arena, at), _) if one.conversion == Conversion::Nothing && one.cut.is_none() => {
-                    one.placement.buffer(&arenas[arena], at as u64)?
+                (Way::Made(buffer), _) => buffer.clone(),
+                (Way::Arena(arena, at), _) => {
+                    if let Some(one) = as_it_is {
+                        one.placement.buffer(&arenas[*arena], *at as u64)?
+                    } else {
+                        let (_, dtype, shape) = self.result(i);
+                        Buffer::contiguous_at(arenas[*arena].clone(), *at, dtype, shape)?
+                    }
                 }
-                (Way::Arena(arena, at), _) => Buffer::contiguous_at(arenas[arena].clone(), at, one.dtype, &one.shape)?,
                 (Way::Out, Some(out)) => out.get().clone(),
                 (Way::Out | Way::Apart, _) => continue,
             });

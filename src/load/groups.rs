@@ -32,7 +32,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn new(choice: &Choice, wanted: &[Wanted]) -> Self {
+    pub(super) fn new<'a>(choice: &Choice, wanted: impl Iterator<Item = &'a Wanted>) -> Self {
         let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
         let factor = |one: &Wanted| {
             let converted = one.conversion != Conversion::Nothing;
@@ -47,7 +47,7 @@ impl Scratch {
         };
         let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
         let most = at_once.saturating_mul(choice.sizes().converted);
-        Self { most, factor: wanted.iter().map(factor).max().unwrap_or_default() }
+        Self { most, factor: wanted.map(factor).max().unwrap_or_default() }
     }
 
     /// The bytes of memory while so many bytes of files are read.

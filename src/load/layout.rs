@@ -9,6 +9,7 @@ use super::cut::GAP;
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::Scratch;
 use super::job::{Destination, Run, Sizes};
+use super::recipe::{Fill, Recipe};
 use super::tensor;
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
@@ -53,7 +54,12 @@ pub(super) struct Arena {
 #[derive(Debug)]
 pub struct Layout {
     pub(super) wanted: Vec<Wanted>,
+    /// Tensors of several pieces, which are counted behind the others.
+    pub(super) composed: Vec<Recipe>,
+    /// How each of them comes into memory.
     pub(super) ways: Vec<Way>,
+    /// The position of each where it was asked for; none if that is its number.
+    pub(super) positions: Vec<usize>,
     /// In the order of the files; those of one destination fill it from its start on.
     pub(super) runs: Vec<Run>,
     pub(super) arenas: Vec<Arena>,
@@ -83,12 +89,59 @@ impl Layout {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
+        Self::of(checkpoint, wanted, Vec::new(), own, outs, options)
+    }
+
+    /// The same of recipes. Those of one piece are tensors like any other; the others have memory of their own, to whose places their pieces are read,
+    /// or put when they have been read, where only short rows of them lie together.
+    pub fn of_recipes(
+        checkpoint: &Checkpoint,
+        recipes: Vec<Recipe>,
+        own: bool,
+        outs: &[bool],
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        if options.whole {
+            return Err(Error::Argument(
+                "a digest is of a weight of the file, and not of what is made of several".into(),
+            ));
+        }
+        let (mut wanted, mut composed) = (Vec::new(), Vec::new());
+        let (mut positions, mut behind) = (Vec::new(), Vec::new());
+        for (position, recipe) in recipes.into_iter().enumerate() {
+            match recipe.into_one() {
+                Ok(one) => {
+                    wanted.push(one);
+                    positions.push(position);
+                }
+                Err(recipe) => {
+                    composed.push(recipe);
+                    behind.push(position);
+                }
+            }
+        }
+        positions.extend(behind);
+        let out = |&position: &usize| outs.get(position).copied().unwrap_or_default();
+        let outs: Vec<bool> = positions.iter().map(out).collect();
+        Ok(Self { positions, ..Self::of(checkpoint, wanted, composed, own, &outs, options)? })
+    }
+
+    fn of(
+        checkpoint: &Checkpoint,
+        wanted: Vec<Wanted>,
+        composed: Vec<Recipe>,
+        own: bool,
+        outs: &[bool],
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        let devices = || wanted.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
+        let to_host = devices().all(|device| device == Device::Cpu);
         let own = own || !to_host;
-        if !to_host && wanted.iter().any(|one| one.device == Device::Cpu) {
+        if !to_host && devices().any(|device| device == Device::Cpu) {
             return Err(Error::Device("one load goes either to devices or to the CPU, not to both".to_owned()));
         }
-        let choice = Choice::new(checkpoint, &wanted, own, options)?;
+        let all: Vec<&Wanted> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
+        let choice = Choice::new(checkpoint, &all, own, options)?;
         let own = choice.backend != Backend::Map;
         let mut order = budget::collected(0..wanted.len())?;
         let shares = |i: usize| (wanted[i].placement.segment, wanted[i].device);
@@ -103,6 +156,8 @@ impl Layout {
             fetched: Vec::new(),
             bytes: 0,
             wanted: Vec::new(),
+            composed: Vec::new(),
+            positions: Vec::new(),
             choice,
             drop_cache: options.drop_cache,
             to_host,
@@ -156,12 +211,67 @@ impl Layout {
             layout.bytes += deflated.map_or(0, |deflated| deflated.span.len());
         }
         layout.ways = ways.into_iter().flatten().collect();
+        for (recipe, i) in composed.iter().zip(wanted.len()..) {
+            let way = layout.composed(recipe, i, outs.get(i).copied().unwrap_or_default())?;
+            layout.ways.push(way);
+        }
         layout.wanted = wanted;
+        layout.composed = composed;
         if !layout.choice.fetch {
             layout.fetched.clear();
         }
         layout.keep_to(options.max_host_bytes)?;
         Ok(layout)
+    }
+
+    /// Where the pieces of a tensor go.
+    fn composed(&mut self, recipe: &Recipe, i: usize, out: bool) -> Result<Way> {
+        let is_inflated = recipe.wanted().any(|one| one.placement.segment.transform.inflate.is_some());
+        let fills = if is_inflated && !self.to_host { None } else { recipe.fills()? };
+        let Some(fills) = fills else {
+            self.bytes += recipe.wanted().map(|one| one.placement.len).sum::<u64>();
+            return Ok(Way::Apart);
+        };
+        let (to, first, way) = if out {
+            (Destination::Out(i), 0, Way::Out)
+        } else {
+            let (arena, at) = self.room(recipe.device(), recipe.dtype(), recipe.size()?, None)?;
+            (Destination::Arena(arena), at, Way::Arena(arena, at))
+        };
+        for (at, fill) in fills {
+            match fill {
+                Fill::Whole(wanted) => self.push_dense(wanted, to, first + at)?,
+                Fill::Row(wanted, bytes) => {
+                    let len = bytes.end - bytes.start;
+                    let (unit_in, unit_out) = wanted.conversion.unit();
+                    let room = len as usize / unit_in * unit_out;
+                    let run = Run::new(&wanted.placement, wanted.conversion, bytes.start, len);
+                    self.push(Run { room, to, at: first + at, ..run });
+                }
+            }
+        }
+        let deflated: BTreeMap<(u32, u64), u64> = recipe
+            .wanted()
+            .map(|one| one.placement.segment)
+            .filter(|segment| segment.transform.inflate.is_some())
+            .map(|segment| ((segment.file, segment.span.start()), segment.span.len()))
+            .collect();
+        self.bytes += deflated.values().sum::<u64>();
+        Ok(way)
+    }
+
+    /// The device, type and shape of a tensor by its number.
+    pub(super) fn result(&self, i: usize) -> (Device, DType, &[i64]) {
+        if let Some(one) = self.wanted.get(i) {
+            return (one.device, one.dtype, &one.shape);
+        }
+        let recipe = &self.composed[i - self.wanted.len()];
+        (recipe.device(), recipe.dtype(), recipe.shape())
+    }
+
+    /// Everything that is read.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Wanted> + Clone {
+        self.wanted.iter().chain(self.composed.iter().flat_map(Recipe::wanted))
     }
 
     /// Compares each tensor with a digest before anything is made of it: of these numbers, in the order in which they are wanted. For a layout of
@@ -173,8 +283,11 @@ impl Layout {
 
     /// The first tensor that is not a view of its file, by position, and why.
     pub fn first_copied(&self) -> Option<(usize, String)> {
-        let position = self.ways.iter().position(|way| !matches!(way, Way::Made(_)))?;
-        let one = &self.wanted[position];
+        let number = self.ways.iter().position(|way| !matches!(way, Way::Made(_)))?;
+        let position = self.positions.get(number).copied().unwrap_or(number);
+        let Some(one) = self.wanted.get(number) else {
+            return Some((position, "it is made of several pieces".to_owned()));
+        };
         let reason = if one.conversion != Conversion::Nothing {
             format!("it is converted to {}", one.dtype)
         } else if one.cut.is_some() {
@@ -244,8 +357,15 @@ impl Layout {
                 largest = largest.max(one.placement.len);
             }
         }
+        for (recipe, way) in self.composed.iter().zip(&self.ways[self.wanted.len()..]) {
+            if matches!(way, Way::Apart) {
+                bytes += recipe.size()? as u64;
+                let pieces = recipe.wanted().map(|one| one.placement.len + one.size().unwrap_or_default() as u64);
+                largest = largest.max(pieces.sum());
+            }
+        }
         let read = self.runs.iter().map(|run| run.len).sum::<u64>() as usize;
-        Ok(bytes + largest + Scratch::new(&self.choice, &self.wanted).bytes(read) as u64)
+        Ok(bytes + largest + Scratch::new(&self.choice, self.all()).bytes(read) as u64)
     }
 
     /// The bytes of the files that are read or fetched.

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod choice;
+mod compose;
 mod cut;
 mod description;
 mod device_place;
@@ -15,9 +16,11 @@ mod groups;
 mod inflate;
 mod job;
 mod layout;
+mod part;
 mod pieces;
 mod placement;
 mod prefetch;
+mod recipe;
 mod registering;
 mod scan;
 mod slice;
@@ -35,6 +38,7 @@ pub use layout::Layout;
 pub use pieces::Pieces;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use prefetch::Prefetch;
+pub use recipe::Recipe;
 pub(crate) use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use wanted::{Conversion, Wanted};

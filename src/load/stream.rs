@@ -128,13 +128,13 @@ impl Stream {
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // For all at once, as a load does; what is read at a time is too little to try both ways of reading.
-        let mut choice = Choice::new(&checkpoint, &wanted, true, &options.load)?;
+        let mut choice = Choice::new(&checkpoint, &wanted.iter().collect::<Vec<_>>(), true, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
         }
         let load = LoadOptions { backend: choice.backend, ..options.load };
-        let scratch = Scratch::new(&choice, &wanted);
+        let scratch = Scratch::new(&choice, wanted.iter());
         let pieces = pieces(&wanted, load.whole)?;
         let (least, largest) = least(&pieces, scratch, reuse);
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);

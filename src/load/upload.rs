@@ -97,11 +97,12 @@ impl Layout {
         places: &mut Vec<(Destination, usize, usize, usize)>,
     ) -> Result<()> {
         let mut new: BTreeMap<*const DeviceMemory, usize> = BTreeMap::new();
-        for (i, (out, one)) in outs.iter().zip(&self.wanted).enumerate() {
+        for (i, out) in outs.iter().enumerate() {
             let Some(out) = out.as_ref().map(Exclusive::get) else { continue };
-            check_fits(out, one.dtype, &one.shape)?;
-            let (Some(memory), true) = (out.storage().device_memory(), out.device() == one.device) else {
-                let cause = format!("out is on {}, but the tensor goes to {}", out.device(), one.device);
+            let (device, dtype, shape) = self.result(i);
+            check_fits(out, dtype, shape)?;
+            let (Some(memory), true) = (out.storage().device_memory(), out.device() == device) else {
+                let cause = format!("out is on {}, but the tensor goes to {device}", out.device());
                 return Err(Error::Device(cause));
             };
             if !matches!(self.ways[i], Way::Out) {

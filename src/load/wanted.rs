@@ -120,9 +120,11 @@ impl Wanted {
         mut out: Option<&mut Exclusive<Buffer>>,
         interrupt: Interrupt<'_>,
     ) -> Result<Buffer> {
-        let read = match &self.cut {
-            Some(cut) => self.gathered(&read, cut, interrupt)?,
-            None => read,
+        let read = match (&self.cut, self.conversion) {
+            (Some(cut), _) => self.gathered(&read, cut, interrupt)?,
+            (None, Conversion::Cast { from, .. }) => self.typed(read, from, interrupt)?,
+            (None, Conversion::Nothing) => self.typed(read, self.dtype, interrupt)?,
+            (None, Conversion::Decode { .. }) => read,
         };
         let made = match (self.conversion, &mut out) {
             (Conversion::Nothing, None) => return Ok(read),
@@ -141,6 +143,15 @@ impl Wanted {
                 Ok(out.get().clone())
             }
         }
+    }
+
+    /// Elements of less than a byte, of which a part was read as bytes.
+    fn typed(&self, read: Buffer, dtype: DType, interrupt: Interrupt<'_>) -> Result<Buffer> {
+        if read.dtype() == dtype {
+            return Ok(read);
+        }
+        let bytes = read.contiguous(interrupt)?;
+        Buffer::contiguous_at(bytes.storage().clone(), bytes.offset(), dtype, &self.shape)
     }
 
     fn gathered(&self, whole: &Buffer, cut: &Cut, interrupt: Interrupt<'_>) -> Result<Buffer> {

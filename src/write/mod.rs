@@ -13,6 +13,7 @@ mod llama;
 mod metadata;
 mod output;
 mod replacement;
+mod run;
 mod safetensors;
 mod save;
 mod shards;
@@ -28,8 +29,9 @@ pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
 pub use metadata::{Change, Edited, edit_metadata};
 pub use output::Output;
 pub use replacement::Replacement;
+pub use run::declare;
 pub use safetensors::MAX_HEADER;
-pub use save::{declare, laid_out, save, write_to_memory};
+pub use save::{laid_out, save, write_to_memory};
 pub use shards::Shards;
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};

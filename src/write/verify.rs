@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crc32fast::Hasher;
 
-use super::save::AT_A_TIME;
+use super::run::AT_A_TIME;
 use super::{Layout, Place, Replacement, Stored};
 use crate::checkpoint::{OpenOptions, inspect};
 use crate::error::{Diagnostic, Result};

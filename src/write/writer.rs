@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
-use super::save::{AT_A_TIME, Run, cut_off, declare, piece};
+use super::run::{AT_A_TIME, Run, cut_off, declare, piece};
 use super::verify::Sums;
 use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;

@@ -1,0 +1,144 @@
+//! Parts of what is wanted, by NumPy's basic indexing, and with its axes in another order: elements that are stored together, as those of a block,
+//! stay together.
+
+use std::ops::Range;
+
+use super::placement::Placement;
+use super::wanted::{Conversion, Wanted};
+use crate::buffer::{Axis, Index, Selection, axes, row_major};
+use crate::cast::elements_per_group;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::extent;
+
+/// A tensor in what is stored together: so many elements along its last axis, in so many bytes.
+struct Units {
+    per: i64,
+    bytes: i64,
+    /// In units.
+    shape: Vec<i64>,
+    /// In bytes.
+    strides: Vec<i64>,
+}
+
+impl Wanted {
+    /// What of it `expression` selects.
+    pub(super) fn part(&self, expression: &[Index]) -> Result<Self> {
+        let (units, wanted) = (self.units()?, axes(&self.shape, expression)?);
+        let shape: Vec<i64> = wanted.iter().filter_map(Axis::len).collect();
+        let of_units = if units.per == 1 { wanted } else { self.axes_of_units(&units, wanted)? };
+        let Selection { first, shape: of_shape, strides } = Selection::of_axes(&of_units, &units.strides);
+        self.with(Units { shape: of_shape, strides, ..units }, first, shape)
+    }
+
+    /// It with its axes in this order.
+    pub(super) fn transpose(&self, order: &[usize]) -> Result<Self> {
+        let units = self.units()?;
+        if units.per > 1 && order.last().is_some_and(|last| last + 1 != order.len()) {
+            return self.refuse(&units, "is the last");
+        }
+        let [shape, of_shape, strides] = [&self.shape, &units.shape, &units.strides]
+            .map(|values| order.iter().map(|&axis| values[axis]).collect::<Vec<i64>>());
+        self.with(Units { shape: of_shape, strides, ..units }, 0, shape)
+    }
+
+    /// The bytes of the segment that are in a row, as those of the axes from one on are, which is no earlier than this; that axis, and each row. `None`
+    /// where not even the elements of the last axis are.
+    pub(super) fn rows(&self, from: usize) -> Option<(usize, impl Iterator<Item = Range<u64>>)> {
+        let Units { shape, strides, bytes, .. } = self.units().ok()?;
+        let (mut axis, mut len) = (shape.len(), bytes);
+        while axis > from && (shape[axis - 1] == 1 || strides[axis - 1] == len) {
+            axis -= 1;
+            len *= shape[axis];
+        }
+        let unit = self.conversion.unit().0 as i64;
+        if axis == shape.len() && !shape.is_empty() || len % unit != 0 {
+            return None;
+        }
+        let start = self.placement.start;
+        let outer: Vec<(i64, i64)> = shape[..axis].iter().copied().zip(strides).collect();
+        let rows = (0..outer.iter().map(|(dim, _)| dim).product::<i64>()).map(move |mut number| {
+            let mut first = start;
+            for (dim, stride) in outer.iter().rev() {
+                first = first.saturating_add_signed(number % dim * stride);
+                number /= dim;
+            }
+            first..first + len as u64
+        });
+        Some((axis, rows))
+    }
+
+    fn units(&self) -> Result<Units> {
+        if self.cut.is_some() {
+            return Err(Error::Argument("a part that is cut is not cut again: index the whole tensor".to_owned()));
+        }
+        let plain = |dtype: DType| {
+            let group = elements_per_group(dtype);
+            (group, group * dtype.bits() / 8)
+        };
+        let (per, bytes) = match self.conversion {
+            Conversion::Decode { encoding, .. } => (encoding.elements_per_block(), encoding.bytes_per_block()),
+            Conversion::Cast { from, .. } => plain(from),
+            Conversion::Nothing => plain(self.dtype),
+        };
+        let (per, bytes, placement) = (per as i64, bytes as i64, &self.placement);
+        let in_bytes = |strides: &[i64]| strides.iter().map(|stride| stride.saturating_mul(bytes)).collect();
+        if per == 1 {
+            let dense = row_major(&self.shape);
+            let strides = in_bytes(placement.strides.as_deref().unwrap_or(&dense));
+            return Ok(Units { per, bytes, shape: self.shape.clone(), strides });
+        }
+        let mut shape = self.shape.clone();
+        match shape.last_mut() {
+            Some(row) if *row % per == 0 => *row /= per,
+            _ => return Err(Error::Argument(format!("rows of {:?} do not end where {per} elements do", self.shape))),
+        }
+        // Parts have the bytes of a unit as an axis of their own.
+        let strides = match &placement.strides {
+            Some(strides) if placement.shape.len() > shape.len() => strides[..shape.len()].to_vec(),
+            _ => in_bytes(&row_major(&shape)),
+        };
+        Ok(Units { per, bytes, shape, strides })
+    }
+
+    /// The same of units, where it takes whole ones along the last axis, and leaves that the last.
+    fn axes_of_units(&self, units: &Units, mut wanted: Vec<Axis>) -> Result<Vec<Axis>> {
+        let per = units.per;
+        match wanted.last_mut() {
+            Some(Axis::Range { begin, len, step }) if *begin % per == 0 && *len % per == 0 && *step == 1 => {
+                (*begin, *len) = (*begin / per, *len / per);
+                Ok(wanted)
+            }
+            _ => self.refuse(units, "stays the last, and is taken in whole ones"),
+        }
+    }
+
+    fn refuse<T>(&self, units: &Units, what: &str) -> Result<T> {
+        let (per, shape) = (units.per, &self.shape);
+        Err(Error::Argument(format!(
+            "{per} elements of a tensor of {shape:?} are stored together: its last axis {what}"
+        )))
+    }
+
+    /// Other units of the same segment, the first of them so many bytes behind the first of these.
+    fn with(&self, units: Units, first: i64, shape: Vec<i64>) -> Result<Self> {
+        let Units { per, bytes, shape: mut of_shape, mut strides } = units;
+        let (mut item, mut dtype) = (bytes, self.placement.dtype);
+        if per > 1 {
+            of_shape.push(bytes);
+            strides.push(1);
+            (item, dtype) = (1, DType::UInt8);
+        }
+        for stride in &mut strides {
+            *stride /= item;
+        }
+        let reach = extent(&of_shape, &strides).and_then(|extent| extent.bytes(item as u64));
+        let reach = reach.ok_or_else(|| Error::Argument("the part's size overflows".into()))?;
+        let start = self.placement.start.saturating_add_signed(first);
+        let (before, len) = (reach.before, reach.len - reach.before);
+        let (segment, aligned) = (self.placement.segment, self.placement.aligned);
+        let strides = Some(strides);
+        let placement = Placement { segment, aligned, dtype, shape: of_shape, strides, start, len, before };
+        Ok(Self { placement, shape, ..self.clone() })
+    }
+}

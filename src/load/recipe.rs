@@ -1,0 +1,362 @@
+//! A tensor as a recipe: what it is, and which boxes of it are made of which weights, or parts of them.
+//!
+//! Recipes are joined, stacked, indexed, split and transposed as NumPy does it with arrays, and nothing is read for that. An ordinary tensor has one
+//! piece, and is read as such.
+
+use std::ops::Range;
+
+use super::wanted::{Conversion, Wanted};
+use crate::buffer::{Axis, Index, axes, checked_size, row_major};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// Rows of fewer bytes are not read to their places one by one: there would be more to say about them than they have.
+const ROW: usize = 16 << 10;
+
+/// A tensor that is made of pieces, which fill it and do not overlap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipe {
+    dtype: DType,
+    shape: Vec<i64>,
+    device: Device,
+    pieces: Vec<Piece>,
+}
+
+/// A box of a tensor, and what it is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Where the box begins on each axis.
+    start: Vec<i64>,
+    /// What is in it, whose shape is that of the box.
+    pub(super) wanted: Wanted,
+}
+
+/// Bytes in a row of a tensor that is made, and what they are made of.
+#[derive(Debug)]
+pub(super) enum Fill<'a> {
+    /// All of a piece.
+    Whole(&'a Wanted),
+    /// Of its segment, the bytes from one on.
+    Row(&'a Wanted, Range<u64>),
+}
+
+impl From<Wanted> for Recipe {
+    fn from(wanted: Wanted) -> Self {
+        let (dtype, shape, device) = (wanted.dtype, wanted.shape.clone(), wanted.device);
+        Self { dtype, device, pieces: vec![Piece { start: vec![0; shape.len()], wanted }], shape }
+    }
+}
+
+fn refused<T>(cause: String) -> Result<T> {
+    Err(Error::Argument(cause))
+}
+
+impl Recipe {
+    /// A tensor of boxes: where each begins on each axis, and what is in it, whose shape is that of the box.
+    ///
+    /// # Errors
+    /// A piece of another dtype or device, or that reaches outside; pieces that overlap; elements that no piece has.
+    pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, Wanted)>) -> Result<Self> {
+        checked_size(dtype, shape)?;
+        let device = pieces.first().map_or(Device::Cpu, |(_, wanted)| wanted.device);
+        for (number, (start, wanted)) in pieces.iter().enumerate() {
+            if (wanted.dtype, wanted.device) != (dtype, device) {
+                let (found, on) = (wanted.dtype, wanted.device);
+                return refused(format!("piece {number} is {found} on {on}, but the tensor is {dtype} on {device}"));
+            }
+            let size = &wanted.shape;
+            let fits =
+                start.len() == shape.len()
+                    && size.len() == shape.len()
+                    && start.iter().zip(size).zip(shape).all(|((start, size), dim)| {
+                        *start >= 0 && start.checked_add(*size).is_some_and(|end| end <= *dim)
+                    });
+            if !fits {
+                return refused(format!(
+                    "piece {number}, {size:?} from {start:?} on, reaches outside a tensor of {shape:?}"
+                ));
+            }
+        }
+        let pieces = pieces.into_iter().map(|(start, wanted)| Piece { start, wanted });
+        let whole = Self { dtype, shape: shape.to_vec(), device, pieces: pieces.collect() };
+        whole.check_filled()?;
+        Ok(whole)
+    }
+
+    /// That no two pieces overlap, and none is missing.
+    fn check_filled(&self) -> Result<()> {
+        let elements = |shape: &[i64]| shape.iter().map(|dim| *dim as u64).product::<u64>();
+        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
+        let box_of = |i: usize, axis: usize| {
+            let piece = &self.pieces[i];
+            piece.start[axis]..piece.start[axis] + piece.wanted.shape[axis]
+        };
+        order.retain(|&i| elements(&self.pieces[i].wanted.shape) > 0);
+        if self.shape.is_empty() && order.len() > 1 {
+            return refused(format!("pieces {} and {} overlap", order[0], order[1]));
+        }
+        if !self.shape.is_empty() {
+            order.sort_by_key(|&i| box_of(i, 0).start);
+        }
+        let overlap = |a: usize, b: usize| {
+            (0..self.shape.len()).all(|axis| {
+                let (a, b) = (box_of(a, axis), box_of(b, axis));
+                a.start < b.end && b.start < a.end
+            })
+        };
+        for (position, &i) in order.iter().enumerate() {
+            let near = order[position + 1..].iter().take_while(|&&j| box_of(j, 0).start < box_of(i, 0).end);
+            if let Some(&j) = near.clone().find(|&&j| overlap(i, j)) {
+                let (first, second) = (i.min(j), i.max(j));
+                return refused(format!("pieces {first} and {second} overlap"));
+            }
+        }
+        let filled: u64 = order.iter().map(|&i| elements(&self.pieces[i].wanted.shape)).sum();
+        let all = elements(&self.shape);
+        if filled < all {
+            return refused(format!("the pieces have {filled} of the {all} elements of a tensor of {:?}", self.shape));
+        }
+        Ok(())
+    }
+
+    /// Tensors one after the other along an axis, as `numpy.concatenate` has them.
+    ///
+    /// # Errors
+    /// None, or one of another dtype, device or shape apart from that axis; an axis that there is not.
+    pub fn join(axis: usize, recipes: Vec<Self>) -> Result<Self> {
+        let Some(first) = recipes.first() else { return refused("there is nothing to join".to_owned()) };
+        let (dtype, device, mut shape) = (first.dtype, first.device, first.shape.clone());
+        if axis >= shape.len() {
+            return refused(format!("a tensor of {shape:?} has no axis {axis} to be joined along"));
+        }
+        let (mut end, mut pieces) = (0_i64, Vec::new());
+        for (number, recipe) in recipes.into_iter().enumerate() {
+            let mut like = recipe.shape.clone();
+            if let (Some(dim), true) = (like.get_mut(axis), recipe.shape.len() == shape.len()) {
+                *dim = shape[axis];
+            }
+            if like != shape || (recipe.dtype, recipe.device) != (dtype, device) {
+                let (found, kind, on) = (&recipe.shape, recipe.dtype, recipe.device);
+                return refused(format!(
+                    "number {number} is {kind} {found:?} on {on}, which cannot follow {dtype} {shape:?} on {device} along axis {axis}"
+                ));
+            }
+            for mut piece in recipe.pieces {
+                piece.start[axis] += end;
+                pieces.push(piece);
+            }
+            end = end.checked_add(recipe.shape[axis]).ok_or_else(|| Error::Argument("the size overflows".into()))?;
+        }
+        shape[axis] = end;
+        checked_size(dtype, &shape)?;
+        Ok(Self { dtype, shape, device, pieces })
+    }
+
+    /// Tensors of one shape beside each other along a new axis, as `numpy.stack` has them.
+    ///
+    /// # Errors
+    /// As of [`Self::join`].
+    pub fn stack(axis: usize, recipes: &[Self]) -> Result<Self> {
+        let with_axis = |recipe: &Self| {
+            if axis > recipe.shape.len() {
+                return refused(format!("a tensor of {:?} has no place for a new axis {axis}", recipe.shape));
+            }
+            let mut expression = vec![WHOLE; recipe.shape.len()];
+            expression.insert(axis, Index::NewAxis);
+            recipe.index(&expression)
+        };
+        Self::join(axis, recipes.iter().map(with_axis).collect::<Result<_>>()?)
+    }
+
+    /// What `expression` selects, as NumPy's basic indexing does. No more is read for it than it needs.
+    ///
+    /// # Errors
+    /// As of NumPy; elements that are stored together, as those of a block, are not taken apart.
+    pub fn index(&self, expression: &[Index]) -> Result<Self> {
+        let wanted = axes(&self.shape, expression)?;
+        let shape = wanted.iter().filter_map(Axis::len).collect();
+        let mut pieces = Vec::new();
+        for piece in &self.pieces {
+            if let Some(piece) = piece.index(&wanted)? {
+                pieces.push(piece);
+            }
+        }
+        Ok(Self { dtype: self.dtype, shape, device: self.device, pieces })
+    }
+
+    /// Parts of these sizes along an axis, as `torch.split` has them.
+    ///
+    /// # Errors
+    /// As of [`Self::index`]; sizes that are not those of the axis together.
+    pub fn split(&self, axis: usize, sizes: &[i64]) -> Result<Vec<Self>> {
+        if self.shape.get(axis).copied() != sizes.iter().try_fold(0_i64, |end, size| end.checked_add(*size)) {
+            return refused(format!("a tensor of {:?} is not split into {sizes:?} along axis {axis}", self.shape));
+        }
+        let mut end = 0;
+        let part = |size: &i64| {
+            let start = end;
+            end += size;
+            let mut expression = vec![WHOLE; self.shape.len()];
+            expression[axis] = Index::Slice { start: Some(start), stop: Some(end), step: 1 };
+            self.index(&expression)
+        };
+        sizes.iter().map(part).collect()
+    }
+
+    /// The same elements with the axes in this order, as `numpy.transpose` has them.
+    ///
+    /// # Errors
+    /// What is no order of the axes; blocks lie along the last axis, which stays the last.
+    pub fn transpose(&self, order: &[usize]) -> Result<Self> {
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..self.shape.len()) {
+            return refused(format!("{order:?} is no order of the axes of {:?}", self.shape));
+        }
+        let pieces = self.pieces.iter().map(|Piece { start, wanted }| {
+            Ok(Piece { start: order.iter().map(|&axis| start[axis]).collect(), wanted: wanted.transpose(order)? })
+        });
+        let (dtype, device, pieces) = (self.dtype, self.device, pieces.collect::<Result<_>>()?);
+        Ok(Self { dtype, shape: order.iter().map(|&axis| self.shape[axis]).collect(), device, pieces })
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Its shape, slowest dimension first.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// Where it goes.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Its bytes.
+    pub(super) fn size(&self) -> Result<usize> {
+        checked_size(self.dtype, &self.shape)
+    }
+
+    /// What its pieces are made of.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &Wanted> + Clone {
+        self.pieces.iter().map(|piece| &piece.wanted)
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The one piece that it is.
+    pub(super) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
+        // Elements of less than a byte have their bytes as an axis of their own in a part.
+        let is_one = |wanted: &Wanted| {
+            wanted.shape == self.shape
+                && (wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.shape)
+        };
+        match &*self.pieces {
+            [piece] if is_one(&piece.wanted) => Ok(self.pieces.remove(0).wanted),
+            _ => Err(self),
+        }
+    }
+
+    /// What each of its bytes is made of, in their order, and where that begins; `None` where rows are so short that pieces are read by themselves
+    /// first.
+    pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
+        let (strides, bits) = (row_major(&self.shape), self.dtype.bits());
+        let mut fills = Vec::new();
+        for Piece { start, wanted } in &self.pieces {
+            let size = &wanted.shape;
+            if size.contains(&0) {
+                continue;
+            }
+            // From this axis on, what follows each other in the piece does so in the tensor.
+            let together = (0..size.len()).rfind(|&axis| size[axis] != self.shape[axis]).unwrap_or_default();
+            let first: i64 = start.iter().zip(&*strides).map(|(start, stride)| start * stride).sum();
+            let is_one_row = size[..together].iter().all(|dim| *dim == 1);
+            if is_one_row && wanted.placement.is_dense() {
+                fills.push((bytes_of(first, bits)?, Fill::Whole(wanted)));
+                continue;
+            }
+            let Some((axis, rows)) = wanted.rows(together) else { return Ok(None) };
+            let elements: i64 = size[axis..].iter().product();
+            if bytes_of(elements, bits)? < ROW {
+                return Ok(None);
+            }
+            for (mut number, row) in rows.enumerate() {
+                let mut at = first;
+                for (dim, stride) in size[..axis].iter().zip(&*strides).rev() {
+                    at += number as i64 % dim * stride;
+                    number /= *dim as usize;
+                }
+                fills.push((bytes_of(at, bits)?, Fill::Row(wanted, row)));
+            }
+        }
+        fills.sort_by_key(|(at, _)| *at);
+        Ok(Some(fills))
+    }
+}
+
+/// Elements of less than a byte are written in whole bytes.
+fn bytes_of(elements: i64, bits: usize) -> Result<usize> {
+    let bits = elements as usize * bits;
+    if bits.is_multiple_of(8) {
+        Ok(bits / 8)
+    } else {
+        refused(format!("a piece begins or ends at bit {bits}, within a byte"))
+    }
+}
+
+pub(super) const WHOLE: Index = Index::Slice { start: None, stop: None, step: 1 };
+
+impl Piece {
+    /// The elements of the box, from the first axis that is more than one long on: ranges of each axis.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<i64>> {
+        self.start.iter().zip(&self.wanted.shape).map(|(start, size)| *start..start + size)
+    }
+
+    /// What is selected of it; `None` if nothing is.
+    fn index(&self, wanted: &[Axis]) -> Result<Option<Self>> {
+        let (mut start, mut expression) = (Vec::new(), Vec::new());
+        let mut own = self.ranges();
+        for axis in wanted {
+            match *axis {
+                Axis::New => {
+                    start.push(0);
+                    expression.push(Index::NewAxis);
+                }
+                Axis::At(element) => {
+                    let Some(own) = own.next().filter(|own| own.contains(&element)) else { return Ok(None) };
+                    expression.push(Index::At(element - own.start));
+                }
+                Axis::Range { begin, len, step } => {
+                    let Some(own) = own.next() else { return Ok(None) };
+                    let size = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
+                    // How far the first and the end of its elements are from the begin, in the direction of the step.
+                    let (near, far) = if step > 0 {
+                        (own.start - begin, own.end - begin)
+                    } else {
+                        (begin - (own.end - 1), begin - own.start + 1)
+                    };
+                    let (from, to) = (div_ceil(near, size).max(0), div_ceil(far, size).min(len));
+                    if from >= to {
+                        return Ok(None);
+                    }
+                    let first = begin + from * step - own.start;
+                    let last = first + (to - from - 1) * step;
+                    let stop = if step > 0 { Some(last + 1) } else { (last > 0).then(|| last - 1) };
+                    expression.push(Index::Slice { start: Some(first), stop, step });
+                    start.push(from);
+                }
+            }
+        }
+        Ok(Some(Self { start, wanted: self.wanted.part(&expression)? }))
+    }
+}
+
+fn div_ceil(number: i64, by: i64) -> i64 {
+    number.div_euclid(by) + i64::from(number.rem_euclid(by) > 0)
+}
