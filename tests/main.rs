@@ -21,6 +21,7 @@ mod limits;
 mod load;
 mod load_cuts;
 mod load_verified;
+mod modelled_disk;
 mod passes;
 mod pickle_costs;
 mod pickle_hostile;
