@@ -128,18 +128,6 @@ def from_numpy(array: Any) -> Buffer:
     return _over(array)
 
 
-def as_buffer(value: Any) -> Buffer:
-    """Return the tensor over the memory of anything that can share it: a weight, an array, a DLPack tensor."""
-    if isinstance(value, Buffer):
-        return value
-    numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
-    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
-        return from_numpy(value)
-    to_buffer = getattr(type(value), "to_buffer", None)  # keeps track of memory that belongs to a file
-    found = value if to_buffer is None else to_buffer(value)
-    return found if isinstance(found, Buffer) else Buffer.from_dlpack(found)  # MAX's weights give a buffer of MAX
-
-
 def _whole_elements_apart(array: Array) -> bool:
     """Return False for the fields of a record array, such as a float32 beside a byte."""
     item = array.dtype.itemsize
@@ -241,8 +229,6 @@ def writable_unsaid(producer: Any) -> bool:
 
     This is true of torch, which knows no read-only memory, and of NumPy, which refuses to export it.
     """
-    import sys
-
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # the producer's library has been imported
     return (numpy is not None and isinstance(producer, numpy.ndarray)) or (
         torch is not None and isinstance(producer, torch.Tensor)
@@ -255,8 +241,6 @@ def writable(out: Any) -> Any:
     Raises:
         ValueError: what is written would not arrive in `out`.
     """
-    import sys
-
     if isinstance(out, Buffer):
         return out
     if isinstance(out, WeightsNode):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from max_weights import _core
-from max_weights.buffer import Buffer, as_buffer
+from max_weights.buffer import Buffer
 from max_weights.dtype import DType, DTypeLike
 from max_weights.shape import Shape, ShapeLike
 
@@ -201,7 +201,7 @@ def scale_blocks(
         DeviceError: data and scales are on different devices, or are strided on a GPU, or `out` is given for them, or
             there is too little memory there.
     """
-    data, scales = as_buffer(data), as_buffer(scales)
+    data, scales = Buffer.of(data), Buffer.of(scales)
     return _core.scale_blocks(data, scales, block=block, dtype=dtype, saturate=saturate, out=out)
 
 
@@ -220,7 +220,7 @@ def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
         UnsupportedError: an encoding that can be decoded but not written.
         ValueError: a row does not fill whole blocks.
     """
-    return _core.quantize(as_buffer(data).astype(DType.float32), QuantizationEncoding(encoding))
+    return _core.quantize(Buffer.of(data).astype(DType.float32), QuantizationEncoding(encoding))
 
 
 def dequantize(
@@ -245,7 +245,7 @@ def dequantize(
         ValueError: the bytes are not whole blocks, or `out` does not fit.
         DeviceError: blocks on a GPU are strided, or `out` is given for them, or there is too little memory there.
     """
-    encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
+    encoding, buffer = QuantizationEncoding(encoding), Buffer.of(blocks)
     return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)
 
 
@@ -298,13 +298,13 @@ def dequantize_groups(
             does not exist.
     """
     return _core.dequantize_groups(
-        as_buffer(packed),
-        as_buffer(scales),
+        Buffer.of(packed),
+        Buffer.of(scales),
         layout=layout,
         bits=bits,
         shape=shape,
-        zero_points=None if zero_points is None else as_buffer(zero_points),
-        group_index=None if group_index is None else as_buffer(group_index),
+        zero_points=None if zero_points is None else Buffer.of(zero_points),
+        group_index=None if group_index is None else Buffer.of(group_index),
         group_size=group_size,
         zero_point_offset=zero_point_offset,
         dtype=dtype,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights import _core
 from max_weights._core import printable, shown
-from max_weights.buffer import as_buffer
+from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.loading import holds_floats, resolved
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightsNode
-    from max_weights.buffer import Buffer
     from max_weights.loading import Rename
     from max_weights.progress import Progress
     from max_weights.selection import Select
@@ -448,14 +447,8 @@ def buffer_of(name: str, tensor: Any) -> Buffer:
     if isinstance(tensor, WeightData) and tensor.refusal is not None:
         raise tensor.refusal.with_traceback(None)
     torch = sys.modules.get("torch")
-    try:
-        return as_buffer(_plain(name, tensor) if torch is not None and isinstance(tensor, torch.Tensor) else tensor)
-    except ArgumentError:
-        raise
-    except (AttributeError, TypeError) as error:
-        raise TypeError(f"tensor '{shown(name)}': {type(tensor).__name__} is not a tensor: {error}") from None
-    except (BufferError, RuntimeError, ValueError) as error:
-        raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+    given = _plain(name, tensor) if torch is not None and isinstance(tensor, torch.Tensor) else tensor
+    return Buffer.of(given, f"tensor '{shown(name)}'")
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:

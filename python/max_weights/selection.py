@@ -104,10 +104,22 @@ def require_effect(
     if not patterns:
         raise ArgumentError(f"{option} is empty, so that it changes nothing: leave it out")
     among = list(names)
-    unused = [pattern for pattern in patterns if not any(map(fits(pattern), among))]
+    unused = _fitting_none(patterns, among, fits)
     if unused and every is not None:
         among = list(every())
-        unused = [pattern for pattern in unused if not any(map(fits(pattern), among))]
+        unused = _fitting_none(unused, among, fits)
     if unused:
         pattern = unused[0]
         raise not_found(pattern if isinstance(pattern, str) else pattern.pattern, among, f"{option} names")
+
+
+def _fitting_none(
+    patterns: Iterable[Pattern], names: list[str], fits: Callable[[Pattern], Callable[[str], bool]]
+) -> list[Pattern]:
+    """Return the patterns that fit none of the names."""
+    known = set(names)  # a table has a row for each of thousands of names, and is not compared with all of them
+
+    def is_name(pattern: Pattern) -> bool:
+        return isinstance(pattern, str) and pattern in known and not any(mark in pattern for mark in "*?[")
+
+    return [pattern for pattern in patterns if not is_name(pattern) and not any(map(fits(pattern), names))]

@@ -135,22 +135,15 @@ class WeightData:
         """Return the data as a `Buffer` over the same memory, which is kept as `data` from then on.
 
         Raises:
-            TypeError: the data does not support DLPack.
-            BufferError: the data is on a device, or of a type, for which there is no `Buffer`.
+            TypeError: the data is not a tensor.
+            ArgumentError: the data is on a device, or of a type, for which there is no `Buffer` (a ValueError).
         """
         from max_weights._core import Buffer
 
         data: Any = self.data
-        if isinstance(data, Buffer):
-            return data
-        if _is_numpy(data):
-            # NumPy's own DLPack refuses read-only arrays and the dtypes of ml_dtypes.
-            buffer = Buffer.from_numpy(data)
-        elif hasattr(data, "__dlpack__"):
-            buffer = Buffer.from_dlpack(data)
-        else:
-            raise TypeError(f"the data of weight '{shown(self.name)}' does not support DLPack: {type(data).__name__}")
-        self.data = buffer
+        if not isinstance(data, Buffer):
+            data = self.data = Buffer.of(data, f"the data of weight '{shown(self.name)}'")
+        buffer: Buffer = data
         return buffer
 
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> WeightData:

@@ -1,5 +1,7 @@
 //! A tensor of several pieces that were read by themselves, in memory in C order.
 
+use std::ops::Range;
+
 use super::recipe::Recipe;
 use crate::buffer::{Buffer, row_major};
 use crate::error::{Error, Result};
@@ -17,7 +19,7 @@ impl Recipe {
         let axis = shape.iter().position(|dim| *dim > 1).unwrap_or_default();
         let positions = shape.get(axis).copied().unwrap_or(1).max(1);
         let slab = out.len() / positions as usize;
-        if out.is_empty() || slab == 0 {
+        if self.dtype().bytes().is_none() || slab == 0 {
             return self.fill(pieces, axis, 0..positions, out, interrupt);
         }
         let per_part = (AT_A_TIME / slab).max(1);
@@ -33,44 +35,55 @@ impl Recipe {
         &self,
         pieces: &[Buffer],
         axis: usize,
-        slabs: std::ops::Range<i64>,
+        slabs: Range<i64>,
         out: &mut [u8],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let (strides, bits) = (row_major(self.shape()), self.dtype().bits());
+        let bytes = |elements: i64| elements as usize * bits / 8;
+        let base = slabs.start * strides.get(axis).copied().unwrap_or_default();
+        let mut lines = Vec::new();
         for (piece, made) in self.pieces().iter().zip(pieces) {
-            let (mut skipped, mut boxes): (Vec<i64>, Vec<_>) = (Vec::new(), piece.ranges().collect());
-            let own = boxes.clone();
-            if let Some(range) = boxes.get_mut(axis) {
+            let own: Vec<Range<i64>> = piece.ranges().collect();
+            let mut some = own.clone();
+            if let Some(range) = some.get_mut(axis) {
                 *range = range.start.max(slabs.start)..range.end.min(slabs.end);
             }
-            if boxes.iter().any(std::ops::Range::is_empty) {
+            if some.iter().any(Range::is_empty) {
                 continue;
             }
-            skipped.extend(boxes.iter().zip(&own).map(|(some, all)| some.start - all.start));
-            // What follows each other in the piece and in the tensor: a row.
-            let together = (0..boxes.len())
-                .rfind(|&axis| boxes[axis].end - boxes[axis].start != self.shape()[axis] || own[axis] != boxes[axis])
-                .unwrap_or_default();
-            let row: i64 = boxes[together..].iter().map(|range| range.end - range.start).product();
-            let of_piece: Vec<i64> = own.iter().map(|range| range.end - range.start).collect();
-            let of_piece = row_major(&of_piece);
-            let counts: Vec<i64> = boxes[..together].iter().map(|range| range.end - range.start).collect();
-            let base = slabs.start * strides.get(axis).copied().unwrap_or_default();
-            for mut number in 0..counts.iter().product::<i64>() {
-                let mut place: Vec<i64> = vec![0; boxes.len()];
-                for (axis, count) in counts.iter().enumerate().rev() {
-                    (place[axis], number) = (number % count, number / count);
+            let sizes =
+                |ranges: &[Range<i64>]| ranges.iter().map(|range| range.end - range.start).collect::<Vec<i64>>();
+            let (size, of_piece) = (sizes(&some), row_major(&sizes(&own)));
+            // Where these elements begin in the piece, and in the tensor.
+            let skipped = some.iter().zip(&own).map(|(some, own)| some.start - own.start);
+            let first: i64 = skipped.zip(&*of_piece).map(|(skipped, stride)| skipped * stride).sum();
+            let begin: i64 = some.iter().zip(&*strides).map(|(some, stride)| some.start * stride).sum::<i64>() - base;
+            // What follows each other in the piece and in the tensor is a row, and rows that follow each other in the piece are read as one line.
+            let is_whole = |axis: usize| size[axis] == self.shape()[axis] && some[axis] == own[axis];
+            let row = (0..size.len()).rfind(|&axis| !is_whole(axis)).unwrap_or_default();
+            let line = row.saturating_sub(1);
+            let [row_len, line_len] = [row, line].map(|axis| bytes(size[axis..].iter().product()));
+            let step = if row > 0 { bytes(strides[line]) } else { 0 };
+            for mut number in 0..size[..line].iter().product::<i64>() {
+                let (mut from, mut to) = (first, begin);
+                for axis in (0..line).rev() {
+                    let position = number % size[axis];
+                    number /= size[axis];
+                    from += position * of_piece[axis];
+                    to += position * strides[axis];
                 }
-                let (mut from, mut to) = (0, -base);
-                for axis in 0..boxes.len() {
-                    from += (skipped[axis] + place[axis]) * of_piece[axis];
-                    to += (boxes[axis].start + place[axis]) * strides[axis];
+                let outside = || Error::Argument("a piece reaches outside its tensor".to_owned());
+                let room = out.get_mut(bytes(to)..).ok_or_else(outside)?;
+                if row_len == line_len {
+                    made.read_bytes(bytes(from), room.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;
+                    continue;
                 }
-                let [from, to, len] = [from, to, row].map(|elements| elements as usize * bits / 8);
-                let room = out.get_mut(to..to + len);
-                let room = room.ok_or_else(|| Error::Argument("a piece reaches outside its tensor".to_owned()))?;
-                made.read_bytes(from, room, interrupt)?;
+                lines.resize(line_len, 0);
+                made.read_bytes(bytes(from), &mut lines, interrupt)?;
+                for (row, place) in lines.chunks_exact(row_len).zip(room.chunks_mut(step)) {
+                    place.get_mut(..row_len).ok_or_else(outside)?.copy_from_slice(row);
+                }
             }
         }
         Ok(())

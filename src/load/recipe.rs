@@ -3,6 +3,7 @@
 //! Recipes are joined, stacked, indexed, split and transposed as NumPy does it with arrays, and nothing is read for that. An ordinary tensor has one
 //! piece, and is read as such.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::wanted::{Conversion, Wanted};
@@ -96,8 +97,11 @@ impl Recipe {
         if self.shape.is_empty() && order.len() > 1 {
             return refused(format!("pieces {} and {} overlap", order[0], order[1]));
         }
+        // Boxes are compared with those that they share positions of one axis with, of which there are the fewest where it begins most of them.
+        let starts = |axis: usize| order.iter().map(|&i| box_of(i, axis).start).collect::<BTreeSet<i64>>().len();
+        let first = (0..self.shape.len()).max_by_key(|&axis| starts(axis)).unwrap_or_default();
         if !self.shape.is_empty() {
-            order.sort_by_key(|&i| box_of(i, 0).start);
+            order.sort_by_key(|&i| box_of(i, first).start);
         }
         let overlap = |a: usize, b: usize| {
             (0..self.shape.len()).all(|axis| {
@@ -106,7 +110,7 @@ impl Recipe {
             })
         };
         for (position, &i) in order.iter().enumerate() {
-            let near = order[position + 1..].iter().take_while(|&&j| box_of(j, 0).start < box_of(i, 0).end);
+            let near = order[position + 1..].iter().take_while(|&&j| box_of(j, first).start < box_of(i, first).end);
             if let Some(&j) = near.clone().find(|&&j| overlap(i, j)) {
                 let (first, second) = (i.min(j), i.max(j));
                 return refused(format!("pieces {first} and {second} overlap"));
@@ -265,26 +269,35 @@ impl Recipe {
 
     /// What each of its bytes is made of, in their order, and where that begins; `None` where rows are so short that pieces are read by themselves
     /// first.
+    ///
+    /// # Errors
+    /// A piece of elements of less than a byte that begins or ends within one.
     pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
         let (strides, bits) = (row_major(&self.shape), self.dtype.bits());
-        let mut fills = Vec::new();
-        for Piece { start, wanted } in &self.pieces {
+        let (mut fills, mut by_rows) = (Vec::new(), true);
+        for Piece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
             let size = &wanted.shape;
-            if size.contains(&0) {
-                continue;
-            }
             // From this axis on, what follows each other in the piece does so in the tensor.
             let together = (0..size.len()).rfind(|&axis| size[axis] != self.shape[axis]).unwrap_or_default();
             let first: i64 = start.iter().zip(&*strides).map(|(start, stride)| start * stride).sum();
+            let begin = bytes_of(first, bits)?;
+            let row = bytes_of(size[together..].iter().product(), bits)?;
+            for stride in (0..together).filter(|&axis| size[axis] > 1).map(|axis| strides[axis]) {
+                bytes_of(stride, bits)?;
+            }
             let is_one_row = size[..together].iter().all(|dim| *dim == 1);
             if is_one_row && wanted.placement.is_dense() {
-                fills.push((bytes_of(first, bits)?, Fill::Whole(wanted)));
+                fills.push((begin, Fill::Whole(wanted)));
                 continue;
             }
-            let Some((axis, rows)) = wanted.rows(together) else { return Ok(None) };
-            let elements: i64 = size[axis..].iter().product();
-            if bytes_of(elements, bits)? < ROW {
-                return Ok(None);
+            let Some((axis, rows)) = wanted.rows(together).filter(|_| by_rows && row >= ROW) else {
+                by_rows = false;
+                continue;
+            };
+            let len: i64 = size[axis..].iter().product();
+            if bytes_of(len, bits)? < ROW {
+                by_rows = false;
+                continue;
             }
             for (mut number, row) in rows.enumerate() {
                 let mut at = first;
@@ -296,7 +309,7 @@ impl Recipe {
             }
         }
         fills.sort_by_key(|(at, _)| *at);
-        Ok(Some(fills))
+        Ok(by_rows.then_some(fills))
     }
 }
 

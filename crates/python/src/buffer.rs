@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyList, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
+use crate::buffer_of::buffer_of;
 use crate::buffer_protocol;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
 use crate::dlpack::{self, Access};
@@ -119,6 +120,18 @@ impl Buffer {
     #[classmethod]
     fn from_numpy<'py>(class: &Bound<'py, PyType>, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         handed::FROM_NUMPY.get(class.py())?.call1((array,))
+    }
+
+    /// The tensor of anything that has one, sharing its memory: a `Buffer` itself, an array, a weight, a tensor of a library that supports DLPack.
+    /// `what` is its name in errors.
+    ///
+    /// Raises:
+    ///     TypeError: not a tensor.
+    ///     ArgumentError: a tensor without elements here, or of a type that no `DType` stands for (a ValueError).
+    #[staticmethod]
+    #[pyo3(signature = (value, what=None))]
+    fn of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        buffer_of(value, what)
     }
 
     /// The tensor of any DLPack producer, sharing its memory unless `copy` is true.

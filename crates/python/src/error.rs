@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 const ENOENT: i32 = 2;
 
 /// The classes live in Python, because each has two bases; they are imported when the first error is raised.
-mod classes {
+pub(crate) mod classes {
     #![allow(missing_docs)]
+    pyo3::import_exception!(max_weights.errors, ArgumentError);
     pyo3::import_exception!(max_weights.errors, ClosedError);
     pyo3::import_exception!(max_weights.errors, DeviceError);
     pyo3::import_exception!(max_weights.errors, FileChangedError);

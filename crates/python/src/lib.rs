@@ -3,6 +3,7 @@
 
 mod blocks;
 mod buffer;
+mod buffer_of;
 mod buffer_protocol;
 mod check;
 mod children;

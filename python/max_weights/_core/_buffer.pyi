@@ -31,6 +31,11 @@ class Buffer:
         swapped into a copy.
         """
     @staticmethod
+    def of(value: object, what: str | None = None) -> Buffer:
+        """The tensor of anything that has one, sharing its memory: a `Buffer` itself, an array, a weight, a tensor of a
+        library that supports DLPack. `what` is its name in errors.
+        """
+    @staticmethod
     def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
         """The tensor of any DLPack producer, sharing its memory unless `copy` is true."""
     @staticmethod

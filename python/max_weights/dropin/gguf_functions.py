@@ -46,7 +46,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
     import numpy as np
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    from max_weights.buffer import as_buffer
+    from max_weights.buffer import Buffer
     from max_weights.dtype import DType
     from max_weights.quantization import QuantizationEncoding
     from max_weights.quantization import dequantize as ours
@@ -58,7 +58,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
     def values_of(data: Any, qtype: Any) -> Any:
         if qtype not in floats:
             return np.asarray(ours(data, encodings[qtype]))
-        values = np.asarray(as_buffer(data.view(np.uint8)).view(floats[qtype]).astype(DType.float32))
+        values = np.asarray(Buffer.of(data.view(np.uint8)).view(floats[qtype]).astype(DType.float32))
         with np.errstate(invalid="ignore"):
             some_nan = np.isnan(values.max())
         if some_nan:

@@ -15,7 +15,7 @@ from max_weights.engine.interruptible import Runs
 from max_weights.engine.tensors import from_value, to_value
 from max_weights.errors import GraphError
 from max_weights.graph.lowering.model import lowered
-from max_weights.graph.lowering.values import as_buffer, values_of
+from max_weights.graph.lowering.values import contiguous, values_of
 from max_weights.graph.type import TensorType
 from max_weights.shape import Shape, listed
 
@@ -144,7 +144,7 @@ class Model:
         given: dict[str, Any] = {}
         shapes, size = [], 0
         for name, kind, arg in zip(self._inputs, self._types, args, strict=True):
-            buffer = as_buffer(arg, f"{name} of graph {self._name!r}")
+            buffer = contiguous(arg, f"{name} of graph {self._name!r}")
             if buffer.dtype is not kind.dtype:
                 raise GraphError(
                     f"{name} of graph {self._name!r} is {kind.dtype!r} {listed(kind.shape)}, not {buffer.dtype!r}"

@@ -9,9 +9,8 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import Buffer
 from max_weights.allocation import LazyCast
-from max_weights.buffer import as_buffer
+from max_weights.buffer import Buffer
 from max_weights.devices import NoData
 from max_weights.dtype import DType
 from max_weights.errors import DeviceError
@@ -102,12 +101,12 @@ class Candidate:
         self.shape = Shape([*rows, row * self.dtype.size_in_bits // 8])
         self.dtype = DType.uint8
         if not isinstance(self.stored, NoData):
-            buffer = self.stored.to_buffer() if isinstance(self.stored, LazyCast) else as_buffer(self.memory)
+            buffer = self.stored.to_buffer() if isinstance(self.stored, LazyCast) else Buffer.of(self.memory)
             self.stored = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
 
     def aligned_copy(self, align: int) -> Buffer:
         """Return the elements in memory of their own, at a multiple of `align`."""
-        buffer = as_buffer(self.memory)
+        buffer = Buffer.of(self.memory)
         if align <= _OWN_ALIGN:
             return buffer.copy()
         raw = Buffer.zeros([buffer.nbytes + align], DType.uint8)
@@ -132,14 +131,14 @@ def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
 
 
 def _by_dlpack(data: Any) -> Buffer:
-    if not hasattr(data, "__dlpack__"):
+    try:
+        return Buffer.of(data)
+    except DeviceError:
+        raise  # nothing is wrong with the value
+    except TypeError as error:
         raise Misfit(
             f"a {type(data).__name__} is not an array: give a NumPy array, a Buffer, a WeightData or a tensor that "
             "supports DLPack"
-        )
-    try:
-        return as_buffer(data)
-    except DeviceError:
-        raise  # nothing is wrong with the value
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        ) from error
+    except ValueError as error:
         raise Misfit(f"the {type(data).__name__} cannot be read: {error}") from error

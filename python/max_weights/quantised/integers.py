@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import Buffer, shown
-from max_weights.buffer import as_buffer
+from max_weights._core import shown
+from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.quantised.group import FLOAT_SCALES, Group, Part, cut
 from max_weights.quantised.layout import Decode, Layout
@@ -169,10 +169,10 @@ def _as_words(
         scales, packed_zeros = np.ascontiguousarray(np.broadcast_to(values, (rows, values.shape[1]))), None
         if zeros is not None:
             of_rows = np.broadcast_to(_values(zeros).reshape(values.shape), scales.shape).T
-            packed_zeros = as_buffer(np.ascontiguousarray(words(np.ascontiguousarray(of_rows)).T))  # along the rows
+            packed_zeros = Buffer.of(np.ascontiguousarray(words(np.ascontiguousarray(of_rows)).T))  # along the rows
         return dequantize_groups(
-            as_buffer(words(weight.buffer()._contiguous().to_numpy())),
-            as_buffer(scales),
+            Buffer.of(words(weight.buffer()._contiguous().to_numpy())),
+            Buffer.of(scales),
             layout="rows",
             bits=bits,
             shape=(rows, inputs),

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from max_weights._core import Buffer
-from max_weights.buffer import as_buffer
+from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.quantised.group import FLOAT_SCALES, Group, Part, blocks_of
@@ -108,14 +107,14 @@ def _nvfp4(group: Group, weight: Part, scale: Part, whole: Part, *, divides: boo
 
     def scales() -> Buffer:
         # As the libraries do it: the two scales make one, in float32, by which elements are multiplied.
-        made = as_buffer(scale.buffer()).astype(DType.float32).to_numpy()
+        made = Buffer.of(scale.buffer()).astype(DType.float32).to_numpy()
         of_all = whole.buffer().astype(DType.float32).to_numpy()
         of_all = of_all.reshape((*outer, 1, 1) if of_all.size > 1 else ())
         import numpy as np
 
         with np.errstate(all="ignore"):  # a scale of 0 gives what the libraries give
             (np.divide if divides else np.multiply)(made, of_all, out=made)
-        return as_buffer(made)
+        return Buffer.of(made)
 
     block = (1, _NVFP4_GROUP)
     return Layout("nvfp4", 4, shape, block, _decoder(weight, DType.float4_e2m1fn, shape, scales, block))
@@ -159,7 +158,7 @@ def _grid(
             values = _numbers(scale).astype(DType.float32).to_numpy()
             fronts = tuple(outer) if values.size > 1 else ()
             grid = (*outer, -(-rows // _ROWS), 1)
-            return as_buffer(np.ascontiguousarray(np.broadcast_to(values.reshape((*fronts, 1, 1)), grid)))
+            return Buffer.of(np.ascontiguousarray(np.broadcast_to(values.reshape((*fronts, 1, 1)), grid)))
 
         return (max(rows, 1), columns), (_ROWS, columns), spread
     if found == (*outer, rows):
@@ -214,7 +213,7 @@ def _decoder(
         if matrix == shape:
             return scale_blocks(data, scales(), block, dtype=to, out=out)
         if out is not None:
-            out = as_buffer(out)
+            out = Buffer.of(out)
             if out.shape != shape:
                 raise ArgumentError(f"out must have the shape {list(shape)}; it has {list(out.shape)}")
             out = out.view(out.dtype, matrix)

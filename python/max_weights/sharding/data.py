@@ -11,8 +11,8 @@ import math
 import sys
 from typing import Any, Protocol
 
-from max_weights._core import Buffer, WeightsNode, shown
-from max_weights.buffer import as_buffer
+from max_weights._core import WeightsNode, shown
+from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape, listed, matches
@@ -45,7 +45,7 @@ def readable(value: Any) -> Any:
         return value.data()
     if hasattr(value, "on_host"):
         return value.on_host()
-    return value if hasattr(value, "shape") else as_buffer(value)
+    return value if hasattr(value, "shape") else Buffer.of(value)
 
 
 def require_fit(weight: _Declared, value: Any) -> None:
@@ -88,7 +88,7 @@ def _cut(pieces: Pieces, value: Any) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         parts = [value[index] for index in pieces.slices]
         return parts[0].contiguous() if pieces.axis is None else torch.cat(parts, dim=pieces.axis)
-    buffer = as_buffer(value)
+    buffer = Buffer.of(value)
     if buffer.dtype.size_in_bits % 8:
         return _cut_packed(pieces, buffer)
     return _cut_buffer(pieces, buffer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -209,17 +210,22 @@ def require_local(module: nn.Module) -> None:
     library = sys.modules.get("torch.distributed.tensor")
     if library is None:
         return
+    # Names are dear, and seldom needed.
+    held = itertools.chain.from_iterable(
+        (*owner._parameters.values(), *owner._buffers.values()) for owner in module.modules()
+    )
+    if not any(isinstance(tensor, library.DTensor) for tensor in held):
+        return
     tensors = (*module.named_parameters(), *module.named_buffers())
     names = [name for name, tensor in tensors if isinstance(tensor, library.DTensor)]
-    if names:
-        others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        raise ArgumentError(
-            f"{type(module).__name__}: '{shown(names[0])}'{others} is a DTensor, of which each process has a part; "
-            "load_into fills whole tensors. Load with torch.distributed.checkpoint: "
-            "`state = module.state_dict(); dcp.load(state, storage_reader=WeightsReader(path)); "
-            "module.load_state_dict(state)`, with the WeightsReader of max_weights.integrations.distributed, after "
-            "to_empty(device=...) if the module is on the meta device; or load first, then distribute"
-        )
+    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    raise ArgumentError(
+        f"{type(module).__name__}: '{shown(names[0])}'{others} is a DTensor, of which each process has a part; "
+        "load_into fills whole tensors. Load with torch.distributed.checkpoint: "
+        "`state = module.state_dict(); dcp.load(state, storage_reader=WeightsReader(path)); "
+        "module.load_state_dict(state)`, with the WeightsReader of max_weights.integrations.distributed, after "
+        "to_empty(device=...) if the module is on the meta device; or load first, then distribute"
+    )
 
 
 def computes(module: nn.Module) -> bool:

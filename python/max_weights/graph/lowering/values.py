@@ -9,16 +9,15 @@ from max_weights._core import WeightsNode, shown
 from max_weights.buffer import Buffer
 from max_weights.errors import GraphError
 from max_weights.shape import listed, matches
-from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights.graph.graph import Graph
     from max_weights.graph.weight import Weight
 
-__all__ = ["as_buffer", "values_of"]
+__all__ = ["contiguous", "values_of"]
 
 
-def as_buffer(given: Any, what: str) -> Buffer:
+def contiguous(given: Any, what: str) -> Buffer:
     """Return a tensor of any library as a contiguous `Buffer` of host memory, over the same memory if possible.
 
     Args:
@@ -28,20 +27,11 @@ def as_buffer(given: Any, what: str) -> Buffer:
     Raises:
         TypeError: it is not a tensor.
     """
-    import numpy as np
+    if isinstance(given, bool | int | float | list):
+        import numpy as np
 
-    if isinstance(given, WeightsNode):
-        given = given.data()
-    if isinstance(given, WeightData):
-        given = given.to_buffer()
-    if isinstance(given, (bool, int, float, list, np.generic)):
         given = np.asarray(given)
-    if isinstance(given, np.ndarray):
-        given = Buffer.from_numpy(given)
-    if not isinstance(given, Buffer):
-        if not hasattr(given, "__dlpack__"):
-            raise TypeError(f"{what} is a {type(given).__name__}, not a tensor")
-        given = Buffer.from_dlpack(given.detach() if hasattr(given, "detach") else given)
+    given = Buffer.of(given, what)
     if not given.device.is_host:
         given = given.to("cpu")
     made = given._contiguous()
@@ -69,7 +59,7 @@ def values_of(graph: Graph, registry: Mapping[str, Any] | WeightsNode | None) ->
         if given is None:
             missing.append(name)
             continue
-        values[name] = _fitting(graph, name, weight, as_buffer(given, f"weight '{shown(name)}'"))
+        values[name] = _fitting(graph, name, weight, contiguous(given, f"weight '{shown(name)}'"))
     if missing:
         raise GraphError(_missing(graph, missing, registry))
     return values
