@@ -21,11 +21,8 @@ use crate::workers::{Interrupt, in_order, threads};
 /// A tensor that is shorter is copied beside its neighbours and written with them.
 const SMALL: u64 = 256 << 10;
 
-/// Runs that follow each other in the file.
-#[derive(Debug)]
-struct Job<'a> {
-    runs: Vec<Run<'a>>,
-}
+/// Runs that follow each other in the file, and are written at once.
+type Job<'a> = Vec<Run<'a>>;
 
 /// Writes tensors of any layout and device, each as it is declared; memory that has the bytes of a tensor's blocks is written as it is. `done` counts
 /// the bytes that were written. With `verify`, what was written is read back and compared. All files are complete before the first takes its place.
@@ -140,20 +137,20 @@ fn write<'a>(
     let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
     let one_thread = !verify && as_they_are.iter().all(|(_, source)| is_plain(source));
     let threads = if one_thread { 1 } else { threads() };
-    in_order(threads, jobs(writer.layout(), &as_they_are), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
-        let len = job.runs.iter().map(|run| run.len).sum();
-        if let [run] = &*job.runs {
+    in_order(threads, jobs(writer.layout(), &as_they_are), interrupt, |job: Job<'_>, scratch: &mut Vec<u8>, go_on| {
+        let len = job.iter().map(|run| run.len).sum();
+        if let [run] = &*job {
             let bytes = piece(run.source, run.start as usize, run.len as usize, scratch, go_on)?;
-            writer.write_runs(&job.runs, bytes).map_err(|error| cut_off(run.source, error))?;
+            writer.write_runs(&job, bytes).map_err(|error| cut_off(run.source, error))?;
         } else {
             scratch.resize(len as usize, 0);
             let mut rest = &mut scratch[..];
-            for run in &job.runs {
+            for run in &job {
                 let (now, later) = rest.split_at_mut(run.len as usize);
                 run.source.read_bytes(run.start as usize, now, go_on)?;
                 rest = later;
             }
-            writer.write_runs(&job.runs, scratch)?;
+            writer.write_runs(&job, scratch)?;
         }
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())
@@ -196,10 +193,10 @@ fn jobs<'a>(layout: &Layout, tensors: &'a [(usize, Buffer)]) -> Vec<Job<'a>> {
         if size < SMALL {
             let last = jobs.last_mut().filter(|_| joined > 0 && joined + size <= AT_A_TIME && end == place.start);
             if let Some(job) = last {
-                job.runs.push(run(0, size));
+                job.push(run(0, size));
                 joined += size;
             } else {
-                jobs.push(Job { runs: vec![run(0, size)] });
+                jobs.push(vec![run(0, size)]);
                 joined = size;
             }
             end = place.end;
@@ -210,7 +207,7 @@ fn jobs<'a>(layout: &Layout, tensors: &'a [(usize, Buffer)]) -> Vec<Job<'a>> {
         while start < size {
             // Up to a round offset of the file, where the page cache has its large pages.
             let len = (AT_A_TIME - (place.start + start) % AT_A_TIME).min(size - start);
-            jobs.push(Job { runs: vec![run(start, len)] });
+            jobs.push(vec![run(start, len)]);
             start += len;
         }
     }

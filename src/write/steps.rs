@@ -1,5 +1,7 @@
 //! What becomes of elements on their way into a file: a part of a tensor at a time, on any thread.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::layout::{Declared, Stored};
 use super::writer::Writer;
 use crate::cast::{elements_per_group, is_supported};
@@ -9,7 +11,6 @@ use crate::load::{Conversion, Scan};
 use crate::quant::{self, Encoding};
 use crate::text;
 use crate::workers::Interrupt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The elements of a part: whole blocks and whole bytes of every type, and some megabytes of each.
 const ELEMENTS: usize = 1 << 20;

@@ -11,6 +11,7 @@ import max_weights
 from command_line import run as command
 from max_weights import DType, WeightNotFoundError, load_weights, save_gguf
 from max_weights.resharding import reshard
+from max_weights.selection import Pattern, fits, require_effect
 from max_weights.sharding import tables
 from max_weights.sharding.strategies import ShardingStrategy
 
@@ -186,3 +187,22 @@ def test_a_short_name_has_no_near_ones_that_are_others() -> None:
     with pytest.raises(FileNotFoundError) as raised:
         load_weights("/nope")
     assert "did you mean" not in str(raised.value)
+
+
+def test_a_table_of_many_names_is_looked_up_and_not_compared() -> None:
+    names = [f"layers.{i}.weight" for i in range(1000)]
+    compared: list[object] = []
+
+    def counting(pattern: Pattern) -> Callable[[str], bool]:
+        compared.append(pattern)
+        return fits(pattern)
+
+    require_effect("rename", names, names, fits=counting)
+    assert not compared
+    require_effect("rename", [*names, "layers.*"], names, fits=counting)
+    assert compared == ["layers.*"]
+    with pytest.raises(WeightNotFoundError, match=r"layers\.1000"):
+        require_effect("rename", [*names, "layers.1000.weight"], names, fits=counting)
+    # A name with a bracket is a pattern, too, which fits another name.
+    with pytest.raises(WeightNotFoundError):
+        require_effect("select", ["a[0]"], ["a[0]"])
