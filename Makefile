@@ -173,7 +173,7 @@ demo: need-cargo $(stamps)/venv ## fetch a real model, show its tree, load it, t
 test: need-cargo need-c++ $(stamps)/venv ## what CI runs: lints, documentation, Rust tests, Python tests
 	@$(together) $(stamps)/extension rust-programs $(SDIST) $(stamps)/site-packages $(stamps)/cuda-packages
 	@$(together) lint docs
-	@$(MAKE) --no-print-directory rust-tests python-tests
+	@$(MAKE) --no-print-directory --keep-going rust-tests python-tests
 
 .PHONY: rust-programs
 rust-programs: need-cargo need-c++ $(stamps)/nextest
