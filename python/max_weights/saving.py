@@ -447,8 +447,14 @@ def buffer_of(name: str, tensor: Any) -> Buffer:
     if isinstance(tensor, WeightData) and tensor.refusal is not None:
         raise tensor.refusal.with_traceback(None)
     torch = sys.modules.get("torch")
-    given = _plain(name, tensor) if torch is not None and isinstance(tensor, torch.Tensor) else tensor
-    return Buffer.of(given, f"tensor '{shown(name)}'")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        try:
+            tensor = _plain(name, tensor)
+        except ArgumentError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+    return Buffer.of(tensor, f"tensor '{shown(name)}'")
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -279,7 +279,7 @@ def test_an_input_of_another_dtype_shape_or_number_is_refused() -> None:
     assert refused(model, given(2, 7)) == "input0 of graph 'Stack' has the shape [n, 8], not [2, 7]"
     assert refused(model, given(8)) == "input0 of graph 'Stack' has the shape [n, 8], not [8]"
     assert refused(model) == "graph 'Stack' takes 1 inputs, not 0"
-    with pytest.raises(TypeError, match="input0 of graph 'Stack' is a dict, not a tensor"):
+    with pytest.raises(TypeError, match="input0 of graph 'Stack': dict is not a tensor"):
         model({})
 
 

@@ -74,7 +74,7 @@ BUFFER = {
     "element_size": "", "is_contiguous": "", "is_host": "", "is_mapped": "", "is_writable": "", "item": "()",
     "inplace_copy_from": "(x.copy())", "nbytes": "", "num_elements": "", "numpy": "()", "prefetch": "()", "rank": "",
     "shape": "", "strides": "", "to": "('cpu')", "to_numpy": "()", "view": "('uint8')", "torch": None,
-    "from_dlpack": "(np.zeros(2))", "from_numpy": "(np.zeros(2))", "scalar": "(1, 'float32')",
+    "from_dlpack": "(np.zeros(2))", "of": "(np.zeros(2))", "from_numpy": "(np.zeros(2))", "scalar": "(1, 'float32')",
     "zeros": "([2], 'float32')", "mmap": "('model.safetensors', 'uint8', [8])",
 }  # fmt: skip
 WEIGHT_DATA = {

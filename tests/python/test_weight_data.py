@@ -96,7 +96,7 @@ def test_torch_tensors_are_data_too() -> None:
 
 def test_data_of_no_framework_is_refused_by_name() -> None:
     weight = WeightData([1, 2], "w", DType.int64, [2])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="weight 'w' does not support DLPack: list"):
+    with pytest.raises(TypeError, match="the data of weight 'w': list is not a tensor"):
         weight.to_buffer()
 
 

@@ -1,6 +1,6 @@
 //! Anything that is a tensor, as a `Buffer`: of this package, of NumPy, or of a library that supports DLPack.
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -10,13 +10,13 @@ use crate::handed;
 use crate::own::own_or_imported;
 use crate::tensor::Buffer;
 
-/// The tensor over the memory of a value, which is called `what` where it is none.
+/// The tensor over the memory of a value, which errors call `what`.
 pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
     if value.cast::<Buffer>().is_ok() {
         return Ok(value.clone());
     }
     let py = value.py();
-    let what = what.unwrap_or("the value");
+    let what = what.map_or_else(String::new, |what| format!("{what}: "));
     shared(value).map_err(|error| {
         let cause = error.value(py).to_string();
         if error.is_instance_of::<classes::WeightsError>(py) {
@@ -24,9 +24,13 @@ pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> P
         }
         if error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyAttributeError>(py) {
             let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-            return PyTypeError::new_err(format!("{what}: {kind} is not a tensor: {cause}"));
+            return PyTypeError::new_err(format!("{what}{kind} is not a tensor: {cause}"));
         }
-        classes::ArgumentError::new_err(format!("{what}: {cause}"))
+        let is_of_tensor = error.is_instance_of::<PyBufferError>(py)
+            || error.is_instance_of::<PyRuntimeError>(py)
+            || error.is_instance_of::<PyValueError>(py);
+        // Of anything else, as a lack of memory or of a disk, the tensor is not the cause.
+        if is_of_tensor { classes::ArgumentError::new_err(format!("{what}{cause}")) } else { error }
     })
 }
 

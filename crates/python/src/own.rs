@@ -17,10 +17,12 @@ pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
     if let Ok(node) = producer.cast::<WeightsNode>() {
         return own_or_imported(&node.call_method0(intern!(node.py(), "data"))?);
     }
-    if let Some(to_buffer) = producer.getattr_opt(intern!(producer.py(), "to_buffer"))?
-        && let Ok(own) = to_buffer.call0()?.cast::<Buffer>()
-    {
-        return Ok(own.get().tensor().clone());
+    if let Some(to_buffer) = producer.getattr_opt(intern!(producer.py(), "to_buffer"))? {
+        let buffer = to_buffer.call0()?;
+        return match buffer.cast::<Buffer>() {
+            Ok(own) => Ok(own.get().tensor().clone()),
+            Err(_) => Ok(dlpack::import(&buffer, Access::Read)?), // a weight of MAX gives a buffer of MAX
+        };
     }
     Ok(dlpack::import(producer, Access::Read)?)
 }

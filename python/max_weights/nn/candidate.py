@@ -140,5 +140,5 @@ def _by_dlpack(data: Any) -> Buffer:
             f"a {type(data).__name__} is not an array: give a NumPy array, a Buffer, a WeightData or a tensor that "
             "supports DLPack"
         ) from error
-    except ValueError as error:
+    except (NotImplementedError, ValueError) as error:
         raise Misfit(f"the {type(data).__name__} cannot be read: {error}") from error
