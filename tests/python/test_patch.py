@@ -2,7 +2,6 @@
 
 import inspect
 import io
-import multiprocessing
 import os
 import pickle
 import struct
@@ -372,12 +371,13 @@ def test_threads_that_patch_unpatch_and_load(path: Path) -> None:
     max_weights.patch()
 
 
-def compare_readers(path: Path) -> None:
+@pytest.mark.parametrize("file", ["smollm2-135m.Q4_1.gguf", "derived/minilm-ffn-allquants.gguf"])
+def test_the_reader_of_gguf_has_what_the_original_has(models: Path, file: str) -> None:
     import gguf
 
-    theirs = gguf.GGUFReader(path)
+    theirs = gguf.GGUFReader(models / file)
     max_weights.patch()
-    ours = gguf.GGUFReader(path)
+    ours = gguf.GGUFReader(models / file)
     assert calls("gguf.GGUFReader").served >= 1
     assert isinstance(ours, type(theirs))
     assert (ours.data_offset, ours.alignment, ours.byte_order) == (theirs.data_offset, theirs.alignment, "I")
@@ -396,15 +396,6 @@ def compare_readers(path: Path) -> None:
         assert mine.shape.tolist() == other.shape.tolist()
         np.testing.assert_array_equal(mine.data, other.data)
         assert isinstance(mine.data, np.memmap)
-
-
-@pytest.mark.parametrize("file", ["smollm2-135m.Q4_1.gguf", "derived/minilm-ffn-allquants.gguf"])
-def test_the_reader_of_gguf_has_what_the_original_has(models: Path, file: str) -> None:
-    # The fields of a tokenizer are half a million arrays, whose memory does not come back to the other tests.
-    child = multiprocessing.get_context("fork").Process(target=compare_readers, args=(models / file,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
 
 
 def test_subclasses_of_the_reader_keep_their_hooks(models: Path) -> None:
