@@ -5,18 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use max_weights::buffer::{Buffer, Index};
+use max_weights::buffer::{Buffer, Index, quantize};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
 use max_weights::load::{Layout, LoadOptions, Recipe};
 use max_weights::memory::Storage;
-use max_weights::quant::Encoding;
+use max_weights::quant::{Encoding, swap_bytes};
 use max_weights::source::Source;
 use max_weights::uninterrupted;
 use max_weights::write::{Declared, MetadataValue, Options, Output, Stored, laid_out, save, write_to_memory};
 use proptest::prelude::*;
 
+use crate::gguf_files::Made;
 use crate::source_support::Trial;
 
 /// An array in memory, one number of its elements each: what NumPy would have.
@@ -160,7 +161,7 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
             let (recipe, array) = one(*which);
             let mut expression = Vec::new();
             let mut expected = Vec::new();
-            for (dim, (a, b, step)) in array.shape.iter().zip(ranges) {
+            for (dim, (a, b, step)) in array.shape.iter().zip(ranges.iter().cycle()) {
                 let (a, b) = ((a % (*dim as u64 + 1)) as i64, (b % (*dim as u64 + 1)) as i64);
                 // Half of them take whole blocks, so that those of packed types are not all refused.
                 let whole = *dim % 32 == 0 && *step >= 0;
@@ -273,6 +274,11 @@ fn opened(folder: &Path, is_gguf: bool) -> Checkpoint {
     Checkpoint::open(&[path], &OpenOptions::default()).unwrap()
 }
 
+fn weight(checkpoint: &Checkpoint, name: &str) -> Recipe {
+    let number = checkpoint.catalog().find(name).unwrap();
+    Recipe::from(checkpoint.catalog().wanted(number, None).unwrap())
+}
+
 fn load(checkpoint: &Checkpoint, recipes: Vec<Recipe>) -> Result<Vec<Buffer>> {
     let options = LoadOptions::default();
     let layout = Layout::of_recipes(checkpoint, recipes, true, &[], &options)?;
@@ -331,10 +337,7 @@ fn a_large_tensor_whose_axes_change_places_is_put_together_in_parts() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), false, DType::Float64);
     let checkpoint = opened(folder.path(), false);
-    let of = |name: &str| {
-        let number = checkpoint.catalog().find(name).unwrap();
-        Recipe::from(checkpoint.catalog().wanted(number, None).unwrap())
-    };
+    let of = |name: &str| weight(&checkpoint, name);
     let whole = Array::of(&load(&checkpoint, vec![of("long")]).unwrap()[0]);
     let turned = of("long").transpose(&[1, 0]).unwrap();
     let both = Recipe::join(1, vec![turned.clone(), turned]).unwrap();
@@ -362,6 +365,26 @@ fn blocks_of_packed_tensors_are_taken_from_the_middle() {
     assert!(refused.contains("32 elements of a tensor of [2, 16384] are stored together"), "{refused}");
     let refused = recipe.transpose(&[1, 0]).expect_err("blocks across").to_string();
     assert!(refused.contains("stored together"), "{refused}");
+}
+
+#[test]
+fn blocks_of_the_other_byte_order_are_taken_from_the_middle() {
+    let blocks = quantize(&numbers(DType::Float32, &[6, 64], 7), Encoding::Q8_0, &uninterrupted).unwrap();
+    let mut bytes = blocks.bytes().unwrap().to_vec();
+    swap_bytes(Encoding::Q8_0, &mut bytes);
+    let file = Made::of(3, true, 1, 0).tensor("t", &[64, 6], Encoding::Q8_0.ggml(), 0);
+    let source = Trial::of("model.gguf", &file.pad(32).raw(&bytes).pad(32).bytes);
+    let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
+    let recipe = Recipe::from(checkpoint.catalog().wanted(0, Some(DType::Float32)).unwrap());
+    let whole = Array::of(&load(&checkpoint, vec![recipe.clone()]).unwrap()[0]);
+    let slice = |start, step| Index::Slice { start: Some(start), stop: None, step };
+    let part = recipe.index(&[slice(1, 2), slice(32, 1)]).unwrap();
+    let twice = Recipe::stack(0, &[part.clone(), part.clone()]).unwrap();
+    let found = load(&checkpoint, vec![part, twice]).unwrap();
+    let expected = whole.slice(&[(1, 3, 2), (32, 32, 1)]);
+    assert_eq!(Array::of(&found[0]), expected);
+    let expected = expected.with_axis(0);
+    assert_eq!(Array::of(&found[1]), Array::join(0, &[expected.clone(), expected]));
 }
 
 /// A checkpoint of four small rows, and what is wanted of them as boxes.
@@ -397,10 +420,7 @@ fn what_does_not_fit_together_is_refused_by_number() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), false, DType::Float32);
     let checkpoint = opened(folder.path(), false);
-    let of = |name: &str| {
-        let number = checkpoint.catalog().find(name).unwrap();
-        Recipe::from(checkpoint.catalog().wanted(number, None).unwrap())
-    };
+    let of = |name: &str| weight(&checkpoint, name);
     let said = |refused: Result<Recipe>| refused.expect_err("refused").to_string();
     assert_eq!(said(Recipe::join(0, vec![])), "there is nothing to join");
     let failed = said(Recipe::join(0, vec![of("a"), of("b")]));
@@ -417,10 +437,7 @@ fn a_piece_whose_file_is_cut_off_and_an_interrupt_at_every_step_leave_nothing() 
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), false, DType::Float32);
     let checkpoint = opened(folder.path(), false);
-    let of = |name: &str| {
-        let number = checkpoint.catalog().find(name).unwrap();
-        Recipe::from(checkpoint.catalog().wanted(number, None).unwrap())
-    };
+    let of = |name: &str| weight(&checkpoint, name);
     let recipes = || {
         let long = Recipe::stack(1, &[of("long"), of("long")]).unwrap();
         let turned = Recipe::join(0, vec![of("a").transpose(&[1, 0]).unwrap(), of("a").transpose(&[1, 0]).unwrap()]);

@@ -102,31 +102,13 @@ def save_gguf(
     names = [info.name for info in tensors.infos()] if given is None else [name for name, _ in given]
     wanted = _encodings(by_pattern, names)
     tell, close = progress_of(progress)
+    options: dict[str, Any] = {"sync": sync, "verify": verify, "quantize": everywhere, "max_shard_size": most}
     try:
         if given is None:
-            return _core.save_gguf_weights(
-                tensors,
-                names,
-                [wanted(name) for name in names],
-                file,
-                pairs,
-                sync=sync,
-                verify=verify,
-                quantize=everywhere,
-                max_shard_size=most,
-                progress=tell,
-            )
+            encodings = [wanted(name) for name in names]
+            return _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=tell, **options)
         found = [(name, *_as_wanted(name, tensor, wanted)) for name, tensor in given]
-        return _core.save_gguf_tensors(
-            file,
-            found,
-            pairs,
-            sync=sync,
-            verify=verify,
-            quantize=everywhere,
-            max_shard_size=most,
-            progress=tell,
-        )
+        return _core.save_gguf_tensors(file, found, pairs, progress=tell, **options)
     finally:
         close()
 

@@ -243,14 +243,7 @@ impl Layout {
                 out => {
                     let mut block = Block::any(recipe.size()?)?;
                     recipe.compose(&pieces, block.as_mut_slice(), interrupt)?;
-                    let made = Buffer::contiguous_at(block.freeze(), 0, dtype, shape)?;
-                    match out {
-                        Some(out) => {
-                            made.upload_into(out, interrupt)?;
-                            out.get().clone()
-                        }
-                        None => made.to(device, interrupt)?,
-                    }
+                    to_device(Buffer::contiguous_at(block.freeze(), 0, dtype, shape)?, device, out, interrupt)?
                 }
             };
             self.ways[i] = Way::Made(made);
@@ -333,11 +326,7 @@ impl Layout {
         let one = &self.wanted[i];
         match out {
             out if self.to_host => one.made_of(read, out.as_mut(), interrupt),
-            None => one.made_of(read, None, interrupt)?.to(one.device, interrupt),
-            Some(out) => {
-                one.made_of(read, None, interrupt)?.upload_into(out, interrupt)?;
-                Ok(out.get().clone())
-            }
+            out => to_device(one.made_of(read, None, interrupt)?, one.device, out, interrupt),
         }
     }
 
@@ -391,6 +380,22 @@ impl Layout {
             });
         }
         Ok(made)
+    }
+}
+
+/// A tensor that was made in host memory, where it is wanted.
+fn to_device(
+    made: Buffer,
+    device: Device,
+    out: &mut Option<Exclusive<Buffer>>,
+    interrupt: Interrupt<'_>,
+) -> Result<Buffer> {
+    match out {
+        None => made.to(device, interrupt),
+        Some(out) => {
+            made.upload_into(out, interrupt)?;
+            Ok(out.get().clone())
+        }
     }
 }
 

@@ -80,9 +80,11 @@ impl Checkpoint {
     /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in their own memory. No more of
     /// the file is read for them than is in short gaps between them.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
-        let Some(part) = self.catalog().placement(number)?.part(expression)? else {
+        let placement = self.catalog().placement(number)?;
+        if !placement.has_parts() {
             return self.tensor(number)?.index(expression);
-        };
+        }
+        let part = Wanted::as_it_is(placement).part(expression)?.placement;
         match tensor::mapped(self, &part)? {
             Some(view) => Ok(view),
             None => slice::read(self, &part),

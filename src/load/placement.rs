@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::buffer::{Buffer, Index, Selection, row_major};
+use crate::buffer::{Buffer, row_major};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
@@ -12,7 +12,7 @@ use crate::format::torch_zip;
 use crate::memory::Storage;
 use crate::quant::{self, Encoding};
 use crate::rules;
-use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType, extent};
+use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType};
 
 /// Bytes of a file, and what they become in memory. Tensors of one segment share bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,19 +114,9 @@ impl Placement {
         self.strides.as_ref().is_none_or(|strides| **strides == *row_major(&self.shape))
     }
 
-    /// The part that `expression` selects; `None` where elements cannot be taken apart, as those less than a byte long.
-    pub(super) fn part(&self, expression: &[Index]) -> Result<Option<Self>> {
-        let Some(item) = self.dtype.bytes().filter(|_| !matches!(self.segment.transform.swap, Swap::Blocks(_))) else {
-            return Ok(None);
-        };
-        let whole = row_major(&self.shape);
-        let strides = self.strides.as_deref().unwrap_or(&whole);
-        let Selection { first, shape, strides } = Selection::new(&self.shape, strides, expression)?;
-        let reach = extent(&shape, &strides).and_then(|extent| extent.bytes(item as u64));
-        let reach = reach.ok_or_else(|| Error::Argument("the part's size overflows".into()))?;
-        let start = self.start.saturating_add_signed(first * item as i64);
-        let (before, len) = (reach.before, reach.len - reach.before);
-        Ok(Some(Self { start, len, before, shape, strides: Some(strides), ..self.clone() }))
+    /// Whether its elements can be taken apart: not those of less than a byte, nor those of blocks that are swapped as a whole.
+    pub(super) fn has_parts(&self) -> bool {
+        self.dtype.bytes().is_some() && !matches!(self.segment.transform.swap, Swap::Blocks(_))
     }
 
     /// The tensor whose first element is at byte `first` of this memory.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::inflate::Deflated;
-use super::placement::{Placement, Segment};
+use super::placement::{Placement, Segment, Swap};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
@@ -35,14 +35,18 @@ pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Opt
     }
 }
 
-/// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on, and whole numbers where those are
-/// swapped.
+/// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on, and whole numbers, or blocks, where those
+/// are swapped.
 pub(super) fn needed(placement: &Placement) -> Range<u64> {
     let lowest = placement.start - placement.before;
     let Segment { span, transform, .. } = placement.segment;
     let size = transform.inflate.map_or(span.len(), |inflate| inflate.size);
     let end = placement.start + placement.len;
-    lowest - lowest % BLOCK_ALIGN as u64..end.next_multiple_of(transform.swap.unit() as u64).min(size.max(end))
+    let align = match transform.swap {
+        Swap::Blocks(_) => transform.swap.unit() as u64, // which no element of a block needs to be aligned to
+        Swap::Nothing | Swap::Numbers(_) => BLOCK_ALIGN as u64,
+    };
+    lowest - lowest % align..end.next_multiple_of(transform.swap.unit() as u64).min(size.max(end))
 }
 
 /// These bytes of a segment, in a block of their own.
