@@ -326,7 +326,7 @@ fn bytes_of(elements: i64, bits: usize) -> Result<usize> {
 pub(super) const WHOLE: Index = Index::Slice { start: None, stop: None, step: 1 };
 
 impl Piece {
-    /// The elements of the box, from the first axis that is more than one long on: ranges of each axis.
+    /// The box: a range of each axis.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<i64>> {
         self.start.iter().zip(&self.wanted.shape).map(|(start, size)| *start..start + size)
     }
