@@ -348,7 +348,7 @@ asan := target/sanitize/address
 tsan := target/sanitize/thread
 # Tests open libcuda.so (tests/fake_cuda), which finds the sanitizer in the program: hence --export-dynamic.
 # Freed memory is not kept for long: tests look at what a load leaves. Time is judged as on a processor that is emulated.
-with_asan = MAX_WEIGHTS_EMULATED=1 ASAN_OPTIONS=quarantine_size_mb=2 LSAN_OPTIONS=suppressions=$(abspath tests/lsan.supp) RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-Wl,--export-dynamic" RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
+with_asan = MAX_WEIGHTS_EMULATED=1 ASAN_OPTIONS=quarantine_size_mb=2 LSAN_OPTIONS=print_suppressions=0:suppressions=$(abspath tests/lsan.supp) RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-Wl,--export-dynamic" RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
 with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
 # rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else, and with it the
