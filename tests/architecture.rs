@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 18] = [
 ];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 12] = [
-    &["json"],
+    &["json", "words"],
     &["amount", "bytes", "dangerous", "kind", "options", "progress", "walk"],
     &["code_digest"],
     &["report"],

@@ -4,6 +4,8 @@ use std::fmt;
 
 use max_weights::format;
 
+use crate::words;
+
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -158,7 +160,7 @@ impl Kind {
         if let Some(text) = Self::text(first, len, &name.to_ascii_lowercase()) {
             return text;
         }
-        if is_onnx(first) || has_suffix(name, &["onnx"]) {
+        if is_onnx(first) || has_suffix(name, "onnx") {
             Self::Onnx
         } else if is_dos(first, len) {
             Self::Executable
@@ -166,7 +168,7 @@ impl Kind {
             Self::Tar
         } else if is_zlib(first) {
             Self::Zlib
-        } else if is_lzma(first, has_suffix(name, &["lzma"])) {
+        } else if is_lzma(first, has_suffix(name, "lzma")) {
             Self::Lzma
         } else {
             Self::Unknown
@@ -183,15 +185,15 @@ impl Kind {
         let is_pointer = start.starts_with(b"version https://git-lfs") && first.len() as u64 == len;
         Some(if is_pointer && is_pairs(start) {
             Self::LfsPointer
-        } else if has_suffix(name, &["py", "pyi"]) || is_python_script(text) {
+        } else if has_suffix(name, "py pyi") || is_python_script(text) {
             Self::Python
-        } else if has_suffix(name, &["jinja", "jinja2", "j2", "template"]) {
+        } else if has_suffix(name, "jinja jinja2 j2 template") {
             Self::Jinja
-        } else if has_suffix(name, &["yaml", "yml"]) {
+        } else if has_suffix(name, "yaml yml") {
             Self::Yaml
         } else if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") {
             Self::WebPage
-        } else if has_suffix(name, &["json", "ipynb"]) || begins(b"{") || begins(b"[{") || begins(b"[\"") {
+        } else if has_suffix(name, "json ipynb") || begins(b"{") || begins(b"[{") || begins(b"[\"") {
             Self::Json
         } else if text.starts_with(b"#!") {
             Self::Script
@@ -380,6 +382,7 @@ fn is_python_script(text: &[u8]) -> bool {
 }
 
 /// Whether a name ends in one of these suffixes, in whatever case.
-pub(crate) fn has_suffix(name: &str, suffixes: &[&str]) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, suffix)| suffixes.iter().any(|wanted| suffix.eq_ignore_ascii_case(wanted)))
+pub(crate) fn has_suffix(name: &str, suffixes: &str) -> bool {
+    name.rsplit_once('.')
+        .is_some_and(|(_, suffix)| words::each(suffixes).any(|wanted| suffix.eq_ignore_ascii_case(wanted)))
 }

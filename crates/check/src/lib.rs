@@ -28,6 +28,7 @@ pub mod settings_file;
 mod validate;
 mod values;
 mod walk;
+mod words;
 
 pub use bytes::{Bytes, Slice, Spooled};
 pub use context::{Context, Pace, Piece};

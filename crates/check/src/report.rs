@@ -121,9 +121,10 @@ impl FileReport {
 }
 
 /// A tensor as the report draws it: how large it is, and what its values are like where they were read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct TensorSummary {
     /// Its file.
+    #[serde(skip)]
     pub path: Arc<Path>,
     /// Its name.
     pub name: String,
@@ -136,14 +137,18 @@ pub struct TensorSummary {
     /// The mean of the finite values.
     pub mean: Option<f64>,
     /// Their standard deviation.
+    #[serde(rename = "std")]
     pub deviation: Option<f64>,
     /// The smallest of them.
+    #[serde(rename = "min")]
     pub minimum: Option<f64>,
     /// The largest of them.
+    #[serde(rename = "max")]
     pub maximum: Option<f64>,
     /// The square root of the sum of their squares.
     pub norm: Option<f64>,
     /// How many values are in each of so many parts of the same width between the smallest and the largest; `None` if they were not counted.
+    #[serde(rename = "histogram", skip_serializing_if = "Vec::is_empty")]
     pub bins: Vec<u64>,
 }
 

@@ -11,16 +11,11 @@ use serde_json::Value;
 use super::json::{number, text};
 use super::sets::Set;
 use crate::folder::FolderContext;
+use crate::words;
 
 /// The last two parts of the names of embeddings of tokens.
-const EMBEDDINGS: [&str; 6] = [
-    "embed_tokens.weight",
-    "wte.weight",
-    "embeddings.word_embeddings.weight",
-    "transformer.word_embeddings.weight",
-    "embed_in.weight",
-    "shared.weight",
-];
+const EMBEDDINGS: &str = "
+    embed_tokens.weight wte.weight embeddings.word_embeddings.weight transformer.word_embeddings.weight embed_in.weight shared.weight";
 /// Models whose embedding has more rows than their vocabulary, on purpose.
 const MORE_ROWS: [&str; 5] = ["mllama", "idefics", "idefics2", "moshi", "vipllava"];
 /// Keys of the rows of an embedding that is longer than the vocabulary.
@@ -29,20 +24,9 @@ const PADDED: [&str; 2] = ["embedding_size", "padded_vocab_size"];
 const OTHER_WIDTHS: [&str; 6] =
     ["embedding_size", "input_embedding_size", "word_embed_proj_dim", "embedding_dim", "d_embed", "emb_dim"];
 /// What is before the numbers of the layers that `num_hidden_layers` counts.
-const LAYERS: [&str; 12] = [
-    "model.layers.",
-    "layers.",
-    "transformer.h.",
-    "h.",
-    "bert.encoder.layer.",
-    "roberta.encoder.layer.",
-    "encoder.layer.",
-    "gpt_neox.layers.",
-    "model.decoder.layers.",
-    "model.language_model.layers.",
-    "language_model.model.layers.",
-    "backbone.layers.",
-];
+const LAYERS: &str = "
+    model.layers. layers. transformer.h. h. bert.encoder.layer. roberta.encoder.layer. encoder.layer. gpt_neox.layers. model.decoder.layers.
+    model.language_model.layers. language_model.model.layers. backbone.layers.";
 
 /// The configuration of a model, and where it is.
 pub(super) struct Config {
@@ -69,7 +53,8 @@ impl Config {
 /// The embedding of tokens: the only tensor with such a name, if its rows and columns are those of the model.
 pub(super) fn embedding<'s>(set: &'s Set<'_>) -> Option<TensorInfo<'s>> {
     let is_one = |name: &str| {
-        EMBEDDINGS.iter().any(|end| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        words::each(EMBEDDINGS)
+            .any(|end| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
     };
     let mut found: Option<TensorInfo<'_>> = None;
     for info in set.table().iter().filter(|info| is_one(info.name)) {
@@ -130,8 +115,8 @@ fn layers(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     let keys = ["num_hidden_layers", "n_layer"];
     let Some((key, expected)) = keys.iter().find_map(|key| Some((key, number(of_text, key)?))) else { return };
     // The one prefix that the set has.
-    let has = |prefix: &&&str| set.table().iter().any(|info| layer(info.name, prefix).is_some());
-    let prefixes: Vec<&&str> = LAYERS.iter().filter(has).collect();
+    let has = |prefix: &&str| set.table().iter().any(|info| layer(info.name, prefix).is_some());
+    let prefixes: Vec<&str> = words::each(LAYERS).filter(has).collect();
     let [prefix] = prefixes.as_slice() else { return };
     let last = set.table().iter().filter_map(|info| layer(info.name, prefix)).max().unwrap_or_default();
     let found = last.saturating_add(1);

@@ -17,9 +17,9 @@ use crate::security;
 use crate::security::formats::suffix;
 
 /// Suffixes that promise weights and nothing else.
-const WEIGHTS: [&str; 2] = ["safetensors", "gguf"];
+const WEIGHTS: &str = "safetensors gguf";
 /// Suffixes that promise weights, and that other programs use, too.
-const MAYBE_WEIGHTS: [&str; 4] = ["bin", "pt", "pth", "ckpt"];
+const MAYBE_WEIGHTS: &str = "bin pt pth ckpt";
 /// How the names of weights of the usual names begin.
 const USUAL_NAMES: [&str; 4] = ["pytorch_model", "adapter_model", "diffusion_pytorch_model", "model"];
 
@@ -51,7 +51,7 @@ pub(super) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
 
 /// What is in the place of weights, and is none.
 fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    let is_raw = kind == Kind::Unknown && has_suffix(piece.name, &["bin"]) && suffix::is_raw_data(&context.file.path);
+    let is_raw = kind == Kind::Unknown && has_suffix(piece.name, "bin") && suffix::is_raw_data(&context.file.path);
     if is_raw || !stands_for_weights(kind, piece.name) {
         return Ok(());
     }
@@ -118,14 +118,14 @@ fn describe(catalog: &Catalog, kind: Kind, context: &mut Context<'_>) {
 /// Whether a zip archive is not a checkpoint of PyTorch, and is not called one either: then what the core says of its frame is not asked for.
 fn is_other_archive(kind: Kind, name: &str, faults: &[Diagnostic]) -> bool {
     let says_so = faults.iter().any(|fault| OTHER_ARCHIVES.contains(&fault.rule));
-    kind == Kind::Zip && (says_so || !has_suffix(name, &MAYBE_WEIGHTS) && !has_suffix(name, &WEIGHTS))
+    kind == Kind::Zip && (says_so || !has_suffix(name, MAYBE_WEIGHTS) && !has_suffix(name, WEIGHTS))
 }
 
 /// Whether a file that is not weights should be some: by its name, or because a pointer stands for it.
 fn stands_for_weights(kind: Kind, name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
-    let may_be = has_suffix(name, &MAYBE_WEIGHTS);
-    let promised = has_suffix(name, &WEIGHTS) || may_be && USUAL_NAMES.iter().any(|usual| file.starts_with(usual));
+    let may_be = has_suffix(name, MAYBE_WEIGHTS);
+    let promised = has_suffix(name, WEIGHTS) || may_be && USUAL_NAMES.iter().any(|usual| file.starts_with(usual));
     match kind {
         Kind::LfsPointer => true,
         Kind::Empty | Kind::Zeros | Kind::WebPage => promised || may_be,

@@ -9,23 +9,16 @@ use super::config::{Config, compare};
 use super::sets::{Names, Set};
 use super::{adapter, json, quantised, tokenizer};
 use crate::folder::FolderContext;
+use crate::words;
 
 const CONFIG: &str = "config.json";
 /// The stem of adapters, which have a configuration of their own.
 const ADAPTER: &str = "adapter_model";
 const TOKENIZER: &str = "tokenizer.json";
 /// Other files of JSON that libraries read. Of them it is only looked whether they are JSON.
-const OTHERS: [&str; 9] = [
-    "generation_config.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "model_index.json",
-    "chat_template.json",
-    "modules.json",
-];
+const OTHERS: &str = "
+    generation_config.json tokenizer_config.json special_tokens_map.json added_tokens.json preprocessor_config.json processor_config.json
+    model_index.json chat_template.json modules.json";
 /// What tokenizers of any kind are stored in.
 const TOKENIZERS: [&str; 10] = [
     TOKENIZER,
@@ -41,7 +34,7 @@ const TOKENIZERS: [&str; 10] = [
 ];
 
 pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
-    for name in OTHERS {
+    for name in words::each(OTHERS) {
         json::read(names.file(name), context);
         (context.interrupt)()?;
     }

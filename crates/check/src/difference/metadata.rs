@@ -10,7 +10,7 @@ use max_weights::text;
 const SHOWN: usize = 120;
 
 /// A key whose values differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct MetadataChange {
     /// The key.
     pub key: String,

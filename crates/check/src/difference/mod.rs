@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicU64;
 use max_weights::tensor::TensorInfo;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Error, Result};
+use serde::{Serialize, Serializer};
 
 pub use max_weights::names::Pattern;
 pub use metadata::MetadataChange;
@@ -65,18 +66,25 @@ impl Default for Options {
 }
 
 /// One of the two checkpoints.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Side {
     /// Its files.
+    #[serde(serialize_with = "shown_paths")]
     pub files: Vec<PathBuf>,
     /// How many tensors it has.
+    #[serde(rename = "weights")]
     pub tensors: u64,
     /// The bytes of their elements.
     pub bytes: u64,
 }
 
+/// Paths as texts, whatever bytes they have.
+fn shown_paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
+}
+
 /// A tensor that only one of the checkpoints has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tensor {
     /// Its name, as it was compared.
     pub name: String,
@@ -96,22 +104,26 @@ impl Tensor {
 }
 
 /// A tensor that both have under different names: with the same dtype, shape and bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Renamed {
     /// The name in the first one, and what it is.
+    #[serde(flatten)]
     pub a: Tensor,
     /// The name in the second one.
+    #[serde(rename = "new_name")]
     pub b: String,
 }
 
 /// A tensor that both have under one name, and that differs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Changed {
     /// The name.
     pub name: String,
     /// The dtypes, where they differ.
+    #[serde(rename = "dtypes")]
     pub dtype: Option<(String, String)>,
     /// The shapes, where they differ; values are not compared then.
+    #[serde(rename = "shapes")]
     pub shape: Option<(Vec<u64>, Vec<u64>)>,
     /// How the values differ; also given where only dtypes differ. None where they were not compared.
     pub values: Option<Values>,

@@ -20,7 +20,7 @@ const BATCH: usize = 4096;
 const REPEATED: u64 = 1 << 30;
 
 /// How the values of a pair of tensors differ.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Values {
     /// How many there are.
     pub elements: u64,
@@ -28,17 +28,18 @@ pub struct Values {
     /// or byte that differs. NaN is equal to NaN.
     pub differing: u64,
     /// How many are NaN on one side only.
+    #[serde(rename = "nan")]
     pub nans: u64,
     /// The largest absolute difference of all that are NaN on neither side.
     pub largest: f64,
-    /// Where it is; the first place, if there are several. None where it is 0.
-    pub index: Option<Vec<u64>>,
-    /// The values there.
-    pub at: Option<(f64, f64)>,
     /// The largest difference relative to the second value, where this is not 0.
     pub relative: f64,
     /// The cosine similarity of the finite values; `None` where one side has nothing but zeros, and of types whose numbers are not known.
     pub cosine: Option<f64>,
+    /// Where the largest difference is; the first place, if there are several. None where it is 0.
+    pub index: Option<Vec<u64>>,
+    /// The values there.
+    pub at: Option<(f64, f64)>,
     /// Whether the values of one side are those of the other rounded to its dtype. Only where dtypes differ.
     pub rounded: bool,
 }

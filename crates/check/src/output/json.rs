@@ -1,15 +1,13 @@
 //! `max-weights.validate/1`: the report for programs.
 
-use std::cell::RefCell;
 use std::io::{self, Write};
 
 use max_weights::Diagnostic;
 use max_weights::rules::Verdict;
-use serde::ser::SerializeSeq as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::json_text::write_pretty;
-use super::summary::{Answers, DEPTHS, Summary};
+use super::summary::{Answers, KindSummary, Summary, key};
 use super::{Places, Settings, fails, fingerprints};
 use crate::report::{Depth, FileReport, Report, TensorSummary};
 
@@ -24,8 +22,8 @@ struct Object<'a> {
     answer: &'a str,
     fails: bool,
     summary: Totals<'a>,
-    files: Files<'a>,
-    findings: Findings<'a>,
+    files: Vec<FileRecord<'a>>,
+    findings: Vec<FindingRecord<'a>>,
     #[serde(skip_serializing_if = "<[TensorRecord]>::is_empty")]
     statistics: Vec<TensorRecord<'a>>,
 }
@@ -42,29 +40,12 @@ struct Totals<'a> {
     left_out: u64,
     known: u64,
     ignored: u64,
-    kinds: Vec<KindRecord<'a>>,
-}
-
-#[derive(Serialize)]
-struct KindRecord<'a> {
-    kind: &'a str,
-    files: u64,
-    bytes: u64,
-    depths: Depths,
-}
-
-/// How many files were looked into how deep.
-struct Depths([u64; DEPTHS.len()]);
-
-impl Serialize for Depths {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(DEPTHS.iter().map(|depth| key(*depth)).zip(&self.0).filter(|(_, count)| **count > 0))
-    }
+    kinds: &'a [KindSummary<'a>],
 }
 
 #[derive(Serialize)]
 struct FileRecord<'a> {
-    path: &'a str,
+    path: String,
     kind: &'a str,
     bytes: u64,
     depth: &'a str,
@@ -101,7 +82,7 @@ struct FindingRecord<'a> {
     answer: &'a str,
     message: &'a str,
     help: &'a str,
-    path: &'a str,
+    path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,89 +99,46 @@ struct FindingRecord<'a> {
 #[derive(Serialize)]
 struct TensorRecord<'a> {
     path: String,
-    name: &'a str,
-    dtype: &'a str,
-    shape: &'a [u64],
-    bytes: u64,
-    mean: Option<f64>,
-    std: Option<f64>,
-    min: Option<f64>,
-    max: Option<f64>,
-    norm: Option<f64>,
-    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
-    histogram: &'a [u64],
-}
-
-/// The files, each made as it is written.
-struct Files<'a>(&'a Report, RefCell<Places<'a>>);
-
-impl Serialize for Files<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.files.len()))?;
-        for file in &self.0.files {
-            list.serialize_element(&file_record(file, self.1.borrow_mut().name(&file.path)))?;
-        }
-        list.end()
-    }
-}
-
-/// The findings, each made as it is written.
-struct Findings<'a>(&'a Report, RefCell<Places<'a>>, &'a [String]);
-
-impl Serialize for Findings<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.findings.len()))?;
-        for (finding, fingerprint) in self.0.findings.iter().zip(self.2) {
-            list.serialize_element(&finding_record(finding, self.1.borrow_mut().name(finding.file()), fingerprint))?;
-        }
-        list.end()
-    }
+    #[serde(flatten)]
+    tensor: &'a TensorSummary,
 }
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let fingerprints = fingerprints(&report.findings, &settings.root);
-    let places = || RefCell::new(Places::new(&settings.root));
-    let mut names = Places::new(&settings.root);
+    let mut places = Places::new(&settings.root);
+    let summary = Summary::new(report);
+    let numbered = report.findings.iter().zip(&fingerprints);
     let object = Object {
         schema: SCHEMA,
         version: super::VERSION,
         level: report.level.name(),
         answer: report.verdict().name(),
         fails: fails(report, settings),
-        summary: totals(report),
-        files: Files(report, places()),
-        findings: Findings(report, places(), &fingerprints),
-        statistics: report.statistics.iter().map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
+        summary: Totals {
+            files: report.files.len() as u64,
+            bytes: report.bytes(),
+            seconds: report.elapsed.as_secs_f64(),
+            answers: summary.answers,
+            errors: summary.errors,
+            warnings: summary.warnings,
+            notes: summary.notes,
+            left_out: report.left_out,
+            known: report.known,
+            ignored: report.ignored,
+            kinds: &summary.kinds,
+        },
+        files: report.files.iter().map(|file| file_record(file, places.name(&file.path))).collect(),
+        findings: numbered.map(|(of, number)| finding_record(of, places.name(of.file()), number)).collect(),
+        statistics: report
+            .statistics
+            .iter()
+            .map(|tensor| TensorRecord { path: places.name(&tensor.path).to_owned(), tensor })
+            .collect(),
     };
     write_pretty(&object, out)
 }
 
-fn totals(report: &Report) -> Totals<'_> {
-    let summary = Summary::new(report);
-    let kinds = summary.kinds.iter();
-    Totals {
-        files: report.files.len() as u64,
-        bytes: report.bytes(),
-        seconds: report.elapsed.as_secs_f64(),
-        answers: summary.answers,
-        errors: summary.errors,
-        warnings: summary.warnings,
-        notes: summary.notes,
-        left_out: report.left_out,
-        known: report.known,
-        ignored: report.ignored,
-        kinds: kinds
-            .map(|kind| KindRecord {
-                kind: kind.kind,
-                files: kind.files,
-                bytes: kind.bytes,
-                depths: Depths(kind.depths),
-            })
-            .collect(),
-    }
-}
-
-fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
+fn file_record<'a>(file: &'a FileReport, path: &str) -> FileRecord<'a> {
     let imports = file.globals.iter().map(|global| Import {
         module: &global.module,
         name: &global.name,
@@ -209,7 +147,7 @@ fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
         offset: global.offset,
     });
     FileRecord {
-        path,
+        path: path.to_owned(),
         kind: &file.kind,
         bytes: file.bytes,
         depth: key(file.depth),
@@ -224,7 +162,7 @@ fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
     }
 }
 
-fn finding_record<'a>(finding: &'a Diagnostic, path: &'a str, fingerprint: &'a str) -> FindingRecord<'a> {
+fn finding_record<'a>(finding: &'a Diagnostic, path: &str, fingerprint: &'a str) -> FindingRecord<'a> {
     FindingRecord {
         code: finding.rule.code,
         rule: finding.rule.id,
@@ -232,37 +170,13 @@ fn finding_record<'a>(finding: &'a Diagnostic, path: &'a str, fingerprint: &'a s
         answer: finding.rule.verdict.name(),
         message: &finding.message,
         help: &finding.help,
-        path,
+        path: path.to_owned(),
         member: finding.member.as_deref(),
         tensor: finding.tensor.as_deref(),
         offset: finding.offset,
         evidence: finding.evidence.as_deref(),
         global: finding.global.as_deref(),
         fingerprint,
-    }
-}
-
-fn tensor_record<'a>(tensor: &'a TensorSummary, path: &str) -> TensorRecord<'a> {
-    TensorRecord {
-        path: path.to_owned(),
-        name: &tensor.name,
-        dtype: &tensor.dtype,
-        shape: &tensor.shape,
-        bytes: tensor.bytes,
-        mean: tensor.mean,
-        std: tensor.deviation,
-        min: tensor.minimum,
-        max: tensor.maximum,
-        norm: tensor.norm,
-        histogram: &tensor.bins,
-    }
-}
-
-/// The word for a depth in JSON.
-fn key(depth: Depth) -> &'static str {
-    match depth {
-        Depth::NotLookedAt => "not_looked_at",
-        other => other.name(),
     }
 }
 

@@ -3,7 +3,7 @@
 use max_weights::rules::Severity;
 use max_weights::rules::Verdict;
 use max_weights::text;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Settings;
 use crate::report::{Depth, FileReport, Report};
@@ -44,13 +44,27 @@ impl Answers {
 }
 
 /// The files of one kind.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct KindSummary<'a> {
     pub(super) kind: &'a str,
     pub(super) files: u64,
     pub(super) bytes: u64,
     /// How many were looked into how deep, by [`DEPTHS`].
+    #[serde(serialize_with = "by_depth")]
     pub(super) depths: [u64; DEPTHS.len()],
+}
+
+/// The word for a depth in JSON.
+pub(super) fn key(depth: Depth) -> &'static str {
+    match depth {
+        Depth::NotLookedAt => "not_looked_at",
+        other => other.name(),
+    }
+}
+
+/// The counts that are not 0, by the words for the depths.
+fn by_depth<S: Serializer>(counts: &[u64; DEPTHS.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(DEPTHS.iter().map(|depth| key(*depth)).zip(counts).filter(|(_, count)| **count > 0))
 }
 
 /// What a report comes to.

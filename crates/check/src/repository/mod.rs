@@ -28,6 +28,7 @@ use crate::json;
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::Depth;
+use crate::words;
 use program::Program;
 use remote_code::{Beside, Reference};
 pub use yaml::check_yaml;
@@ -41,15 +42,8 @@ const MAX_PROGRAM_BYTES: u64 = program::MAX_BYTES as u64;
 /// A longer index is not read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// JSON files that hold data, often many megabytes, and that no loader takes code from.
-const DATA: [&str; 7] = [
-    "added_tokens.json",
-    "merges.json",
-    "tekken.json",
-    "tokenizer.json",
-    "trainer_state.json",
-    "vocab.json",
-    "all_results.json",
-];
+const DATA: &str = "
+    added_tokens.json merges.json tekken.json tokenizer.json trainer_state.json vocab.json all_results.json";
 
 /// Words for which a file of JSON that cannot be read is worth a finding, whatever its name.
 const WORDS: [&str; 5] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "\"chat_template\"", "__class__"];
@@ -86,7 +80,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
     // Git has samples of those that it would run itself.
-    let is_script = |entry: &&Entry| entry.kind == Kind::Script && !has_suffix(entry.name(), &["sample"]);
+    let is_script = |entry: &&Entry| entry.kind == Kind::Script && !has_suffix(entry.name(), "sample");
     for entry in folder.files.iter().filter(is_script) {
         let sentence = "a script, which only runs by hand; what it runs was not looked at";
         context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_PROGRAM, sentence));
@@ -115,11 +109,11 @@ pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Diagnosti
 /// Whether a member of an archive of this name is looked at as a file of a repository, and the most bytes that are.
 pub(crate) fn looks_at(name: &str) -> Option<u64> {
     let name = last(name);
-    if has_suffix(name, &["py", "pyw"]) {
+    if has_suffix(name, "py pyw") {
         return Some(program::MAX_BYTES as u64);
     }
-    let is_text = has_suffix(name, &["yaml", "yml", "jinja", "jinja2", "j2", "template", "ipynb"])
-        || has_suffix(name, &["json"]) && !DATA.contains(&name)
+    let is_text = has_suffix(name, "yaml yml jinja jinja2 j2 template ipynb")
+        || has_suffix(name, "json") && !words::has(DATA, name)
         || ["MLmodel", "chat_template", "requirements.txt"].contains(&name);
     is_text.then_some(MAX_CONFIG_BYTES)
 }
@@ -127,19 +121,19 @@ pub(crate) fn looks_at(name: &str) -> Option<u64> {
 /// Looks at a member of an archive by its name, as at a file of a repository; what lies beside it is not known.
 pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Diagnostic)) {
     let name = last(path);
-    let named = |suffixes: &[&str]| has_suffix(name, suffixes);
-    if named(&["py", "pyw"]) {
+    let named = |suffixes: &str| has_suffix(name, suffixes);
+    if named("py pyw") {
         check_program(&bytes, programs::run_by_name(name, Path::new(path)), report);
-    } else if named(&["json"]) {
+    } else if named("json") {
         let is_data = bytes.len() > MAX_PLAIN_BYTES && !is_config(name);
         if !is_data || WORDS.iter().any(|word| contains(&bytes, word)) {
             config(name, bytes, &(), report);
         }
-    } else if named(&["ipynb"]) {
+    } else if named("ipynb") {
         if let Ok(value) = json::read(&bytes) {
             programs::notebook(&value, report);
         }
-    } else if named(&["yaml", "yml"]) || name == "MLmodel" {
+    } else if named("yaml yml") || name == "MLmodel" {
         check_yaml(&bytes, report);
     } else if name == "requirements.txt" {
         programs::requirements(&bytes, report);
@@ -164,13 +158,13 @@ pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Diagn
 }
 
 fn is_program(entry: &Entry) -> bool {
-    let is_named = has_suffix(entry.name(), &["py", "pyw"]) && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty);
-    is_named || entry.kind == Kind::Python && !has_suffix(entry.name(), &["pyi"])
+    let is_named = has_suffix(entry.name(), "py pyw") && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty);
+    is_named || entry.kind == Kind::Python && !has_suffix(entry.name(), "pyi")
 }
 
 /// Whether a file is bytecode of Python, or a library or program of an operating system.
 pub(crate) fn is_compiled(name: &str, kind: Kind) -> bool {
-    has_suffix(name, &["pyc", "pyo"]) && kind != Kind::Empty || kind == Kind::Executable
+    has_suffix(name, "pyc pyo") && kind != Kind::Empty || kind == Kind::Executable
 }
 
 /// Looks at one file by itself, and returns the code that it names.
@@ -178,12 +172,12 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
     let name = entry.name();
     // Names decide and not bytes: a text may begin as a file of weights does, and its loader goes by its name.
     let is_text = !matches!(entry.kind, Kind::LfsPointer | Kind::Empty | Kind::Zeros);
-    let named = |suffixes: &[&str]| has_suffix(name, suffixes) && is_text;
+    let named = |suffixes: &str| has_suffix(name, suffixes) && is_text;
     if name.to_ascii_lowercase().ends_with(".index.json") && is_text {
         if let Some(bytes) = read(entry, MAX_INDEX_BYTES, context)? {
             paths::of_index(&json::files_of_index(&bytes), &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["json"]) && !DATA.contains(&name) && (is_config(name) || entry.bytes <= MAX_CONFIG_BYTES) {
+    } else if named("json") && !words::has(DATA, name) && (is_config(name) || entry.bytes <= MAX_CONFIG_BYTES) {
         let bytes = read(entry, MAX_CONFIG_BYTES, context)?;
         // What is long and by its name no configuration is data, unless a word in it says otherwise.
         let is_data = |bytes: &[u8]| {
@@ -193,21 +187,21 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
             let beside: &dyn Beside = here;
             return Ok(config(name, bytes, beside, &mut |finding| context.report(&entry.path, finding)));
         }
-    } else if named(&["ipynb"]) {
+    } else if named("ipynb") {
         if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(&bytes).ok()) {
             programs::notebook(&value, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["yaml", "yml"]) || (is_text && name == "MLmodel") {
+    } else if named("yaml yml") || (is_text && name == "MLmodel") {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             check_yaml(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["jinja", "jinja2", "j2", "template"])
+    } else if named("jinja jinja2 j2 template")
         || (is_text && (name == "chat_template" || name.starts_with("chat_template.")))
     {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             templates::of_file(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["txt"]) && name.to_ascii_lowercase().contains("requirements") {
+    } else if named("txt") && name.to_ascii_lowercase().contains("requirements") {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             programs::requirements(&bytes, &mut |finding| context.report(&entry.path, finding));
         }

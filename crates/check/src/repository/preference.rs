@@ -20,12 +20,9 @@ pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) 
         return;
     }
     for (safe, pickled, library) in PAIRS {
-        let safe = folder.files.iter().find(|entry| is_weights(entry.name(), safe, &["safetensors"]));
-        let pickles: Vec<&Entry> = folder
-            .files
-            .iter()
-            .filter(|entry| is_weights(entry.name(), pickled, &["bin", "pt", "pth", "ckpt"]))
-            .collect();
+        let safe = folder.files.iter().find(|entry| is_weights(entry.name(), safe, "safetensors"));
+        let pickles: Vec<&Entry> =
+            folder.files.iter().filter(|entry| is_weights(entry.name(), pickled, "bin pt pth ckpt")).collect();
         let (Some(safe), Some(first)) = (safe, pickles.first()) else { continue };
         let more = if pickles.len() > 1 { format!(" and {} more", pickles.len() - 1) } else { String::new() };
         let sentence = format!(
@@ -36,7 +33,7 @@ pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) 
         report(first, Diagnostic::new(rules::REPOSITORY_PICKLE_BESIDE, sentence));
     }
     // A file by the name of safetensors that is none: loaders refuse it or take another one.
-    let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), &["safetensors"]));
+    let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), "safetensors"));
     for entry in named.filter(|entry| matches!(entry.kind, Kind::Pickle | Kind::Zip | Kind::TorchLegacy)) {
         let sentence = format!("{} is named .safetensors, but is {}", shown(entry.name()), entry.kind);
         report(entry, Diagnostic::new(rules::REPOSITORY_PICKLE_NAMED_SAFE, sentence));
@@ -44,7 +41,7 @@ pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) 
 }
 
 /// `model.safetensors`, `model-00001-of-00002.safetensors`, `model.fp16.safetensors`.
-fn is_weights(name: &str, stem: &str, suffixes: &[&str]) -> bool {
+fn is_weights(name: &str, stem: &str, suffixes: &str) -> bool {
     let rest = name.strip_prefix(stem).filter(|rest| rest.starts_with(['.', '-']));
     rest.is_some() && has_suffix(name, suffixes)
 }

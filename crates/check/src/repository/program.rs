@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
+use crate::words;
+
 /// Longer programs are not looked at.
 pub(super) const MAX_BYTES: usize = 2 << 20;
 
@@ -80,7 +82,7 @@ impl Program {
         let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
         // A lone \r ends a line for Python, and a comment with it; a form feed counts as a space, and a line goes on behind a backslash.
         let text = text.replace("\r\n", "\n").replace('\r', "\n").replace(['\0', '\x0c'], " ").replace("\\\n", " \x0b");
-        let hidden_by = declared(bytes).filter(|name| !has(PLAIN, name));
+        let hidden_by = declared(bytes).filter(|name| !words::has(PLAIN, name));
         let mut program = Self { hidden_by, ..Self::default() };
         let (mut at, mut line, mut before) = (0, 1, "");
         // Where the statement begins in which this is, and its first word.
@@ -125,12 +127,8 @@ enum Class {
 
 static CLASSES: LazyLock<HashMap<&str, Class>> = LazyLock::new(|| {
     let lists = [(RUNS, Class::Runs), (HANDED_ON, Class::HandedOn), (NETWORK, Class::Network), (OTHERS, Class::Other)];
-    lists.iter().flat_map(|(words, class)| words.split_whitespace().map(|word| (word, *class))).collect()
+    lists.iter().flat_map(|(list, class)| words::each(list).map(|word| (word, *class))).collect()
 });
-
-fn has(words: &str, word: &str) -> bool {
-    words.split_whitespace().any(|each| each == word)
-}
 
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
@@ -149,8 +147,8 @@ fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is
     let is_text = gap.ends_with(['"', '\'']) && next.starts_with(['"', '\'']);
     let is_set = before == "def" || next.starts_with(':') || next.starts_with('=') && !next.starts_with("==");
     let follows = next.split(|c| !is_part(c)).next().unwrap_or_default();
-    let is_prose = (beside.is_empty() && !before.is_empty() && !has(KEYWORDS, before))
-        || !follows.is_empty() && !has(KEYWORDS, follows);
+    let is_prose = (beside.is_empty() && !before.is_empty() && !words::has(KEYWORDS, before))
+        || !follows.is_empty() && !words::has(KEYWORDS, follows);
     let is_code = !is_text && !is_set && !is_prose;
     match (class, word) {
         (Some(Class::Runs), _) => true,

@@ -8,6 +8,7 @@ use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use super::program::Program;
+use crate::words;
 
 /// Characters of a statement that a finding shows.
 const EVIDENCE: usize = 120;
@@ -23,15 +24,8 @@ const BY_NAME: [(&str, &str); 7] = [
     ("pipeline.py", "Diffusers runs it as a custom pipeline"),
 ];
 /// How the names of programs begin that Transformers runs as remote code.
-const BY_START: [&str; 7] = [
-    "configuration_",
-    "feature_extraction_",
-    "image_processing_",
-    "modeling_",
-    "processing_",
-    "tokenization_",
-    "video_processing_",
-];
+const BY_START: &str = "
+    configuration_ feature_extraction_ image_processing_ modeling_ processing_ tokenization_ video_processing_";
 
 /// Why a loader, or Python, runs a program of this name without being told by a configuration, if it does.
 pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
@@ -42,7 +36,7 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
     if name == "inference.py" && folder.is_some_and(|folder| folder == "code") {
         return Some("inference servers run it");
     }
-    let is_custom = BY_START.iter().any(|start| name.starts_with(start));
+    let is_custom = words::each(BY_START).any(|start| name.starts_with(start));
     let by_name = BY_NAME.iter().find(|(program, _)| name == *program).map(|(_, why)| *why);
     by_name.or_else(|| is_custom.then_some("its name is that of custom code for Transformers"))
 }

@@ -7,6 +7,7 @@ use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use crate::dangerous;
+use crate::words;
 
 /// The one function of a dangerous module that configurations call.
 const JOIN: &str = "os.path.join";
@@ -50,7 +51,7 @@ const PIPELINES: &str = "
 
 /// Whether Diffusers has a part of a pipeline from this library, or from one of its own pipelines.
 pub(super) fn is_part_of_diffusers(library: &str) -> bool {
-    PARTS_OF_PIPELINES.contains(&library) || PIPELINES.split_whitespace().any(|known| known == library)
+    PARTS_OF_PIPELINES.contains(&library) || words::has(PIPELINES, library)
 }
 
 /// Keys whose value is imported and called wherever they stand.
@@ -74,14 +75,8 @@ pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k s
 }
 
 /// Keys of sentence-transformers and PEFT whose value is the path of a function or module, `torch.nn.modules.linear.Identity`.
-const FUNCTION_KEYS: [&str; 6] = [
-    "activation_fn",
-    "activation_function",
-    "megatron_core",
-    "parent_library",
-    "sbert_ce_default_activation_function",
-    "tokenizer_class",
-];
+const FUNCTION_KEYS: &str = "
+    activation_fn activation_function megatron_core parent_library sbert_ce_default_activation_function tokenizer_class";
 /// Where those functions and libraries come from as a rule.
 const USUAL: [&str; 7] = ["torch.nn", "transformers", "sentence_transformers", "peft", "diffusers", "timm", "megatron"];
 
@@ -91,7 +86,7 @@ pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String,
     for (key, value) in object {
         let Value::String(name) = value else { continue };
         let others = object.keys().map(String::as_str);
-        let function = FUNCTION_KEYS.contains(&key.as_str())
+        let function = words::has(FUNCTION_KEYS, key)
             && (name.contains('.') || key == "parent_library")
             && !USUAL
                 .iter()

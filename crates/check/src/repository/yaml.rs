@@ -9,6 +9,7 @@ use max_weights::{Diagnostic, rules};
 use saphyr_parser::{Event, Parser, Tag};
 
 use super::{remote_code, targets, template};
+use crate::words;
 
 /// Mappings and lists in one another. PyYAML gives up before a thousand.
 const MAX_NESTING: usize = 1000;
@@ -20,20 +21,11 @@ const MAX_ANCHORS: usize = 10_000;
 const LOADER: &str = "loader_module";
 
 /// Classes that training programs write by PyYAML's tags, and that do no more than hold a value.
-const PLAIN_OBJECTS: [&str; 9] = [
-    "argparse.Namespace",
-    "collections.OrderedDict",
-    "collections.defaultdict",
-    "datetime.",
-    "numpy.core.multiarray.scalar",
-    "numpy._core.multiarray.scalar",
-    "numpy.dtype",
-    "pathlib.",
-    "torch.device",
-];
+const PLAIN_OBJECTS: &str = "
+    argparse.Namespace collections.OrderedDict collections.defaultdict datetime. numpy.core.multiarray.scalar numpy._core.multiarray.scalar
+    numpy.dtype pathlib. torch.device";
 /// Tags of PyYAML for values that YAML has no own word for.
-const PLAIN_TAGS: [&str; 11] =
-    ["tuple", "str", "unicode", "none", "bool", "int", "long", "float", "list", "dict", "complex"];
+const PLAIN_TAGS: &str = "tuple str unicode none bool int long float list dict complex";
 
 /// A mapping or a list that is open.
 struct Open {
@@ -174,13 +166,13 @@ fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Di
     let Some((_, python)) = whole.split_once("python/") else { return };
     let python = percent_decoded(python);
     let (kind, name) = python.split_once(':').unwrap_or((&python, ""));
-    if PLAIN_TAGS.contains(&kind) || kind == "bytes" || kind == "bytearray" {
+    if words::has(PLAIN_TAGS, kind) || kind == "bytes" || kind == "bytearray" {
         return;
     }
     let name = if name.is_empty() { value.unwrap_or_default() } else { name };
     let evidence = format!("!!python/{}", shown(&python));
-    let plain =
-        PLAIN_OBJECTS.iter().any(|plain| if plain.ends_with('.') { name.starts_with(plain) } else { name == *plain });
+    let plain = words::each(PLAIN_OBJECTS)
+        .any(|plain| if plain.ends_with('.') { name.starts_with(plain) } else { name == plain });
     let calls = kind.starts_with("object/");
     let (rule, does) = if (calls && !plain) || targets::is_dangerous(name) {
         (rules::REPOSITORY_YAML_CALL, "makes PyYAML's unsafe loader call")

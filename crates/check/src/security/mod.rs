@@ -69,7 +69,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
                 }
                 return onnx::scan(piece, context);
             }
-            if kind == Kind::Json || crate::kind::has_suffix(piece.name, &["json"]) {
+            if kind == Kind::Json || crate::kind::has_suffix(piece.name, "json") {
                 formats::json(piece, context)?;
             } else if kind == Kind::TfLite {
                 tflite::scan(piece, context)?;
@@ -77,7 +77,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             let first = piece.bytes.first(PICKLE_BYTES)?;
             let is_graph = tensorflow::is_graph(&first, piece.name);
             // Of a model of TensorFlow Lite, names of operators beside its list as well.
-            if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, &["pb"]) {
+            if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, "pb") {
                 tensorflow::scan(piece, is_graph, context)?;
             }
             // The first bytes of a graph are no instructions.

@@ -5,6 +5,7 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Checkpoint, DType, Diagnostic, rules, text};
 
 use super::scales::{is_scale, may_be_negative};
+use crate::words;
 
 /// Up to this share of a tensor, the largest code of a float of eight bits is what scales for each block of 16 or 32 values make of its largest value.
 const SATURATED_SHARE: f64 = 0.125;
@@ -15,22 +16,7 @@ const LARGEST_SCALE: f64 = 1e12;
 /// Parts of names of tensors in which infinities are meant to be.
 const MASKS: [&str; 5] = ["mask", "attn_bias", "attn.bias", "attention_bias", "attention.bias"];
 /// Parts of names of tensors that begin as zeros or ones, and may stay so.
-const BEGIN_CONSTANT: [&str; 14] = [
-    "bias",
-    "norm",
-    "ln_",
-    "layer_scale",
-    "gamma",
-    "beta",
-    "scale",
-    "zero",
-    "mask",
-    "running_",
-    "lora_b",
-    "g_idx",
-    "ids",
-    "offset",
-];
+const BEGIN_CONSTANT: &str = "bias norm ln_ layer_scale gamma beta scale zero mask running_ lora_b g_idx ids offset";
 
 /// Reports what the contents of a tensor of a checkpoint say.
 pub(crate) fn judge(
@@ -73,7 +59,7 @@ pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &
         let message = format!("{share:.1}% of its values are the largest or the smallest that {} has", info.element);
         say(Diagnostic::new(rules::VALUES_SATURATED, message));
     }
-    let may_be_constant = BEGIN_CONSTANT.iter().any(|part| lower.contains(part));
+    let may_be_constant = words::each(BEGIN_CONSTANT).any(|part| lower.contains(part));
     if found.count > 1 && found.zeros == found.count {
         if !may_be_constant {
             say(Diagnostic::new(rules::VALUES_ZERO, format!("all its {} values are zero", grouped(found.count))));

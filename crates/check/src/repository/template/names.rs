@@ -1,5 +1,7 @@
 //! Names in templates: which are Python's own insides, and which objects of Jinja and of web frameworks lead there.
 
+use crate::words;
+
 /// Attributes with two underscores by which one gets from a value to the rest of Python.
 const INSIDES: &str = "
     __class__ __bases__ __base__ __mro__ __subclasses__ __globals__ __builtins__ __import__ __init__ __dict__ __getattribute__ __getattr__
@@ -18,23 +20,23 @@ pub(super) const WEB: [&str; 7] = ["request", "config", "session", "g", "app", "
 pub(super) fn is_inside(name: &str) -> bool {
     (name.starts_with("__") && name.len() > 2)
         || name.starts_with('_') && name.contains("__")
-        || FRAMES.split_whitespace().any(|frame| frame == name)
+        || words::has(FRAMES, name)
 }
 
 /// The name of an inside that this text is; not `__start__`, which is a token of a model.
 pub(super) fn inside_in(text: &str) -> Option<&'static str> {
-    INSIDES.split_whitespace().find(|inside| text == *inside)
+    words::each(INSIDES).find(|inside| text == *inside)
 }
 
 /// The name of an inside that a string to be filled in has: `'{0.__class__}'.format(x)`.
 pub(super) fn inside_of_format(text: &str) -> Option<&'static str> {
-    INSIDES.split_whitespace().find(|inside| {
+    words::each(INSIDES).find(|inside| {
         text.match_indices(inside).any(|(at, _)| text.get(..at).is_some_and(|before| before.ends_with(['.', '['])))
     })
 }
 
 /// The name of an inside anywhere in a string, where nothing is known of its structure.
 pub(super) fn inside_anywhere(text: &str) -> Option<&'static str> {
-    let frames = || FRAMES.split_whitespace().find(|frame| text.contains(&format!(".{frame}")));
-    INSIDES.split_whitespace().find(|inside| text.contains(inside)).or_else(frames)
+    let frames = || words::each(FRAMES).find(|frame| text.contains(&format!(".{frame}")));
+    words::each(INSIDES).find(|inside| text.contains(inside)).or_else(frames)
 }

@@ -10,70 +10,24 @@ use crate::context::{Context, Piece};
 use crate::dangerous::is_dangerous_in_model;
 use crate::security::archive::{leads_out, scan_inside};
 use crate::security::base64;
+use crate::words;
 
 /// The longest configuration that is read. Those of the largest models have a few megabytes, and values take many times their text in memory.
 pub(super) const MAX_CONFIG: usize = 16 << 20;
 /// Objects in objects; serde_json itself stops at 128.
 const MAX_DEPTH: usize = 128;
 /// What is in compiled code that runs commands or loads more code.
-const DANGEROUS_BYTES: [&[u8]; 14] = [
-    b"system",
-    b"popen",
-    b"subprocess",
-    b"__import__",
-    b"exec",
-    b"eval",
-    b"socket",
-    b"urllib",
-    b"requests",
-    b"pickle",
-    b"marshal",
-    b"builtins",
-    b"\x02os",
-    b"execve",
-];
+const DANGEROUS_BYTES: &str = "
+    system popen subprocess __import__ exec eval socket urllib requests pickle marshal builtins \x02os execve";
 /// Parts of Keras whose classes and functions are what a model is made of.
-const PARTS: [&str; 21] = [
-    "layers",
-    "models",
-    "initializers",
-    "optimizers",
-    "losses",
-    "metrics",
-    "regularizers",
-    "constraints",
-    "activations",
-    "dtype_policies",
-    "random",
-    "ops",
-    "engine",
-    "applications",
-    "quantizers",
-    "distillation",
-    "mixed_precision",
-    "legacy",
-    "backend.common.keras_tensor",
-    // Which Keras puts in place of its own where it runs on torch.
-    "backend.torch.optimizers",
-    "utils.generic_utils",
-];
+const PARTS: &str = "
+    layers models initializers optimizers losses metrics regularizers constraints activations dtype_policies random ops engine applications
+    quantizers distillation mixed_precision legacy backend.common.keras_tensor backend.torch.optimizers utils.generic_utils";
 /// Those of which no function is a part of a model: they load and make whole models.
-const WITHOUT_FUNCTIONS: [&str; 6] = ["models", "legacy", "engine", "distillation", "quantizers", "dtype_policies"];
+const WITHOUT_FUNCTIONS: &str = "models legacy engine distillation quantizers dtype_policies";
 /// Parts of TensorFlow whose operations no layer is made of.
-const OUTSIDE: [&str; 12] = [
-    "io",
-    "raw_ops",
-    "py_function",
-    "numpy_function",
-    "py_func",
-    "eager_py_func",
-    "load_op_library",
-    "load_library",
-    "saved_model",
-    "data",
-    "summary",
-    "print",
-];
+const OUTSIDE: &str = "
+    io raw_ops py_function numpy_function py_func eager_py_func load_op_library load_library saved_model data summary print";
 /// The classes of `keras.layers`.
 const LAYERS: &str = "Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D AdaptiveMaxPooling1D \
     AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D \
@@ -178,7 +132,7 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
         }
         "TFOpLambda" | "SlicingOpLambda" => {
             let function = config.and_then(|config| config.get("function")).and_then(Value::as_str).unwrap_or_default();
-            if function.split('.').any(|part| OUTSIDE.contains(&part)) {
+            if function.split('.').any(|part| words::has(OUTSIDE, part)) {
                 let message = format!("the layer {class} calls TensorFlow's '{}'", shown(function));
                 report(rules::KERAS_MALICIOUS, message, context);
             }
@@ -207,15 +161,14 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
             context,
         );
     } else if let Some(part) = part_of_keras(module) {
-        let below =
-            |known: &&str| part.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        let is_plain =
-            (part.is_empty() || PARTS.iter().any(&below)) && !(is_function && WITHOUT_FUNCTIONS.iter().any(below));
+        let below = |known: &str| part.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let is_plain = (part.is_empty() || words::each(PARTS).any(&below))
+            && !(is_function && words::each(WITHOUT_FUNCTIONS).any(below));
         if !is_plain && is_function {
             report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is not part of a model"), context);
         } else if !is_plain {
             report(rules::KERAS_CUSTOM, format!("{what} is not a Keras layer"), context);
-        } else if part == "layers" && !is_function && !LAYERS.split(' ').any(|layer| layer == class) {
+        } else if part == "layers" && !is_function && !words::has(LAYERS, class) {
             report(rules::KERAS_CUSTOM, format!("{what} is not a known Keras layer"), context);
         }
     } else if !module.is_empty() && module != "builtins" {
@@ -257,8 +210,8 @@ fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) 
 
 /// The first name in compiled code that runs commands, loads code, or reaches networks.
 fn dangerous_in(code: &[u8]) -> Option<&'static str> {
-    let found = DANGEROUS_BYTES.into_iter().find(|name| memchr::memmem::find(code, name).is_some())?;
-    std::str::from_utf8(found).ok().map(|name| name.trim_start_matches('\x02'))
+    let found = words::each(DANGEROUS_BYTES).find(|name| memchr::memmem::find(code, name.as_bytes()).is_some());
+    found.map(|name| name.trim_start_matches('\x02'))
 }
 
 /// The longest text in a value: the code among names and defaults.

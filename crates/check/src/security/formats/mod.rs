@@ -51,7 +51,7 @@ pub(crate) const NPZ: &str = "NumPy npz";
 
 /// What a zip archive with these members is, if it is known.
 pub(crate) fn of_members(names: &[&str]) -> Option<&'static str> {
-    if !names.is_empty() && names.iter().all(|name| has_suffix(name, &["npy"])) {
+    if !names.is_empty() && names.iter().all(|name| has_suffix(name, "npy")) {
         return Some(NPZ);
     }
     KNOWN.iter().find(|(end, _)| names.iter().any(|name| ends_in(name, end))).map(|(_, kind)| *kind)
@@ -77,7 +77,7 @@ pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &
     if !members.iter().any(|member| ends_in(&member.name, "MAR-INF/MANIFEST.json")) {
         return;
     }
-    for member in members.iter().filter(|member| has_suffix(&member.name, &["py", "so", "sh"])) {
+    for member in members.iter().filter(|member| has_suffix(&member.name, "py so sh")) {
         let message = format!("the server runs '{}' when it loads the model", shown(&member.name));
         context.report(piece, Diagnostic::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
     }

@@ -24,7 +24,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         pickle::scan(piece, Expected::Any, context)?;
     }
     let is_other = kind.is_archive() || kind.is_compressed();
-    if kind == Kind::Hdf5 || is_other && !has_suffix(piece.name, &["h5", "hdf5", "keras"]) {
+    if kind == Kind::Hdf5 || is_other && !has_suffix(piece.name, "h5 hdf5 keras") {
         return Ok(());
     }
     let mut at = FIRST_BLOCK;

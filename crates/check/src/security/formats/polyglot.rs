@@ -14,11 +14,12 @@ use crate::kind::{Kind, has_suffix};
 use crate::report::Depth;
 use crate::security::archive::{loadable, scan_inside, zip};
 use crate::security::{PICKLE_BYTES, base64, pickle};
+use crate::words;
 
 /// The longest header of safetensors that is read here: the limit of the format.
 const MAX_HEADER: u64 = 100_000_000;
 /// Suffixes of formats that are zip archives.
-const ZIPS: [&str; 7] = ["keras", "skops", "npz", "zip", "mar", "pt2", "whl"];
+const ZIPS: &str = "keras skops npz zip mar pt2 whl";
 /// Tensors of bytes, and holes, whose beginnings are looked at; a file with more of them has a checkpoint's own checks.
 const MAX_LOOKED_AT: usize = 10_000;
 /// So much of a tensor is tried as a pickle, where its beginning may be one.
@@ -28,26 +29,13 @@ const GGUF_ALIGNMENT: u64 = 32;
 /// Fewer bytes, decoded from a string, are no pickle that calls anything.
 const MIN_PICKLE: usize = 16;
 /// What is in metadata only where somebody put code: no key or value of a trainer has it.
-const CODE: [&str; 14] = [
-    "__import__(",
-    "os.system(",
-    "os.popen(",
-    "subprocess.",
-    "eval(",
-    "exec(",
-    "pty.spawn(",
-    "runpy.",
-    "__globals__",
-    "__subclasses__",
-    "__builtins__",
-    "__reduce__",
-    "<script",
-    "pickle.loads(",
-];
+const CODE: &str = "
+    __import__( os.system( os.popen( subprocess. eval( exec( pty.spawn( runpy. __globals__ __subclasses__ __builtins__ __reduce__ <script
+    pickle.loads(";
 
 /// Whether a file that begins like something else ends like a zip archive, so that some programs take it for that. This is a finding.
 pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<bool> {
-    let by_name = has_suffix(piece.name, &ZIPS);
+    let by_name = has_suffix(piece.name, ZIPS);
     let exactly = match kind {
         Kind::Zip | Kind::Empty => return Ok(false),
         // Who opens a file of this name looks for the end of an archive, wherever that is.
@@ -63,7 +51,7 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
         return Ok(false);
     }
     // The labels and vocabularies of a TensorFlow Lite model stand in an archive behind it, as its format has it.
-    let has_metadata = kind == Kind::TfLite && has_suffix(piece.name, &["tflite"]);
+    let has_metadata = kind == Kind::TfLite && has_suffix(piece.name, "tflite");
     if has_metadata {
         tflite::scan(piece, context)?;
     }
@@ -285,7 +273,7 @@ fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context
     for (key, text) in pairs {
         context.go_on()?;
         pickle_in_text(piece, key, text, context)?;
-        if let Some(code) = CODE.iter().find(|code| text.contains(**code)) {
+        if let Some(code) = words::each(CODE).find(|code| text.contains(code)) {
             let key = max_weights::text::shown(key);
             let at = text.find(code).unwrap_or(0);
             let around: String = text.get(at..).unwrap_or_default().chars().take(120).collect();

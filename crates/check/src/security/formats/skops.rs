@@ -8,44 +8,16 @@ use serde_json::{Map, Value};
 
 use crate::context::{Context, Piece};
 use crate::dangerous::is_dangerous_in_model;
+use crate::words;
 
 /// Packages whose classes and functions estimators are made of.
-const PACKAGES: [&str; 8] = ["sklearn", "numpy", "scipy", "collections", "datetime", "lightgbm", "xgboost", "catboost"];
+const PACKAGES: &str = "sklearn numpy scipy collections datetime lightgbm xgboost catboost";
 /// Types of Python itself that only hold values.
-const TYPES: [&str; 17] = [
-    "list",
-    "dict",
-    "tuple",
-    "set",
-    "frozenset",
-    "str",
-    "int",
-    "float",
-    "bool",
-    "complex",
-    "bytes",
-    "bytearray",
-    "slice",
-    "NoneType",
-    "type",
-    "range",
-    "object",
-];
+const TYPES: &str = "
+    list dict tuple set frozenset str int float bool complex bytes bytearray slice NoneType type range object";
 /// Functions of NumPy and others that call, load or run what they are given.
-const CALLING: [&str; 12] = [
-    "f2py",
-    "testing",
-    "distutils",
-    "load",
-    "loadtxt",
-    "fromfile",
-    "memmap",
-    "genfromtxt",
-    "save",
-    "vectorize",
-    "frompyfunc",
-    "ctypeslib",
-];
+const CALLING: &str = "
+    f2py testing distutils load loadtxt fromfile memmap genfromtxt save vectorize frompyfunc ctypeslib";
 
 /// Looks at all nodes of a schema.
 pub(super) fn walk(piece: &Piece<'_>, value: &Value, context: &mut Context<'_>) -> Result<()> {
@@ -70,8 +42,8 @@ fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_
         context.report(piece, Diagnostic::new(rule, message).evidence(shown(&name)));
     };
     let first = module.split('.').next().unwrap_or_default();
-    let is_value = matches!(first, "builtins" | "") && (TYPES.contains(&class) || class.is_empty());
-    let is_known = PACKAGES.contains(&first) && !name.split('.').any(|part| CALLING.contains(&part));
+    let is_value = matches!(first, "builtins" | "") && (words::has(TYPES, class) || class.is_empty());
+    let is_known = words::has(PACKAGES, first) && !name.split('.').any(|part| words::has(CALLING, part));
     let is_operator = first == "operator" || first == "_operator";
     // The program that wrote the file has classes of its own, too.
     let is_hidden = (module.contains("__") && module != "__main__") || class.contains("__");

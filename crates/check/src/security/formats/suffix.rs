@@ -8,71 +8,36 @@ use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
 use crate::kind::{Kind, has_suffix};
+use crate::words;
 
 /// Suffixes of weights, whatever their format is.
-const WEIGHTS: [&str; 22] = [
-    "safetensors",
-    "gguf",
-    "ggml",
-    "bin",
-    "pt",
-    "pth",
-    "ckpt",
-    "pkl",
-    "pickle",
-    "joblib",
-    "npy",
-    "npz",
-    "h5",
-    "hdf5",
-    "keras",
-    "onnx",
-    "tflite",
-    "model",
-    "nemo",
-    "mar",
-    "msgpack",
-    "pb",
-];
+const WEIGHTS: &str = "
+    safetensors gguf ggml bin pt pth ckpt pkl pickle joblib npy npz h5 hdf5 keras onnx tflite model nemo mar msgpack pb";
 /// Suffixes of formats that hold no code, with the kinds that such files may be.
-const PLAIN: [(&[&str], &[Kind]); 8] = [
-    (&["safetensors"], &[Kind::Safetensors]),
-    (&["gguf", "ggml"], &[Kind::Gguf, Kind::OldGgml]),
-    (&["onnx"], &[Kind::Onnx]),
-    (&["tflite"], &[Kind::TfLite]),
-    (&["npy"], &[Kind::Numpy]),
-    (&["npz"], &[Kind::Zip]),
-    (&["h5", "hdf5", "keras"], &[Kind::Hdf5, Kind::Zip]),
-    (
-        &[
-            "json", "jsonl", "txt", "md", "csv", "yaml", "yml", "toml", "cfg", "ini", "jpg", "jpeg", "png", "gif",
-            "wav", "mp3",
-        ],
-        &[],
-    ),
+const PLAIN: [(&str, &[Kind]); 8] = [
+    ("safetensors", &[Kind::Safetensors]),
+    ("gguf ggml", &[Kind::Gguf, Kind::OldGgml]),
+    ("onnx", &[Kind::Onnx]),
+    ("tflite", &[Kind::TfLite]),
+    ("npy", &[Kind::Numpy]),
+    ("npz", &[Kind::Zip]),
+    ("h5 hdf5 keras", &[Kind::Hdf5, Kind::Zip]),
+    ("json jsonl txt md csv yaml yml toml cfg ini jpg jpeg png gif wav mp3", &[]),
 ];
 /// Suffixes of weights that may be no text, nor bytes of no known format.
-const NO_TEXT: [&str; 10] = ["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"];
+const NO_TEXT: &str = "safetensors gguf pt pth ckpt onnx npy npz keras h5";
 /// Suffixes of weights that are text only where that is a pickle.
-const TEXT_IF_PICKLE: [&str; 4] = ["pkl", "pickle", "joblib", "bin"];
+const TEXT_IF_PICKLE: &str = "pkl pickle joblib bin";
 /// What names raw data of other programs in the same folder: beside `NAME.bin` with the same stem, and under names of their own.
 const BESIDE_RAW_DATA: [&str; 3] = ["xml", "param", "onnx"];
-const NAMES_RAW_DATA: [&str; 8] = [
-    "ndarray-cache.json",
-    "tensor-cache.json",
-    "model.json",
-    "vocabulary.json",
-    "vocabulary.txt",
-    "shared_vocabulary.json",
-    "shared_vocabulary.txt",
-    "../model.mlmodel",
-];
+const NAMES_RAW_DATA: &str = "
+    ndarray-cache.json tensor-cache.json model.json vocabulary.json vocabulary.txt shared_vocabulary.json shared_vocabulary.txt ../model.mlmodel";
 /// Where TensorFlow looks for a graph if there is no `saved_model.pb`: as text, and in parts.
 const OTHER_GRAPHS: [&str; 2] = ["saved_model.pbtxt", "saved_model.cpb"];
 /// What standard input is called, of which no name says what it is.
 const STDIN: &str = "stdin";
 /// Other suffixes of files that are broken if they are empty.
-const NEVER_EMPTY: [&str; 4] = ["json", "yaml", "yml", "jinja"];
+const NEVER_EMPTY: &str = "json yaml yml jinja";
 /// Longer files are not looked at as Python's path files.
 const MAX_PATH_FILE: u64 = 32 << 20;
 
@@ -80,13 +45,13 @@ const MAX_PATH_FILE: u64 = 32 << 20;
 pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let is_file = piece.member.is_none();
     let is_given = is_file && piece.name == STDIN;
-    let names_weights = has_suffix(piece.name, &WEIGHTS) || is_given;
+    let names_weights = has_suffix(piece.name, WEIGHTS) || is_given;
     path_lines(piece, kind, context)?;
     let report = |rule, message: String, context: &mut Context<'_>| {
         context.report(piece, Diagnostic::new(rule, message).offset(0));
     };
     match kind {
-        Kind::Empty if is_file && (names_weights || has_suffix(piece.name, &NEVER_EMPTY)) => {
+        Kind::Empty if is_file && (names_weights || has_suffix(piece.name, NEVER_EMPTY)) => {
             report(rules::FORMAT_EMPTY, "the file is empty".into(), context);
         }
         Kind::LfsPointer => {
@@ -101,20 +66,15 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
         Kind::Zeros if names_weights && is_file => {
             report(rules::FORMAT_ZEROS, "the file begins with nothing but zeros".into(), context);
         }
-        Kind::Json
-            if has_suffix(
-                piece.name,
-                &["safetensors", "gguf", "pt", "pth", "ckpt", "bin", "onnx", "npz", "npy", "h5"],
-            ) =>
-        {
+        Kind::Json if has_suffix(piece.name, "safetensors gguf pt pth ckpt bin onnx npz npy h5") => {
             report(rules::FORMAT_JSON, "this is JSON in place of weights".into(), context);
         }
         Kind::Script | Kind::Python if names_weights => {
             let message = format!("'{}' is a script named like weights", shown(piece.name));
             report(rules::CONTAINER_EXECUTABLE, message, context);
         }
-        Kind::Text if has_suffix(piece.name, &["pth"]) && is_path_file(piece)? => {}
-        Kind::Text | Kind::Unknown if has_suffix(piece.name, &NO_TEXT) => no_weights(piece, kind, context),
+        Kind::Text if has_suffix(piece.name, "pth") && is_path_file(piece)? => {}
+        Kind::Text | Kind::Unknown if has_suffix(piece.name, NO_TEXT) => no_weights(piece, kind, context),
         Kind::Media if names_weights => {
             let message = format!("this is {} in place of weights", kind.with_article());
             report(rules::FORMAT_STRANGER, message, context);
@@ -137,14 +97,14 @@ fn no_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
 /// Looks at the name of what turned out to be no pickle either.
 pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
     let is_given = piece.member.is_none() && piece.name == STDIN;
-    let is_named = has_suffix(piece.name, &TEXT_IF_PICKLE) || is_given;
+    let is_named = has_suffix(piece.name, TEXT_IF_PICKLE) || is_given;
     if context.file.reported > Verdict::Clean {
         // What is wrong with it is said already.
         return;
     }
     match kind {
         // In a folder it may belong to any program: data of tokens, of an index, of another runtime.
-        Kind::Unknown if has_suffix(piece.name, &["bin"]) && piece.member.is_none() => {
+        Kind::Unknown if has_suffix(piece.name, "bin") && piece.member.is_none() => {
             let is_raw = is_raw_data(&context.file.path);
             if context.is_given && !is_raw {
                 no_weights(piece, kind, context);
@@ -153,7 +113,7 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
                 context.report(piece, Diagnostic::new(rules::FILE_NOT_EXAMINED, message).offset(0));
             }
         }
-        Kind::Unknown if has_suffix(piece.name, &["bin"]) => {}
+        Kind::Unknown if has_suffix(piece.name, "bin") => {}
         Kind::Text | Kind::Unknown if is_named => no_weights(piece, kind, context),
         Kind::Text | Kind::Unknown if OTHER_GRAPHS.iter().any(|name| super::ends_in(piece.name, name)) => {
             let message = "this is a graph of TensorFlow in a form that was not looked into";
@@ -165,7 +125,7 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
 
 /// Whether a file beside it, or the package that it lies in, says that a `.bin` is raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js or CTranslate2.
 pub(crate) fn is_raw_data(path: &Path) -> bool {
-    let names = NAMES_RAW_DATA.iter().map(|name| path.with_file_name(name));
+    let names = words::each(NAMES_RAW_DATA).map(|name| path.with_file_name(name));
     let beside = BESIDE_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
     let is_packaged = path.ancestors().any(|folder| folder.extension().is_some_and(|suffix| suffix == "mlpackage"));
     is_packaged || names.chain(beside).any(|other| other.is_file())
@@ -188,7 +148,7 @@ pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>)
 /// Says that Python runs a line of a file, which is one of its path files by the name, whatever else it is.
 fn path_lines(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let is_weights = matches!(kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
-    if !has_suffix(piece.name, &["pth"]) || is_weights || piece.bytes.len() > MAX_PATH_FILE {
+    if !has_suffix(piece.name, "pth") || is_weights || piece.bytes.len() > MAX_PATH_FILE {
         return Ok(());
     }
     let text = piece.bytes.first(MAX_PATH_FILE as usize)?;

@@ -7,37 +7,14 @@ use super::configurations::{self, Configurations};
 use crate::context::{Context, Piece};
 use crate::kind::has_suffix;
 use crate::report::Depth;
+use crate::words;
 
 /// Operations that reach files, load libraries or call Python.
-pub(super) const OPERATIONS: [&str; 27] = [
-    "PyFunc",
-    "PyFuncStateless",
-    "EagerPyFunc",
-    "ReadFile",
-    "WriteFile",
-    "MatchingFiles",
-    "LoadLibrary",
-    "ImmutableConst",
-    "TextLineReader",
-    "WholeFileReader",
-    "WholeFileReaderV2",
-    "TextLineReaderV2",
-    "FixedLengthRecordReaderV2",
-    "SqlDataset",
-    "TextLineDataset",
-    "TFRecordDataset",
-    "TFRecordDatasetV2",
-    "FixedLengthRecordDataset",
-    "FixedLengthRecordDatasetV2",
-    "CSVDataset",
-    "CSVDatasetV2",
-    "LMDBDataset",
-    "SaveDataset",
-    "SaveDatasetV2",
-    "LoadDataset",
-    "DatasetToTFRecord",
-    "CreateSummaryFileWriter",
-];
+pub(super) const OPERATIONS: &str = "
+    PyFunc PyFuncStateless EagerPyFunc ReadFile WriteFile MatchingFiles LoadLibrary ImmutableConst TextLineReader WholeFileReader
+    WholeFileReaderV2 TextLineReaderV2 FixedLengthRecordReaderV2 SqlDataset TextLineDataset TFRecordDataset TFRecordDatasetV2
+    FixedLengthRecordDataset FixedLengthRecordDatasetV2 CSVDataset CSVDatasetV2 LMDBDataset SaveDataset SaveDatasetV2 LoadDataset
+    DatasetToTFRecord CreateSummaryFileWriter";
 const WINDOW: usize = 1 << 20;
 const OVERLAP: usize = configurations::OVERLAP;
 
@@ -46,14 +23,14 @@ pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>)
     let mut at = 0;
     let mut found = Vec::new();
     // What Keras makes layers of, beside the graph or in it.
-    let mut configs = has_suffix(piece.name, &["pb"]).then(Configurations::new);
+    let mut configs = has_suffix(piece.name, "pb").then(Configurations::new);
     while at < piece.bytes.len() {
         context.go_on()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
         if let Some(configs) = &mut configs {
             configs.search(piece, at, &window, WINDOW, context)?;
         }
-        for name in OPERATIONS {
+        for name in words::each(OPERATIONS) {
             if found.contains(&name) {
                 continue;
             }
@@ -95,5 +72,5 @@ fn is_named(before: &[u8], name: &str) -> bool {
 
 /// Whether these are the first bytes of a SavedModel or of a frozen graph, under the suffix of these.
 pub(crate) fn is_graph(first: &[u8], name: &str) -> bool {
-    has_suffix(name, &["pb"]) && matches!(first, [0x08, 1, 0x12, ..] | [0x0a | 0x12, ..])
+    has_suffix(name, "pb") && matches!(first, [0x08, 1, 0x12, ..] | [0x0a | 0x12, ..])
 }

@@ -8,6 +8,7 @@ use super::tensorflow::OPERATIONS;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::report::Depth;
+use crate::words;
 
 /// So many operators are looked at.
 const MAX_OPERATORS: usize = 2_000;
@@ -37,7 +38,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let (mut custom, mut flex) = (Vec::new(), Vec::new());
     for (name, at) in names {
         let list = match name.strip_prefix(FLEX) {
-            Some(operation) if OPERATIONS.contains(&operation) => {
+            Some(operation) if words::has(OPERATIONS, operation) => {
                 let message = format!("the model has the TensorFlow operation {operation}");
                 context.report(piece, Diagnostic::new(rules::TENSORFLOW_OPERATION, message).offset(at));
                 continue;

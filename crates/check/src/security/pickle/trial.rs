@@ -15,76 +15,12 @@ const SEVERAL: u64 = 12;
 /// An instruction with its value, where that is no line and not long, has no more bytes than this.
 const SHORT: u64 = 2 + u8::MAX as u64;
 /// Suffixes of pickles, which may be one number.
-const PICKLES: [&str; 3] = ["pkl", "pickle", "joblib"];
+const PICKLES: &str = "pkl pickle joblib";
 /// Suffixes of texts, which nobody unpickles, and of which many begin with two lines that look like an import: a list of words does.
-const TEXTS: [&str; 66] = [
-    "txt",
-    "text",
-    "md",
-    "markdown",
-    "rst",
-    "adoc",
-    "csv",
-    "tsv",
-    "json",
-    "jsonl",
-    "ndjson",
-    "yaml",
-    "yml",
-    "toml",
-    "ini",
-    "cfg",
-    "conf",
-    "config",
-    "properties",
-    "env",
-    "lock",
-    "log",
-    "out",
-    "err",
-    "py",
-    "pyi",
-    "pyx",
-    "ipynb",
-    "jinja",
-    "jinja2",
-    "j2",
-    "template",
-    "html",
-    "htm",
-    "xml",
-    "svg",
-    "css",
-    "js",
-    "ts",
-    "sh",
-    "bash",
-    "bat",
-    "ps1",
-    "c",
-    "cc",
-    "cpp",
-    "cu",
-    "h",
-    "hpp",
-    "rs",
-    "go",
-    "java",
-    "tex",
-    "bib",
-    "cff",
-    "vocab",
-    "merges",
-    "bpe",
-    "codes",
-    "dict",
-    "lst",
-    "list",
-    "labels",
-    "names",
-    "srt",
-    "prompt",
-];
+const TEXTS: &str = "
+    txt text md markdown rst adoc csv tsv json jsonl ndjson yaml yml toml ini cfg conf config properties env lock log out err py pyi pyx ipynb
+    jinja jinja2 j2 template html htm xml svg css js ts sh bash bat ps1 c cc cpp cu h hpp rs go java tex bib cff vocab merges bpe codes dict lst
+    list labels names srt prompt";
 
 /// Whether these bytes, the first of `len` in a file or member of this name, may be a pickle although they do not begin as one: protocols 0 and 1
 /// have no magic. They are if they call something, or come to an end, or go on with instructions as far as they are there; and if they import
@@ -92,7 +28,7 @@ const TEXTS: [&str; 66] = [
 pub fn may_be_pickle(first: &[u8], len: u64, name: &str) -> bool {
     match tried(first.get(..TRIED).unwrap_or(first), len) {
         Trial::No => false,
-        Trial::Short => has_suffix(name, &PICKLES),
+        Trial::Short => has_suffix(name, PICKLES),
         Trial::MayImport => !is_named_as_text(name),
         Trial::Maybe | Trial::Imports => true,
     }
@@ -107,7 +43,7 @@ pub fn is_pickle_that_imports(bytes: &[u8]) -> bool {
 fn is_named_as_text(name: &str) -> bool {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let is_capital = |byte: u8| byte.is_ascii_uppercase() || b"-_".contains(&byte);
-    has_suffix(last, &TEXTS) || last.len() > 1 && last.bytes().all(is_capital)
+    has_suffix(last, TEXTS) || last.len() > 1 && last.bytes().all(is_capital)
 }
 
 /// What comes of a trial.

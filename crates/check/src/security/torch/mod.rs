@@ -185,7 +185,7 @@ impl Check<'_> {
                 continue;
             }
             let is_pickle = member.name.ends_with(".debug_pkl");
-            if !is_pickle && !crate::kind::has_suffix(&member.name, &["py"]) {
+            if !is_pickle && !crate::kind::has_suffix(&member.name, "py") {
                 continue;
             }
             let Some(bytes) = self.archive.open(number, context)? else { continue };

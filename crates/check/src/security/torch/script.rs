@@ -4,26 +4,15 @@ use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
 use crate::context::{Context, Piece};
+use crate::words;
 
 /// The longest source text that is looked at.
 const MAX_BYTES: u64 = 64 << 20;
 /// Operators of PyTorch's own that read or write files.
-const FILES: [&str; 8] = ["save", "load", "from_file", "_save", "_load", "write_file", "read_file", "_from_file"];
+const FILES: &str = "save load from_file _save _load write_file read_file _from_file";
 /// Namespaces of operators that come with PyTorch.
-const OWN: [&str; 12] = [
-    "prim",
-    "prims",
-    "aten",
-    "quantized",
-    "quantized_decomposed",
-    "sparse",
-    "inductor",
-    "c10d",
-    "mkldnn",
-    "_quantized",
-    "onednn",
-    "profiler",
-];
+const OWN: &str = "
+    prim prims aten quantized quantized_decomposed sparse inductor c10d mkldnn _quantized onednn profiler";
 
 /// Looks for operators in a source text.
 pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
@@ -37,8 +26,8 @@ pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     for (at, path) in paths(&source) {
         let parts: Vec<&str> = path.split('.').collect();
         let file = match parts[..] {
-            ["torch", name] | ["ops", "aten" | "prim", name] => FILES.contains(&name),
-            ["ops", space, _] => !OWN.contains(&space) && path.contains("file"),
+            ["torch", name] | ["ops", "aten" | "prim", name] => words::has(FILES, name),
+            ["ops", space, _] => !words::has(OWN, space) && path.contains("file"),
             ["open" | "eval" | "exec" | "__import__"] => true,
             _ => false,
         };

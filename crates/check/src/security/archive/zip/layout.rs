@@ -106,7 +106,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
     }
     let count = stray.len();
     // That of the metadata of a TensorFlow Lite model stands behind the model.
-    let is_model = || -> Result<bool> { Ok(has_suffix(piece.name, &["tflite"]) && piece.bytes.part(4, 4)? == b"TFL3") };
+    let is_model = || -> Result<bool> { Ok(has_suffix(piece.name, "tflite") && piece.bytes.part(4, 4)? == b"TFL3") };
     if place == Place::Before {
         if is_model()? {
             return Ok(false);

@@ -54,7 +54,7 @@ fn sequence(piece: &Piece<'_>, context: &Context<'_>) -> Result<Vec<u64>> {
 
 /// Looks into a zip archive, and at what is before, between and behind its members.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    if crate::kind::has_suffix(piece.name, &["distcp"]) {
+    if crate::kind::has_suffix(piece.name, "distcp") {
         let starts = sequence(piece, context)?;
         if starts.len() > 1 {
             return each_of(piece, &starts, context);

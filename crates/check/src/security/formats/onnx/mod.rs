@@ -14,6 +14,7 @@ use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::options::Level;
 use crate::report::Depth;
+use crate::words;
 use tensor::Tensors;
 
 /// Graphs in nodes of graphs.
@@ -23,20 +24,9 @@ const MAX_TEXT: usize = 4096;
 /// Different domains that are told apart.
 const MAX_NAMES: usize = 10_000;
 /// Domains whose operators ONNX and its runtime bring.
-const KNOWN_DOMAINS: [&str; 12] = [
-    "",
-    "ai.onnx",
-    "ai.onnx.ml",
-    "ai.onnx.training",
-    "ai.onnx.preview.training",
-    "ai.onnx.preview",
-    "com.microsoft",
-    "com.microsoft.experimental",
-    "com.microsoft.nchwc",
-    "com.ms.internal.nhwc",
-    "org.pytorch.aten",
-    "pkg.onnxscript.torch_lib",
-];
+const KNOWN_DOMAINS: &str = "
+    ai.onnx ai.onnx.ml ai.onnx.training ai.onnx.preview.training ai.onnx.preview com.microsoft com.microsoft.experimental com.microsoft.nchwc
+    com.ms.internal.nhwc org.pytorch.aten pkg.onnxscript.torch_lib";
 
 /// Which message is read; the numbers of fields mean something else in each.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,7 +114,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 
 /// PyTorch's exporter makes a domain of each of its modules, whose functions are in the model.
 fn is_custom(domain: &str) -> bool {
-    !KNOWN_DOMAINS.contains(&domain) && !domain.starts_with("pkg.")
+    !domain.is_empty() && !words::has(KNOWN_DOMAINS, domain) && !domain.starts_with("pkg.")
 }
 
 fn walk(
