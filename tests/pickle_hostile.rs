@@ -7,7 +7,7 @@ use std::fs;
 
 use max_weights::error::Diagnostic;
 use max_weights::format::pickle::{
-    GlobalUse, Limits, Object, PersistentIds, Pickled, TensorKind, Verdict, globals, leaves, read,
+    Danger, GlobalUse, Limits, Object, PersistentIds, Pickled, TensorKind, globals, leaves, read,
 };
 
 fn fault(error: &max_weights::error::Error) -> Diagnostic {
@@ -57,7 +57,7 @@ fn called(bytes: &[u8]) -> GlobalUse {
 #[track_caller]
 fn dangerous(bytes: &[u8], name: &str) {
     let global = called(bytes);
-    assert_eq!((global.full_name().as_str(), global.verdict), (name, Verdict::RunsCode));
+    assert_eq!((global.full_name().as_str(), global.danger), (name, Danger::RunsCode));
 }
 
 // Calls.
@@ -78,7 +78,7 @@ fn builtins_eval_under_both_names() {
     dangerous(b"cbuiltins\neval\n(S'1'\ntR.", "builtins.eval");
     dangerous(b"c__builtin__\nexec\n(S'1'\ntR.", "builtins.exec");
     // What it takes decides: the scanner looks at that, and here it is never called.
-    assert_eq!(called(b"cbuiltins\ngetattr\n(S'1'\nS'2'\ntR.").verdict, Verdict::Library);
+    assert_eq!(called(b"cbuiltins\ngetattr\n(S'1'\nS'2'\ntR.").danger, Danger::Library);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn an_unknown_class_keeps_its_state_and_its_tensors_are_read() {
     let names = leaves(&pickled, &Limits::default()).unwrap();
     let names: Vec<(&str, bool)> = names.iter().map(|leaf| (&*leaf.name, leaf.tensor.is_some())).collect();
     assert_eq!(names, [("object", false), ("weight", true)]);
-    assert_eq!(pickled.globals[0].verdict, Verdict::NeedsTrust);
+    assert_eq!(pickled.globals[0].danger, Danger::NeedsTrust);
 }
 
 // Changes of the wrong value (CVE-2026-24747).

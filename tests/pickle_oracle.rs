@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use max_weights::format::pickle::{
-    DictKind, GlobalUse, Leaf, Limits, NumpyDType, Object, ObjectId, PersistentIds, Pickled, Slice, TensorKind,
-    Verdict, leaves, read,
+    Danger, DictKind, GlobalUse, Leaf, Limits, NumpyDType, Object, ObjectId, PersistentIds, Pickled, Slice, TensorKind,
+    leaves, read,
 };
 use serde_json::{Value, json};
 
@@ -219,7 +219,7 @@ fn the_tensors_of_a_saved_module_have_the_names_of_its_state_dict() {
         names(&pickled).into_iter().filter(|(_, tensor)| *tensor).map(|(name, _)| name).collect();
     tensors.sort();
     assert_eq!(json!(tensors), expected("module.json"));
-    let of_libraries = pickled.globals.iter().filter(|global| global.verdict == Verdict::Library);
+    let of_libraries = pickled.globals.iter().filter(|global| global.danger == Danger::Library);
     let of_libraries: Vec<String> = of_libraries.map(GlobalUse::full_name).collect();
     assert!(of_libraries.contains(&"torch.nn.modules.linear.Linear".to_owned()), "{of_libraries:?}");
     assert!(matches!(pickled.objects.get(pickled.root), Object::Opaque(_)));

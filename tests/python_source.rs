@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use max_weights::checkpoint::Catalog;
-use max_weights::format::pickle::{Limits, PersistentIds, Pickled, Verdict, read, source_of};
+use max_weights::format::pickle::{Danger, Limits, PersistentIds, Pickled, read, source_of};
 
 fn pickled(bytes: &[u8]) -> Pickled {
     read(bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}"))
@@ -239,7 +239,7 @@ fn a_file_lists_its_values_its_calls_and_its_names() {
     let named: Vec<_> = catalog.objects().map(|found| (found.name, found.source(100))).collect();
     assert_eq!(named, [("evil", "posix.system('hi')".to_owned()), ("lr", "0.1".to_owned())]);
     let evil = catalog.objects().next().unwrap();
-    assert_eq!(evil.global().unwrap().verdict, Verdict::RunsCode);
+    assert_eq!(evil.global().unwrap().danger, Danger::RunsCode);
 
     let calls: Vec<_> = catalog.calls().map(|found| found.source(100)).collect();
     assert_eq!(calls, ["subprocess.Popen()", "nt.system()", "posix.system('hi')"]);

@@ -1,6 +1,6 @@
 //! What of the one list of Python's names no configuration of a model, and no model of Keras or skops, has for a good reason.
 
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::{exact, look_up};
 
 /// Reasons for which a name runs code that programs and configurations have all the same.
@@ -12,8 +12,8 @@ pub(crate) fn is_dangerous(module: &str, name: &str) -> bool {
     let is_builtin = matches!(module.split('.').next(), Some("builtins" | "__builtin__" | ""));
     let entry =
         if is_builtin { name.split('.').find_map(|part| exact("builtins", part)) } else { look_up(module, name) };
-    entry.is_some_and(|entry| match entry.verdict {
-        Verdict::RunsCode => !ELSEWHERE.contains(&entry.reason),
+    entry.is_some_and(|entry| match entry.danger {
+        Danger::RunsCode => !ELSEWHERE.contains(&entry.reason),
         _ => entry.reason == "pickled",
     })
 }

@@ -49,7 +49,7 @@ pub struct Global {
     /// Its name in the module, with dots.
     pub name: String,
     /// What is known of it.
-    pub verdict: names::Verdict,
+    pub danger: names::Danger,
     /// Where it is first.
     pub member: Option<String>,
     /// The byte there.
@@ -59,10 +59,10 @@ pub struct Global {
 impl Global {
     /// The word that the Hugging Face hub has for the verdict.
     pub fn safety(&self) -> &'static str {
-        match self.verdict {
-            names::Verdict::Harmless => "innocuous",
-            names::Verdict::Library | names::Verdict::NeedsTrust => "suspicious",
-            names::Verdict::RunsCode => "dangerous",
+        match self.danger {
+            names::Danger::Harmless => "innocuous",
+            names::Danger::Library | names::Danger::NeedsTrust => "suspicious",
+            names::Danger::RunsCode => "dangerous",
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::rules::{self, Severity};
 use max_weights::{Diagnostic, text, uninterrupted};
 use max_weights_check::{Options, Progress, Report, Selection};
@@ -37,7 +37,7 @@ struct Global<'a> {
     /// The byte at which it stands first: in the member, if there is one.
     offset: u64,
     #[serde(serialize_with = "as_word")]
-    verdict: Verdict,
+    verdict: Danger,
     name: String,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
     let report = inputs.renamed(report);
     let found = globals(&report);
     let errors = problems(&report);
-    let not_harmless = found.iter().filter(|global| global.verdict != Verdict::Harmless).count();
+    let not_harmless = found.iter().filter(|global| global.verdict != Danger::Harmless).count();
     screen.status = if not_harmless > 0 || errors.iter().any(|error| error.runs_code) {
         FINDINGS
     } else if errors.is_empty() {
@@ -111,7 +111,7 @@ fn globals(report: &Report) -> Vec<Global<'_>> {
         file: &file.path,
         member: global.member.as_deref(),
         offset: global.offset,
-        verdict: global.verdict,
+        verdict: global.danger,
         name: format!("{}.{}", global.module, global.name),
     });
     found.collect()
@@ -136,7 +136,7 @@ fn print(found: &[Global<'_>], not_harmless: usize, report: &Report, screen: &mu
     let several = report.files.len() > 1;
     let width = found.iter().map(|global| global.offset.to_string().len()).max().unwrap_or(0);
     for Global { file, member, offset, verdict, name } in found {
-        let style = paint.verdict(*verdict);
+        let style = paint.danger(*verdict);
         let place = match (several, member) {
             (true, Some(member)) => format!("{}!/{member}", text::path(file)),
             (true, None) => text::path(file),
@@ -157,7 +157,7 @@ fn print(found: &[Global<'_>], not_harmless: usize, report: &Report, screen: &mu
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn as_word<S: serde::Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_word<S: serde::Serializer>(verdict: &Danger, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(verdict.name())
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::text;
 use max_weights_check::output::json_escaped;
 use unicode_width::UnicodeWidthStr as _;
@@ -54,12 +54,12 @@ impl Paint {
         self.bold != Style::new()
     }
 
-    /// The colour of a verdict on a class or function.
-    pub(crate) fn verdict(&self, verdict: Verdict) -> Style {
-        match verdict {
-            Verdict::Harmless => self.good,
-            Verdict::Library | Verdict::NeedsTrust => self.warning,
-            Verdict::RunsCode => self.error,
+    /// The colour of a class or function.
+    pub(crate) fn danger(&self, danger: Danger) -> Style {
+        match danger {
+            Danger::Harmless => self.good,
+            Danger::Library | Danger::NeedsTrust => self.warning,
+            Danger::RunsCode => self.error,
         }
     }
 }

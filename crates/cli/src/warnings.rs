@@ -1,13 +1,13 @@
 //! What is said of a checkpoint besides what was asked: findings of its opening, and code that its pickles name.
 
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::{Catalog, Diagnostic, rules};
 
 /// The findings of the opening, and for each file the first name of what runs code or reaches files. Nothing calls it here; other programs do.
 pub(crate) fn warnings(catalog: &Catalog) -> Vec<Diagnostic> {
     let mut warnings = catalog.findings().to_vec();
     let mut last = None;
-    for (file, global) in catalog.globals().filter(|(_, global)| matches!(global.verdict, Verdict::RunsCode)) {
+    for (file, global) in catalog.globals().filter(|(_, global)| matches!(global.danger, Danger::RunsCode)) {
         if last.replace(file) == Some(file) {
             continue;
         }

@@ -13,7 +13,7 @@ use max_weights::device::Device;
 use max_weights::error::{Diagnostic, Error};
 use max_weights::format::Kind;
 use max_weights::format::pickle::{
-    GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
+    Danger, GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef,
 };
 use max_weights::format::torch::Torch;
 use max_weights::load::{Layout, LoadOptions, Wanted};
@@ -120,7 +120,7 @@ impl TorchFile {
         let torch = file.torch()?;
         for global in &torch.pickled.globals {
             if !placeholders && global.known.is_none() {
-                let runs_code = global.verdict == Verdict::RunsCode;
+                let runs_code = global.danger == Danger::RunsCode;
                 return Err(file.refused(&global.full_name(), Some(global.offset), runs_code));
             }
         }
@@ -463,7 +463,7 @@ pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, Str
     let catalog = node.get().catalog();
     let row = |(file, global): (u32, &GlobalUse)| {
         let path = catalog.files()[file as usize].path.clone().into_os_string();
-        (path, global.full_name(), global.offset, global.verdict.name())
+        (path, global.full_name(), global.offset, global.danger.name())
     };
     catalog.globals().map(row).collect()
 }

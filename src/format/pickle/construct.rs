@@ -308,7 +308,7 @@ impl Machine<'_> {
         if self.globals.len() >= self.limits.globals {
             return Err(limit("different globals", self.limits.globals, self.position));
         }
-        let (verdict, known) = (judge_spelled(module, name, self.protocol), known(module, name));
+        let (danger, known) = (judge_spelled(module, name, self.protocol), known(module, name));
         let id = self.make(match known {
             Some(Known::DType(dtype)) => Object::DType(dtype),
             _ => Object::Global(GlobalId(saturating_u32(self.globals.len()))),
@@ -316,7 +316,7 @@ impl Machine<'_> {
         self.take(3 * (module.len() + name.len()) + GLOBAL_BYTES)?;
         let imported = imported.map(|(module, name)| Box::new((module.to_owned(), name.to_owned())));
         let (module, name) = (module.to_owned(), name.to_owned());
-        self.globals.push(GlobalUse { module, name, offset: self.position, imported, verdict, known });
+        self.globals.push(GlobalUse { module, name, offset: self.position, imported, danger, known });
         self.global_ids.insert(key, id);
         Ok(id)
     }

@@ -1,7 +1,7 @@
 //! The globals that a pickle names, and what is known about each.
 
 use super::dtype::StorageType;
-use super::names::{DISTRIBUTED, Verdict, exact};
+use super::names::{DISTRIBUTED, Danger, exact};
 use super::object::{DictKind, Factory};
 use crate::tensor::TorchDType;
 
@@ -17,7 +17,7 @@ pub struct GlobalUse {
     /// Module and name as Python 3 imports them, where the pickle has those of Python 2.
     pub imported: Option<Box<(String, String)>>,
     /// What is known of it.
-    pub verdict: Verdict,
+    pub danger: Danger,
     /// What is made of it, if it is one that PyTorch writes.
     pub known: Option<Known>,
 }

@@ -37,7 +37,7 @@ pub use dtype::{NumpyDType, StorageType};
 pub use global::{GlobalUse, Known};
 pub use ids::{GlobalId, ObjectId, StorageId, TensorId};
 pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
-pub use names::Verdict;
+pub use names::Danger;
 pub use numpy::Number;
 pub use object::{Dict, DictKind, Factory, Object, Objects, Opaque, Slice};
 pub use python_source::source_of;

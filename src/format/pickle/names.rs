@@ -1,7 +1,7 @@
 //! What is known of the names of Python's modules, classes and functions: the one list there is, `names.tsv`, by which pickles, configurations
 //! and models of other formats are judged. Nothing is imported, and nothing is called.
 //!
-//! A name on no row needs trust: the rows that say what runs code make a verdict sharper, and are not what keeps the rest out.
+//! A name on no row needs trust: the rows that say what runs code make that sharper, and are not what keeps the rest out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ pub(super) const DISTRIBUTED: &str = "distributed";
 
 /// What is known of a class or function; the worst is last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub enum Danger {
     /// Plain weights need it, and its code does nothing else.
     Harmless,
     /// A library's, which pickles of its objects have: its code runs.
@@ -26,7 +26,7 @@ pub enum Verdict {
     RunsCode,
 }
 
-impl Verdict {
+impl Danger {
     /// The word for it, in all that is shown or written.
     pub fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// What is known of them.
-    pub verdict: Verdict,
+    pub danger: Danger,
     /// Why, in a word that the head of the list explains.
     pub reason: &'static str,
 }
@@ -73,10 +73,10 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 fn rows() -> impl Iterator<Item = (&'static str, Entry, &'static str)> {
     ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split('\t');
-        let (module, verdict, reason, names) = (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
-        let all = [Verdict::Harmless, Verdict::Library, Verdict::RunsCode];
-        let verdict = all.into_iter().find(|known| known.name() == verdict)?;
-        Some((module, Entry { verdict, reason }, names))
+        let (module, danger, reason, names) = (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
+        let all = [Danger::Harmless, Danger::Library, Danger::RunsCode];
+        let danger = all.into_iter().find(|known| known.name() == danger)?;
+        Some((module, Entry { danger, reason }, names))
     })
 }
 
@@ -89,7 +89,7 @@ pub fn exact(module: &str, name: &str) -> Option<Entry> {
 /// What the list says of a name: of exactly this one, or of a module that it is in or below, of which one that runs code comes first.
 pub fn look_up(module: &str, name: &str) -> Option<Entry> {
     let full = format!("{module}.{name}");
-    let runs_code = || tops(&full).find(|entry| entry.verdict == Verdict::RunsCode);
+    let runs_code = || tops(&full).find(|entry| entry.danger == Danger::RunsCode);
     exact(module, name).or_else(runs_code).or_else(|| tops(module).next())
 }
 
@@ -101,7 +101,7 @@ fn tops(full: &str) -> impl Iterator<Item = Entry> {
 
 /// Whether an attribute of this name of anything leads to what runs code.
 pub fn is_attribute(name: &str) -> bool {
-    let is_module = || TABLE.below.get(name).is_some_and(|entry| entry.verdict == Verdict::RunsCode);
+    let is_module = || TABLE.below.get(name).is_some_and(|entry| entry.danger == Danger::RunsCode);
     TABLE.attributes.contains(name) || is_module() && !HARMLESS_AS_NAMES.contains(&name)
 }
 
@@ -109,31 +109,31 @@ pub fn is_attribute(name: &str) -> bool {
 const HARMLESS_AS_NAMES: [&str; 10] =
     ["code", "test", "select", "this", "profile", "signal", "trace", "resource", "sh", "cmd"];
 
-/// The verdict on a name as a pickle imports it.
-pub fn judge(module: &str, name: &str) -> Verdict {
+/// How dangerous a name is as a pickle imports it.
+pub fn judge(module: &str, name: &str) -> Danger {
     if let Some(entry) = exact(module, name) {
-        return entry.verdict;
+        return entry.danger;
     }
     // A name with a dot goes through whatever its module has imported, so that it may reach anything. What is no name is none of a writer's.
     let plain = |c: char| c == '_' || c == '<' || c == '>' || c.is_alphanumeric();
     if name.is_empty() || !name.chars().all(plain) || !module.chars().all(|c| c == '.' || c == '-' || plain(c)) {
-        return Verdict::RunsCode;
+        return Danger::RunsCode;
     }
-    match look_up(module, name).map(|entry| entry.verdict) {
-        Some(Verdict::RunsCode) => Verdict::RunsCode,
-        _ if is_attribute(name) => Verdict::RunsCode,
-        listed => listed.unwrap_or(Verdict::NeedsTrust),
+    match look_up(module, name).map(|entry| entry.danger) {
+        Some(Danger::RunsCode) => Danger::RunsCode,
+        _ if is_attribute(name) => Danger::RunsCode,
+        listed => listed.unwrap_or(Danger::NeedsTrust),
     }
 }
 
-/// The verdict on a name as a pickle of this protocol spells it. The harm that it does under the name of the other Python counts, too: which of
+/// How dangerous a name is as a pickle of this protocol spells it. The harm that it does under the name of the other Python counts, too: which of
 /// them reads it is not known.
-pub fn judge_spelled(module: &str, name: &str, protocol: u8) -> Verdict {
+pub fn judge_spelled(module: &str, name: &str, protocol: u8) -> Danger {
     let Some((new_module, new_name)) = renamed(module, name) else { return judge(module, name) };
     let now = judge(new_module, new_name);
     // In Python 2 the module of the old name was harmful where the new one is. Under its old name it is another module's, unless that is plainly
     // Python's own.
-    if protocol <= LAST_PROTOCOL || now == Verdict::RunsCode || module == "__builtin__" {
+    if protocol <= LAST_PROTOCOL || now == Danger::RunsCode || module == "__builtin__" {
         return now;
     }
     judge(module, name)
@@ -149,7 +149,7 @@ mod tests {
         let (head, body) = lines.split_at(lines.iter().position(|line| !line.starts_with('#')).unwrap());
         assert_eq!(rows().count(), body.len(), "a line is no row");
         let keys: Vec<Vec<&str>> = body.iter().map(|line| line.split('\t').take(3).collect()).collect();
-        assert!(keys.is_sorted(), "by module, verdict and reason");
+        assert!(keys.is_sorted(), "by module, danger and reason");
         let mut seen = HashSet::new();
         for (module, entry, names) in rows() {
             let names: Vec<&str> = names.split(' ').collect();
@@ -165,21 +165,21 @@ mod tests {
 
     #[test]
     fn the_list_keeps_the_four_answers_apart() {
-        for (module, name, verdict) in [
-            ("collections", "OrderedDict", Verdict::Harmless),
-            ("torch._utils", "_rebuild_tensor_v2", Verdict::Harmless),
-            ("torch.nn.modules.linear", "Linear", Verdict::Library),
-            ("sklearn.svm._classes", "SVC", Verdict::Library),
-            ("sklearn.tree._tree", "Tree", Verdict::Library),
-            ("functools", "partial", Verdict::Library),
-            ("builtins", "getattr", Verdict::Library),
-            ("pathlib", "PosixPath", Verdict::Library),
-            ("__main__", "Model", Verdict::NeedsTrust),
-            ("models.yolo", "Detect", Verdict::NeedsTrust),
-            ("osmosis", "run", Verdict::NeedsTrust),
-            ("Torch", "Size", Verdict::NeedsTrust),
+        for (module, name, danger) in [
+            ("collections", "OrderedDict", Danger::Harmless),
+            ("torch._utils", "_rebuild_tensor_v2", Danger::Harmless),
+            ("torch.nn.modules.linear", "Linear", Danger::Library),
+            ("sklearn.svm._classes", "SVC", Danger::Library),
+            ("sklearn.tree._tree", "Tree", Danger::Library),
+            ("functools", "partial", Danger::Library),
+            ("builtins", "getattr", Danger::Library),
+            ("pathlib", "PosixPath", Danger::Library),
+            ("__main__", "Model", Danger::NeedsTrust),
+            ("models.yolo", "Detect", Danger::NeedsTrust),
+            ("osmosis", "run", Danger::NeedsTrust),
+            ("Torch", "Size", Danger::NeedsTrust),
         ] {
-            assert_eq!(judge(module, name), verdict, "{module}.{name}");
+            assert_eq!(judge(module, name), danger, "{module}.{name}");
         }
     }
 
@@ -214,17 +214,17 @@ mod tests {
             ("_io", "FileIO"),
             ("os\r", "system"),
         ] {
-            assert_eq!(judge(module, name), Verdict::RunsCode, "{module}.{name}");
+            assert_eq!(judge(module, name), Danger::RunsCode, "{module}.{name}");
         }
     }
 
     #[test]
     fn names_of_python_2_are_judged_by_what_they_are_now() {
-        assert_eq!(judge_spelled("__builtin__", "set", 2), Verdict::Harmless);
-        assert_eq!(judge_spelled("commands", "Popen", 2), Verdict::RunsCode);
-        assert_eq!(judge_spelled("commands", "Popen", 4), Verdict::RunsCode);
-        assert_eq!(judge_spelled("copy_reg", "_reconstructor", 0), Verdict::Harmless);
+        assert_eq!(judge_spelled("__builtin__", "set", 2), Danger::Harmless);
+        assert_eq!(judge_spelled("commands", "Popen", 2), Danger::RunsCode);
+        assert_eq!(judge_spelled("commands", "Popen", 4), Danger::RunsCode);
+        assert_eq!(judge_spelled("copy_reg", "_reconstructor", 0), Danger::Harmless);
         // A module of this name beside the model is imported by it.
-        assert_ne!(judge_spelled("UserDict", "OrderedDict", 4), Verdict::Harmless);
+        assert_ne!(judge_spelled("UserDict", "OrderedDict", 4), Danger::Harmless);
     }
 }

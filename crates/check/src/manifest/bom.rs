@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use max_weights::Result;
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::rules;
 use max_weights::workers::Interrupt;
 use serde_json::{Map, Value, json};
@@ -169,8 +169,7 @@ fn safety(manifest: &Manifest, report: &Report, tree: &Tree) -> Vec<Value> {
         report.files.iter().filter(|file| file.answer >= rules::Verdict::NeedsTrust).map(|file| &*file.path).collect();
     let names = tree.files.iter().filter(|(_, path)| code.contains(&***path)).map(|(name, _)| name);
     properties.extend(names.map(|name| property("code-bearing-file", name)));
-    let globals =
-        report.files.iter().flat_map(|file| &file.globals).filter(|global| global.verdict != Verdict::Harmless);
+    let globals = report.files.iter().flat_map(|file| &file.globals).filter(|global| global.danger != Danger::Harmless);
     let names: BTreeSet<String> = globals.map(|global| format!("{}.{}", global.module, global.name)).collect();
     properties.extend(names.iter().map(|name| property("global", name)));
     properties

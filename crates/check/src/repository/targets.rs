@@ -1,6 +1,6 @@
 //! Names of classes and functions in configurations, which Hydra, OmegaConf, Lightning and others import and call: `_target_: os.system`.
 
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::judge;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
@@ -22,8 +22,8 @@ pub(super) fn is_dangerous(name: &str) -> bool {
     // Of some modules nothing but plain data belongs into a configuration, though their names belong into a model itself.
     let is_other = !module.is_empty()
         && match parts.first() {
-            Some(&("__builtin__" | "builtins" | "functools")) => judge(module, last) != Verdict::Harmless,
-            Some(&"operator") => judge(module, last) == Verdict::RunsCode,
+            Some(&("__builtin__" | "builtins" | "functools")) => judge(module, last) != Danger::Harmless,
+            Some(&"operator") => judge(module, last) == Danger::RunsCode,
             _ => false,
         };
     (name != JOIN && dangerous::is_dangerous(module, last))

@@ -1,7 +1,7 @@
 //! What a PyTorch file has beside tensors: values, and the calls that its pickle would have made. None of them is made here.
 
 use max_weights::checkpoint::FileObject;
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::{Catalog, text};
 use serde::Serialize;
 
@@ -57,8 +57,8 @@ pub(super) fn calls(catalog: &Catalog) -> Vec<Call> {
 }
 
 /// What calling it could do.
-fn verdict(object: &FileObject<'_>) -> Verdict {
-    object.global().map_or(Verdict::NeedsTrust, |global| global.verdict)
+fn verdict(object: &FileObject<'_>) -> Danger {
+    object.global().map_or(Danger::NeedsTrust, |global| global.danger)
 }
 
 /// Writes the values of this name and of those below it, one a line; whether there are any.
@@ -103,7 +103,7 @@ pub(super) fn write_calls(catalog: &Catalog, screen: &mut Screen) -> Result<(), 
     screen.line(&format!("{0}{heading}{0:#}", paint.bold))?;
     for object in found.iter().take(SHOWN) {
         let verdict = verdict(object);
-        let style = paint.verdict(verdict);
+        let style = paint.danger(verdict);
         let place = object.position().map_or_else(|| "-".to_owned(), text::grouped);
         let call = object.source(WIDTH);
         screen.line(&format!("  {place:>9}  {style}{:11}{style:#}  {call}", verdict.name()))?;

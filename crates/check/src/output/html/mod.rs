@@ -134,7 +134,7 @@ fn write_file(file: &FileReport, path: &str, out: &mut dyn Write) -> io::Result<
     write!(out, "<tr><td class=\"path\"><code>{}</code>{note}", shown(path))?;
     if !file.globals.is_empty() {
         let mut globals: Vec<_> = file.globals.iter().collect();
-        globals.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
+        globals.sort_by(|a, b| b.danger.cmp(&a.danger).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
         writeln!(
             out,
             "\n<details><summary class=\"soft\">classes and functions in its pickles</summary><ul class=\"globals\">"

@@ -2,8 +2,8 @@
 
 use max_weights::format::pickle::names::is_attribute;
 use max_weights::format::pickle::spelling::Instruction;
-use max_weights::format::pickle::{StorageType, Verdict};
-use max_weights::rules;
+use max_weights::format::pickle::{Danger, StorageType};
+use max_weights::rules::{self, Rule};
 
 use super::Expected;
 use super::harmless::{self, Fills};
@@ -17,6 +17,8 @@ const SHOWN_CALLS: u64 = 20;
 const ENCODINGS: [&str; 9] =
     ["latin1", "latin-1", "iso-8859-1", "utf-8", "utf8", "utf_8", "ascii", "raw_unicode_escape", "raw-unicode-escape"];
 
+const STRANGE_REFERENCE: &str = "a reference to something outside is not one to a storage";
+
 /// What makes an object of the class that it is given.
 const RECONSTRUCTOR: (&str, &str) = ("copyreg", "_reconstructor");
 /// Rebuilding in rebuilding that is followed: each level calls what it is given.
@@ -24,16 +26,16 @@ const MAX_INDIRECT: usize = 8;
 
 impl Machine<'_, '_> {
     /// Module, name and verdict of a class or function.
-    fn global_of(&self, value: Value) -> Option<(String, String, Verdict)> {
+    fn global_of(&self, value: Value) -> Option<(String, String, Danger)> {
         if value.kind() != Kind::Global {
             return None;
         }
         let named = self.names.get(value.payload())?;
-        Some((named.module.clone(), named.name.clone(), named.verdict))
+        Some((named.module.clone(), named.name.clone(), named.danger))
     }
 
     /// What returned this value, if a call of a class or function did.
-    fn maker_of(&self, value: Value) -> Option<(String, String, Verdict)> {
+    fn maker_of(&self, value: Value) -> Option<(String, String, Danger)> {
         if value.kind() != Kind::Object {
             return None;
         }
@@ -47,17 +49,12 @@ impl Machine<'_, '_> {
             Kind::Global => self.call_global(callee, arguments, keywords)?,
             Kind::Object => self.call_object(callee, arguments, keywords),
             Kind::Unknown => {
-                let source = self.source_of_call(callee, arguments, keywords);
-                self.found.report(
-                    rules::CODE_UNRESOLVABLE,
-                    "what is called shows only when the file is loaded".to_owned(),
-                    self.at,
-                    Some(source),
-                );
+                let message = "what is called shows only when the file is loaded";
+                self.report_call(rules::CODE_UNRESOLVABLE, message, callee, arguments, keywords);
             }
             _ => return broken("what is called is not a class or function"),
         }
-        if let Some((module, name, Verdict::Harmless)) = self.global_of(callee)
+        if let Some((module, name, Danger::Harmless)) = self.global_of(callee)
             && (module.as_str(), name.as_str()) == ("torch.jit._pickle", "restore_type_tag")
             && let Some(same) = self.arena.get(arguments).and_then(|node| node.items.first().copied())
         {
@@ -69,26 +66,26 @@ impl Machine<'_, '_> {
 
     fn call_global(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) -> Step<()> {
         let at = self.at;
-        let Some((module, name, verdict)) = self.global_of(callee) else { return Ok(()) };
+        let Some((module, name, danger)) = self.global_of(callee) else { return Ok(()) };
         let shown = self.names.get_mut(callee.payload()).is_some_and(|named| {
             named.calls += 1;
-            named.calls <= if verdict == Verdict::RunsCode { SHOWN_CALLS } else { 1 }
+            named.calls <= if danger == Danger::RunsCode { SHOWN_CALLS } else { 1 }
         });
-        match verdict {
-            Verdict::Harmless => {
+        match danger {
+            Danger::Harmless => {
                 self.check_harmless(&module, &name, arguments)?;
                 // What a tensor is rebuilt from is of no more use.
                 if name.starts_with("_rebuild") {
                     self.arena.forget(arguments);
                 }
             }
-            Verdict::Library if (module.as_str(), name.as_str()) == ("builtins", "getattr") => {
+            Danger::Library if (module.as_str(), name.as_str()) == ("builtins", "getattr") => {
                 self.check_getattr(callee, arguments)?;
             }
             _ => {}
         }
-        let is_reported = verdict == Verdict::RunsCode && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL);
-        if shown && verdict != Verdict::Harmless && (is_reported || verdict != Verdict::RunsCode) {
+        let is_reported = danger == Danger::RunsCode && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL);
+        if shown && danger != Danger::Harmless && (is_reported || danger != Danger::RunsCode) {
             let source = self.source_of_call(callee, arguments, keywords);
             if is_reported {
                 let message = format!("loading it calls {}", max_weights::text::shown(&format!("{module}.{name}")));
@@ -178,7 +175,7 @@ impl Machine<'_, '_> {
         let fine = match (factory.kind(), self.global_of(factory)) {
             (Kind::None, _) => true,
             // It is judged by itself.
-            (_, Some((module, name, verdict))) => verdict != Verdict::Harmless || harmless::is_factory(&module, &name),
+            (_, Some((module, name, danger))) => danger != Danger::Harmless || harmless::is_factory(&module, &name),
             _ => false,
         };
         if !fine {
@@ -193,10 +190,8 @@ impl Machine<'_, '_> {
             Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
             _ => None,
         };
-        let of_harmless = items
-            .first()
-            .and_then(|of| self.global_of(*of))
-            .is_some_and(|(_, _, verdict)| verdict == Verdict::Harmless);
+        let of_harmless =
+            items.first().and_then(|of| self.global_of(*of)).is_some_and(|(_, _, danger)| danger == Danger::Harmless);
         let is_fine = |attribute: &String| {
             attribute == "__new__"
                 || !attribute.starts_with("__") && !attribute.contains('.') && !is_attribute(attribute)
@@ -204,19 +199,13 @@ impl Machine<'_, '_> {
         if attribute.as_ref().is_some_and(is_fine) && !of_harmless {
             return Ok(());
         }
-        let source = self.source_of_call(callee, arguments, None);
-        self.found.report(
-            rules::CODE_UNRESOLVABLE,
-            "an attribute is taken through which everything can be reached".to_owned(),
-            self.at,
-            Some(source),
-        );
+        let message = "an attribute is taken through which everything can be reached";
+        self.report_call(rules::CODE_UNRESOLVABLE, message, callee, arguments, None);
         Ok(())
     }
 
     /// A call of what another call returned.
     fn call_object(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) {
-        let source = self.source_of_call(callee, arguments, keywords);
         let maker = self.maker_of(callee);
         let is_partial = matches!(
             maker.as_ref().map(|(module, name, _)| (module.as_str(), name.as_str())),
@@ -227,12 +216,30 @@ impl Machine<'_, '_> {
         } else {
             (rules::CODE_UNRESOLVABLE, "loading it calls what an earlier call returned, which shows only then")
         };
+        self.report_call(rule, message, callee, arguments, keywords);
+    }
+
+    /// Reports something about a call, which is shown.
+    fn report_call(
+        &mut self,
+        rule: &'static Rule,
+        message: &str,
+        callee: Value,
+        arguments: Value,
+        keywords: Option<Value>,
+    ) {
+        let source = self.source_of_call(callee, arguments, keywords);
         self.found.report(rule, message.to_owned(), self.at, Some(source));
     }
 
+    /// Reports something about a value, which is shown.
+    fn report_value(&mut self, rule: &'static Rule, message: impl Into<String>, value: Value) {
+        let source = self.source_of(value);
+        self.found.report(rule, message.into(), self.at, Some(source));
+    }
+
     fn misuse(&mut self, message: &str, shown: Value) {
-        let source = self.source_of(shown);
-        self.found.report(rules::CODE_MISUSED_GLOBAL, message.to_owned(), self.at, Some(source));
+        self.report_value(rules::CODE_MISUSED_GLOBAL, message, shown);
     }
 
     /// Whether a state sets what changes an object into another.
@@ -247,18 +254,16 @@ impl Machine<'_, '_> {
             parts.extend(if all.len() == 2 { all } else { Vec::new() });
         }
         // Only classes that are on no list may have states that are put together: loading them runs their code anyhow.
-        let of_weights = self.maker_of(target).is_none_or(|(_, _, verdict)| verdict == Verdict::Harmless);
+        let of_weights = self.maker_of(target).is_none_or(|(_, _, danger)| danger == Danger::Harmless);
         if of_weights && special == 0 && parts.iter().any(|part| self.is_computed(*part)) {
-            let source = self.source_of(state);
             let message = "a state is assembled by calls, so what it sets shows only when the file is loaded";
-            self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
+            self.report_value(rules::CODE_PATCHED, message, state);
         }
         if special > 0 {
             let key = self.reader.text(special)?.unwrap_or_default();
-            let source = self.source_of(state);
-            let message =
-                format!("a state sets {}, which turns the object into another one", max_weights::text::shown(&key));
-            self.found.report(rules::CODE_PATCHED, message, self.at, Some(source));
+            let key = max_weights::text::shown(&key);
+            let message = format!("a state sets {key}, which turns the object into another one");
+            self.report_value(rules::CODE_PATCHED, message, state);
         }
         Ok(())
     }
@@ -284,7 +289,7 @@ impl Machine<'_, '_> {
                 self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
             }
             Kind::Object => {
-                if let Some((module, name, Verdict::Harmless)) = self.maker_of(target) {
+                if let Some((module, name, Danger::Harmless)) = self.maker_of(target) {
                     if !harmless::has_state(&module, &name) {
                         self.wrong_target("a state is set on something that has none", target);
                     }
@@ -315,8 +320,7 @@ impl Machine<'_, '_> {
     }
 
     fn wrong_target(&mut self, message: &str, target: Value) {
-        let source = self.source_of(target);
-        self.found.report(rules::CODE_WRONG_TARGET, message.to_owned(), self.at, Some(source));
+        self.report_value(rules::CODE_WRONG_TARGET, message, target);
     }
 
     /// What a value takes from the instructions that fill containers.
@@ -327,15 +331,15 @@ impl Machine<'_, '_> {
             Kind::Set => Fills::Set,
             Kind::Unknown => Fills::Any,
             Kind::Object => match self.maker_of(target) {
-                Some((module, name, Verdict::Harmless)) if (module.as_str(), name.as_str()) == RECONSTRUCTOR => {
+                Some((module, name, Danger::Harmless)) if (module.as_str(), name.as_str()) == RECONSTRUCTOR => {
                     let arguments = self.arena.get(target).map_or(Value::UNKNOWN, |node| node.arguments);
                     let class = self.arena.get(arguments).and_then(|node| node.items.first().copied());
                     match class.and_then(|class| self.global_of(class)) {
-                        Some((module, name, Verdict::Harmless)) => harmless::fills(&module, &name),
+                        Some((module, name, Danger::Harmless)) => harmless::fills(&module, &name),
                         _ => Fills::Any,
                     }
                 }
-                Some((module, name, Verdict::Harmless)) => harmless::fills(&module, &name),
+                Some((module, name, Danger::Harmless)) => harmless::fills(&module, &name),
                 // A storage is none, and of other classes nothing is known.
                 None if self.arena.get(target).is_some_and(|node| node.callee == Value::NONE) => Fills::Nothing,
                 // It was lost among very many values, and may have an attribute that is called to fill it.
@@ -456,13 +460,7 @@ impl Machine<'_, '_> {
     }
 
     fn strange_reference(&mut self, id: Value) -> Value {
-        let source = self.source_of(id);
-        self.found.report(
-            rules::CODE_PERSISTENT_ID,
-            "a reference to something outside is not one to a storage".to_owned(),
-            self.at,
-            Some(source),
-        );
+        self.report_value(rules::CODE_PERSISTENT_ID, STRANGE_REFERENCE, id);
         Value::UNKNOWN
     }
 
@@ -473,12 +471,7 @@ impl Machine<'_, '_> {
         let line = String::from_utf8_lossy(line).into_owned();
         let Some((class, key, elements)) = printed_storage(&line) else {
             let shown = max_weights::text::shown(&line);
-            self.found.report(
-                rules::CODE_PERSISTENT_ID,
-                "a reference to something outside is not one to a storage".to_owned(),
-                self.at,
-                Some(shown),
-            );
+            self.found.report(rules::CODE_PERSISTENT_ID, STRANGE_REFERENCE.to_owned(), self.at, Some(shown));
             return Ok(Value::UNKNOWN);
         };
         let bytes = StorageType::from_global("torch", class).and_then(|class| elements.checked_mul(class.bytes()));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::judge_spelled;
 use max_weights::format::pickle::spelling::{LAST_PROTOCOL, renamed};
 
@@ -19,7 +19,7 @@ const LOOKED_THROUGH: (&str, &str) = ("torch.storage", "_load_from_bytes");
 pub(super) struct Named {
     pub(super) module: String,
     pub(super) name: String,
-    pub(super) verdict: Verdict,
+    pub(super) danger: Danger,
     /// The first place.
     pub(super) at: u64,
     /// How often it was called.
@@ -59,17 +59,17 @@ impl Names {
             return *number;
         }
         let (module, name) = renamed(&key.0, &key.1).unwrap_or((&key.0, &key.1));
-        let verdict = match judge_spelled(&key.0, &key.1, protocol) {
-            _ if (module, name) == LOOKED_THROUGH => Verdict::Harmless,
-            verdict => verdict,
+        let danger = match judge_spelled(&key.0, &key.1, protocol) {
+            _ if (module, name) == LOOKED_THROUGH => Danger::Harmless,
+            danger => danger,
         };
         let (module, name) = (module.to_owned(), name.to_owned());
-        if self.list.len() >= MAX_NAMES && verdict != Verdict::RunsCode {
+        if self.list.len() >= MAX_NAMES && danger != Danger::RunsCode {
             return MANY;
         }
         let number = self.list.len().min(2 * MAX_NAMES) as u32;
         if self.list.len() < 2 * MAX_NAMES {
-            self.list.push(Named { module, name, verdict, at, calls: 0, call: None });
+            self.list.push(Named { module, name, danger, at, calls: 0, call: None });
             self.numbers.insert(key, number);
         }
         number
@@ -92,7 +92,7 @@ impl Names {
         for named in other.list {
             let number = self.number(named.module, named.name, LAST_PROTOCOL + 1, named.at);
             if let Some(mine) = self.get_mut(u64::from(number)) {
-                mine.verdict = mine.verdict.max(named.verdict);
+                mine.danger = mine.danger.max(named.danger);
                 mine.calls += named.calls;
                 mine.call = mine.call.take().or(named.call);
             }

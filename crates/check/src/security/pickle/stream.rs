@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
@@ -190,7 +190,7 @@ pub(super) fn rest(
         let counts = tried.names_something()
             || !loose && tried.found.imports > 0
             || !loose && is_whole && tried.instructions > 1
-            || !loose && tried.instructions >= SEVERAL && piece.bytes.part(start, 1)?.first() == Some(&0x80);
+            || !loose && tried.instructions >= SEVERAL && piece.bytes.part(start, 1)? == [0x80];
         if !counts {
             if is_next {
                 junk.get_or_insert(at);
@@ -237,15 +237,15 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     let mut has_script = false;
     for mut named in named {
         // The metadata of a distributed checkpoint has the paths of its files, and nothing is done with them.
-        if is_metadata && named.verdict == Verdict::Library && named.module.starts_with("pathlib") {
-            named.verdict = Verdict::Harmless;
+        if is_metadata && named.danger == Danger::Library && named.module.starts_with("pathlib") {
+            named.danger = Danger::Harmless;
         }
         // Of a plain array it reads the bytes, and does nothing else.
         if (named.module.as_str(), named.name.as_str()) == joblib::WRAPPER && named.calls == found.plain_arrays {
-            named.verdict = Verdict::Harmless;
+            named.danger = Danger::Harmless;
         }
         // The classes of a TorchScript program are many, and say the same.
-        let is_script = named.verdict == Verdict::Library && named.module.starts_with("__torch__");
+        let is_script = named.danger == Danger::Library && named.module.starts_with("__torch__");
         report_name(piece, named, has_script && is_script, context);
         has_script |= is_script;
     }
@@ -303,18 +303,18 @@ fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Con
     context.global(Global {
         module: named.module.clone(),
         name: named.name.clone(),
-        verdict: named.verdict,
+        danger: named.danger,
         member: piece.member.map(str::to_owned),
         offset: named.at,
     });
-    let (rule, what) = match named.verdict {
-        Verdict::Harmless => return,
+    let (rule, what) = match named.danger {
+        Danger::Harmless => return,
         _ if is_said => return,
-        Verdict::Library => (rules::CODE_LIBRARY_GLOBAL, "from a library, whose code runs"),
-        Verdict::NeedsTrust => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
+        Danger::Library => (rules::CODE_LIBRARY_GLOBAL, "from a library, whose code runs"),
+        Danger::NeedsTrust => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
         // Its calls are reported, each by itself.
-        Verdict::RunsCode if named.calls > 0 => return,
-        Verdict::RunsCode => (rules::CODE_MALICIOUS_GLOBAL, "which is harmful"),
+        Danger::RunsCode if named.calls > 0 => return,
+        Danger::RunsCode => (rules::CODE_MALICIOUS_GLOBAL, "which is harmful"),
     };
     let (message, at, evidence) = match named.call {
         Some((at, call)) if named.calls > 1 => {
@@ -400,27 +400,7 @@ fn begins(bytes: &[u8]) -> bool {
     let then_global = |rest: &[u8]| memchr::memchr(0x93, rest.get(..3 * MAX_NAME).unwrap_or(rest)).is_some();
     match bytes {
         [0x80, 0..=5, 0x95, rest @ ..] => rest.get(6..8) == Some(&[0, 0]),
-        [0x80, 0..=5, next, ..] => matches!(
-            next,
-            b'(' | b'c'
-                | b']'
-                | b'}'
-                | b')'
-                | 0x8c
-                | b'X'
-                | b'U'
-                | b'N'
-                | b'K'
-                | b'J'
-                | b'M'
-                | b'C'
-                | b'B'
-                | 0x8a
-                | 0x88
-                | 0x89
-                | 0x8f
-                | b'G'
-        ),
+        [0x80, 0..=5, next, ..] => b"(c]})\x8cXUNKJMCB\x8a\x88\x89\x8fG".contains(next),
         [b'c' | b'i', rest @ ..] => name_line(rest).and_then(name_line).is_some(),
         [0x8c | b'U', len, rest @ ..] | [b'X', len, 0, 0, 0, rest @ ..] => {
             *len > 1 && rest.get(..usize::from(*len)).is_some_and(is_dotted) && then_global(rest)

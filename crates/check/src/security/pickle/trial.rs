@@ -1,6 +1,6 @@
 //! Whether bytes without a magic are a pickle: those of protocols 0 and 1 begin with any instruction, and texts begin with letters.
 
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::look_up;
 use max_weights::format::pickle::spelling::is_blank;
 
@@ -112,12 +112,12 @@ fn names_harm(machine: &Machine<'_, '_>) -> bool {
             .names
             .all()
             .iter()
-            .any(|named| named.is_plain() && named.verdict == Verdict::RunsCode || runs_code(&named.module))
+            .any(|named| named.is_plain() && named.danger == Danger::RunsCode || runs_code(&named.module))
 }
 
 /// Whether everything in a module runs code, as importing it may.
 fn runs_code(module: &str) -> bool {
-    look_up(module, "").is_some_and(|entry| entry.verdict == Verdict::RunsCode)
+    look_up(module, "").is_some_and(|entry| entry.danger == Danger::RunsCode)
 }
 
 /// Whether the two lines of an import begin here, of which the end is not at hand.
