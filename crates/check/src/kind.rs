@@ -6,78 +6,62 @@ use max_weights::format;
 
 use crate::words;
 
-/// What a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Kind {
-    /// safetensors.
-    Safetensors,
-    /// GGUF.
-    Gguf,
-    /// A zip archive: a PyTorch file, a `.npz`, a Keras file, or any other.
-    Zip,
-    /// A PyTorch file from before 1.6.
-    TorchLegacy,
-    /// A tar archive: a PyTorch file from before 0.1.10, NeMo's, or any other.
-    Tar,
-    /// Compressed by gzip.
-    Gzip,
-    /// Compressed by bzip2.
-    Bzip2,
-    /// Compressed by xz.
-    Xz,
-    /// Compressed by zstd.
-    Zstd,
-    /// Compressed by LZ4.
-    Lz4,
-    /// Compressed by zlib.
-    Zlib,
-    /// Compressed by LZMA, in the format from before xz.
-    Lzma,
-    /// Compressed by lzip.
-    Lzip,
-    /// A 7z archive.
-    SevenZip,
-    /// A RAR archive.
-    Rar,
-    /// A bare pickle.
-    Pickle,
-    /// A NumPy array.
-    Numpy,
-    /// HDF5.
-    Hdf5,
-    /// ONNX.
-    Onnx,
-    /// TensorFlow Lite.
-    TfLite,
-    /// An older format of ggml's.
-    OldGgml,
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// A program in Python.
-    Python,
-    /// A Jinja template.
-    Jinja,
-    /// Any other text.
-    Text,
-    /// The pointer that git-LFS leaves in place of a file.
-    LfsPointer,
-    /// A web page.
-    WebPage,
-    /// A picture, a sound, a font, a document.
-    Media,
-    /// A program or library of an operating system.
-    Executable,
-    /// A text that names the program that runs it in its first line, `#!/bin/sh`.
-    Script,
-    /// A file of no bytes.
-    Empty,
-    /// Zeros only, as far as was looked.
-    Zeros,
-    /// None of these.
-    Unknown,
+/// Makes the kinds of a table: each with the words for it in reports and, where these do not say it, what it is.
+macro_rules! kinds {
+    ($($kind:ident $name:literal $(, $what:literal)?;)*) => {
+        /// What a file is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $(#[doc = concat!($name, $(": ", $what,)? ".")] $kind,)*
+        }
+
+        impl Kind {
+            /// The words for it in reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Safetensors "safetensors";
+    Gguf "GGUF";
+    Zip "zip", "a PyTorch file, a `.npz`, a Keras file, or any other";
+    TorchLegacy "PyTorch (from before 1.6)";
+    Tar "tar", "a PyTorch file from before 0.1.10, NeMo's, or any other";
+    Gzip "gzip";
+    Bzip2 "bzip2";
+    Xz "xz";
+    Zstd "zstd";
+    Lz4 "LZ4";
+    Zlib "zlib";
+    Lzma "LZMA", "in the format from before xz";
+    Lzip "lzip";
+    SevenZip "7z";
+    Rar "RAR";
+    Pickle "pickle", "a bare pickle";
+    Numpy "NumPy";
+    Hdf5 "HDF5";
+    Onnx "ONNX";
+    TfLite "TensorFlow Lite";
+    OldGgml "ggml (before GGUF)";
+    Json "JSON";
+    Yaml "YAML";
+    Python "Python";
+    Jinja "Jinja", "a template";
+    Text "text", "any other text";
+    LfsPointer "git-LFS pointer", "what git-LFS leaves in place of a file";
+    WebPage "web page";
+    Media "media", "a picture, a sound, a font, a document";
+    Executable "executable", "a program or library of an operating system";
+    Script "script", "a text that names the program that runs it in its first line, `#!/bin/sh`";
+    Empty "empty", "a file of no bytes";
+    Zeros "zeros", "zeros only, as far as was looked";
+    Unknown "unknown", "none of these";
 }
 
 /// Magics at the start of files.
@@ -230,46 +214,6 @@ impl Kind {
             kind if kind.is_archive() => format!("a {} archive", kind.name()),
             Self::Pickle | Self::WebPage | Self::LfsPointer => format!("a {}", self.name()),
             _ => format!("a file of {}", self.name()),
-        }
-    }
-
-    /// The words for it in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Safetensors => "safetensors",
-            Self::Gguf => "GGUF",
-            Self::Zip => "zip",
-            Self::TorchLegacy => "PyTorch (from before 1.6)",
-            Self::Tar => "tar",
-            Self::Gzip => "gzip",
-            Self::Bzip2 => "bzip2",
-            Self::Xz => "xz",
-            Self::Zstd => "zstd",
-            Self::Lz4 => "LZ4",
-            Self::Zlib => "zlib",
-            Self::Lzma => "LZMA",
-            Self::Lzip => "lzip",
-            Self::SevenZip => "7z",
-            Self::Rar => "RAR",
-            Self::Pickle => "pickle",
-            Self::Numpy => "NumPy",
-            Self::Hdf5 => "HDF5",
-            Self::Onnx => "ONNX",
-            Self::TfLite => "TensorFlow Lite",
-            Self::OldGgml => "ggml (before GGUF)",
-            Self::Json => "JSON",
-            Self::Yaml => "YAML",
-            Self::Python => "Python",
-            Self::Jinja => "Jinja",
-            Self::Text => "text",
-            Self::LfsPointer => "git-LFS pointer",
-            Self::WebPage => "web page",
-            Self::Media => "media",
-            Self::Executable => "executable",
-            Self::Script => "script",
-            Self::Empty => "empty",
-            Self::Zeros => "zeros",
-            Self::Unknown => "unknown",
         }
     }
 }

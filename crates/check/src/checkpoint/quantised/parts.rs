@@ -7,55 +7,50 @@ use max_weights::tensor::{Element, TensorInfo};
 
 use crate::checkpoint::sets::Set;
 
-/// What a tensor is to the layer that it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    /// `weight`, packed or not.
-    Weight,
-    /// `qweight` of GPTQ and AWQ.
-    QWeight,
-    /// `qzeros` of both.
-    QZeros,
-    /// `scales` of both.
-    Scales,
-    /// `g_idx` of GPTQ.
-    GIdx,
-    /// `weight_packed` of compressed-tensors.
-    Packed,
-    /// `weight_scale`.
-    Scale,
-    /// `weight_zero_point`.
-    ZeroPoint,
-    /// `weight_shape`.
-    Shape,
-    /// `weight_global_scale`.
-    GlobalScale,
-    /// `weight_scale_2` of NVFP4.
-    Scale2,
-    /// `weight_scale_inv` of FP8 in blocks.
-    ScaleInv,
-    /// `scale` or `qscale_weight`, which some models with FP8 in blocks have in its place.
-    PlainScale,
-    /// `weight_g_idx` of compressed-tensors.
-    WeightGIdx,
-    /// `NAME_blocks` of MXFP4.
-    Blocks,
-    /// `NAME_scales` of MXFP4.
-    BlockScales,
-    /// `weight.absmax` of bitsandbytes.
-    Absmax,
-    /// `weight.quant_map`.
-    QuantMap,
-    /// `weight.nested_absmax`.
-    NestedAbsmax,
-    /// `weight.nested_quant_map`.
-    NestedQuantMap,
-    /// `weight.quant_state.bitsandbytes__nf4`, or `__fp4`.
-    QuantState,
-    /// `SCB` of bitsandbytes' int8.
-    Scb,
-    /// What marks a layout whose shapes are not known here.
-    Foreign,
+/// Makes the parts of a table: what a tensor is to the layer that it belongs to, by the ends of its name. Of several that fit the first counts.
+macro_rules! parts {
+    ($($part:ident: $($end:literal)*;)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Part {
+            $($part,)*
+        }
+
+        const ENDS: &[(&str, Part)] = &[$($(($end, Part::$part),)*)*];
+    };
+}
+
+parts! {
+    // Packed or not; plain ones are looked for by the names of their layers.
+    Weight: ;
+    // GPTQ and AWQ.
+    QWeight: ".qweight";
+    QZeros: ".qzeros";
+    Scales: ".scales";
+    GIdx: ".g_idx";
+    // compressed-tensors.
+    Packed: ".weight_packed";
+    Scale: ".weight_scale";
+    ZeroPoint: ".weight_zero_point";
+    Shape: ".weight_shape";
+    GlobalScale: ".weight_global_scale";
+    WeightGIdx: ".weight_g_idx";
+    // NVFP4.
+    Scale2: ".weight_scale_2";
+    // FP8 in blocks; some models have others in place of the first.
+    ScaleInv: ".weight_scale_inv" "_scale_inv";
+    PlainScale: ".scale" ".qscale_weight";
+    // bitsandbytes, of four bits and of eight.
+    Absmax: ".weight.absmax";
+    QuantMap: ".weight.quant_map";
+    NestedAbsmax: ".weight.nested_absmax";
+    NestedQuantMap: ".weight.nested_quant_map";
+    QuantState: ".weight.quant_state.bitsandbytes__nf4" ".weight.quant_state.bitsandbytes__fp4";
+    Scb: ".SCB";
+    // MXFP4.
+    Blocks: "_blocks";
+    BlockScales: "_scales";
+    // What marks a layout whose shapes are not known here.
+    Foreign: ".scale_packed" ".meta" ".bitmask" ".pre_quant_scale" ".weight_codebook";
 }
 
 const PARTS: usize = Part::Foreign as usize + 1;
@@ -90,38 +85,7 @@ pub(super) struct Layers<'s> {
 
 /// What the name of a tensor says: the layer, and what the tensor is to it. Plain weights are not looked for here.
 fn part(name: &str) -> Option<(&str, Part)> {
-    let (layer, last) = name.rsplit_once('.')?;
-    let of_weight = |part| layer.strip_suffix(".weight").map(|layer| (layer, part));
-    let part = match last {
-        "qweight" => Part::QWeight,
-        "qzeros" => Part::QZeros,
-        "scales" => Part::Scales,
-        "g_idx" => Part::GIdx,
-        "weight_packed" => Part::Packed,
-        "weight_scale" => Part::Scale,
-        "weight_zero_point" => Part::ZeroPoint,
-        "weight_shape" => Part::Shape,
-        "weight_global_scale" => Part::GlobalScale,
-        "weight_scale_2" => Part::Scale2,
-        "weight_scale_inv" => Part::ScaleInv,
-        "scale" | "qscale_weight" => Part::PlainScale,
-        "weight_g_idx" => Part::WeightGIdx,
-        "SCB" => Part::Scb,
-        "scale_packed" | "meta" | "bitmask" | "pre_quant_scale" | "weight_codebook" => Part::Foreign,
-        "absmax" => return of_weight(Part::Absmax),
-        "quant_map" => return of_weight(Part::QuantMap),
-        "nested_absmax" => return of_weight(Part::NestedAbsmax),
-        "nested_quant_map" => return of_weight(Part::NestedQuantMap),
-        "bitsandbytes__nf4" | "bitsandbytes__fp4" => {
-            let layer = layer.strip_suffix(".weight.quant_state")?;
-            return Some((layer, Part::QuantState));
-        }
-        _ => {
-            let ends = [("_blocks", Part::Blocks), ("_scales", Part::BlockScales), ("_scale_inv", Part::ScaleInv)];
-            return ends.into_iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, part)));
-        }
-    };
-    Some((layer, part))
+    ENDS.iter().filter(|_| name.contains('.')).find_map(|(end, part)| Some((name.strip_suffix(end)?, *part)))
 }
 
 /// Whether these are numbers of eight bits as quantised weights have them.

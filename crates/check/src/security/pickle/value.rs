@@ -16,22 +16,33 @@ const DENSE: u64 = 1 << 16;
 /// The most values that are remembered.
 const MAX_MEMO: usize = 8 << 20;
 
-/// What a value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Kind {
+/// Makes the kinds of values, and the list of them by their numbers.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident,)*) => {
+        /// What a value is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(super) enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        const KINDS: &[Kind] = &[$(Kind::$kind,)*];
+    };
+}
+
+kinds! {
     /// Not known: it was lost, or taken from a stack that had nothing.
     Unknown,
     None,
     True,
     False,
-    /// At this place.
+    /// At this place, as are the next ones.
     Int,
     Float,
     Text,
     Bytes,
     ByteArray,
-    /// This node.
+    /// This node, as are the next ones.
     Tuple,
     List,
     Dict,
@@ -42,25 +53,6 @@ pub(super) enum Kind {
     /// The class or function of this number.
     Global,
 }
-
-const KINDS: [Kind; 16] = [
-    Kind::Unknown,
-    Kind::None,
-    Kind::True,
-    Kind::False,
-    Kind::Int,
-    Kind::Float,
-    Kind::Text,
-    Kind::Bytes,
-    Kind::ByteArray,
-    Kind::Tuple,
-    Kind::List,
-    Kind::Dict,
-    Kind::Set,
-    Kind::FrozenSet,
-    Kind::Object,
-    Kind::Global,
-];
 
 /// A value: its kind, and a place, a node or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -238,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_value_keeps_kind_and_payload() {
-        for kind in KINDS {
+        for &kind in KINDS {
             let value = Value::new(kind, 1 << 40 | 5);
             assert_eq!((value.kind(), value.payload()), (kind, 1 << 40 | 5));
         }
