@@ -138,7 +138,7 @@ fn reported(check: impl FnOnce(&mut dyn FnMut(max_weights::Diagnostic))) -> Vec<
 fn members_of_archives_are_looked_at_by_the_same_rules() {
     let target = reported(|report| check_yaml(b"_target_: os.system\n", report));
     assert_eq!(target, ["repository.target-dangerous"]);
-    let config = reported(|report| check_config("a/config.json", br#"{"auto_map": {"A": "b.C"}}"#.to_vec(), report));
+    let config = reported(|report| check_config("a/config.json", br#"{"auto_map": {"A": "b.C"}}"#, report));
     assert_eq!(config, ["repository.remote-code"]);
     let program = reported(|report| check_program(b"exec('1')", Some("its handler"), report));
     assert_eq!(program, ["repository.program-run"]);

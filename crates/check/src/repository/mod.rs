@@ -45,7 +45,7 @@ const MAX_INDEX_BYTES: u64 = 256 << 20;
 const DATA: &str = "
     added_tokens.json merges.json tekken.json tokenizer.json trainer_state.json vocab.json all_results.json";
 
-/// Words for which a file of JSON that cannot be read is worth a finding, whatever its name.
+/// Words for which a file of JSON is looked at, and is worth a finding where it cannot be read, whatever its name.
 const WORDS: [&str; 5] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "\"chat_template\"", "__class__"];
 
 /// Looks at the configurations, templates and programs of a folder.
@@ -53,27 +53,26 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     if context.options.level < Level::Structure {
         return Ok(());
     }
-    let mut programs = HashMap::new();
+    let mut beside = Beside { folder: Some(&folder.path), ..Beside::default() };
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
         context.go_on(&entry.path)?;
         let Some(bytes) = read(entry, MAX_PROGRAM_BYTES, context)? else { continue };
         if let Some(progress) = context.progress() {
             progress.done.fetch_add(entry.bytes, Ordering::Relaxed);
         }
-        programs.insert(entry.name(), Program::read(&bytes, false));
+        beside.programs.insert(entry.name(), Program::read(&bytes, false));
     }
-    let here = Here { folder, programs: &programs };
     let mut referenced: Vec<(String, String)> = Vec::new();
     for entry in &folder.files {
         context.go_on(&entry.path)?;
-        let named = one_file(entry, &here, context)?;
+        let named = one_file(entry, &beside, context)?;
         let module = |reference: Reference| (reference.module, entry.name().to_owned());
         referenced.extend(named.into_iter().map(module));
     }
-    let run_by = run_by(referenced, &programs);
+    let run_by = run_by(referenced, &beside.programs);
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
         context.go_on(&entry.path)?;
-        let Some(program) = programs.get(entry.name()) else { continue };
+        let Some(program) = beside.programs.get(entry.name()) else { continue };
         let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
         let why = run_by.get(module).cloned().or_else(by_name);
@@ -101,44 +100,83 @@ pub(crate) fn program_bytes(folder: &Folder) -> u64 {
 }
 
 /// Looks at one configuration in JSON, such as a member of an archive by this name.
-pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Diagnostic)) {
-    let name = name.rsplit('/').next().unwrap_or(name);
-    config(name, bytes, &(), report);
+pub fn check_config(name: &str, bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
+    config(last(name), bytes, &Beside::default(), report);
+}
+
+/// What a text is to those who load it, by its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Program,
+    Index,
+    Config,
+    Notebook,
+    Yaml,
+    Template,
+    Requirements,
+}
+
+impl Role {
+    fn of(name: &str) -> Option<Self> {
+        let lower = name.to_ascii_lowercase();
+        let named = |suffixes: &str| has_suffix(name, suffixes);
+        Some(if named("py pyw") {
+            Self::Program
+        } else if lower.ends_with(".index.json") {
+            Self::Index
+        } else if named("json") {
+            return (!words::has(DATA, name)).then_some(Self::Config);
+        } else if named("ipynb") {
+            Self::Notebook
+        } else if named("yaml yml") || name == "MLmodel" {
+            Self::Yaml
+        } else if named("jinja jinja2 j2 template") || name == "chat_template" || name.starts_with("chat_template.") {
+            Self::Template
+        } else if named("txt") && lower.contains("requirements") {
+            Self::Requirements
+        } else {
+            return None;
+        })
+    }
+
+    /// The most bytes that are looked at.
+    fn most(self) -> u64 {
+        match self {
+            Self::Program => MAX_PROGRAM_BYTES,
+            Self::Index => MAX_INDEX_BYTES,
+            _ => MAX_CONFIG_BYTES,
+        }
+    }
+
+    /// Looks at a text without regard to what runs it, and returns the code that it names.
+    fn look(self, name: &str, bytes: &[u8], beside: &Beside<'_>, report: &mut dyn FnMut(Diagnostic)) -> Vec<Reference> {
+        match self {
+            Self::Program => {}
+            Self::Index => paths::of_index(&json::files_of_index(bytes), report),
+            // What is long and by its name no configuration is data, unless a word in it says otherwise.
+            Self::Config if bytes.len() > MAX_PLAIN_BYTES && !is_config(name) && !has_word(bytes) => {}
+            Self::Config => return config(name, bytes, beside, report),
+            Self::Notebook => json::read(bytes).iter().for_each(|value| programs::notebook(value, report)),
+            Self::Yaml => check_yaml(bytes, report),
+            Self::Template => templates::of_file(bytes, report),
+            Self::Requirements => programs::requirements(bytes, report),
+        }
+        Vec::new()
+    }
 }
 
 /// Whether a member of an archive of this name is looked at as a file of a repository, and the most bytes that are.
 pub(crate) fn looks_at(name: &str) -> Option<u64> {
-    let name = last(name);
-    if has_suffix(name, "py pyw") {
-        return Some(program::MAX_BYTES as u64);
-    }
-    let is_text = has_suffix(name, "yaml yml jinja jinja2 j2 template ipynb")
-        || has_suffix(name, "json") && !words::has(DATA, name)
-        || ["MLmodel", "chat_template", "requirements.txt"].contains(&name);
-    is_text.then_some(MAX_CONFIG_BYTES)
+    Role::of(last(name)).map(Role::most)
 }
 
 /// Looks at a member of an archive by its name, as at a file of a repository; what lies beside it is not known.
-pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Diagnostic)) {
+pub(crate) fn check_member(path: &str, bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
     let name = last(path);
-    let named = |suffixes: &str| has_suffix(name, suffixes);
-    if named("py pyw") {
-        check_program(&bytes, programs::run_by_name(name, Path::new(path)), report);
-    } else if named("json") {
-        let is_data = bytes.len() > MAX_PLAIN_BYTES && !is_config(name);
-        if !is_data || WORDS.iter().any(|word| contains(&bytes, word)) {
-            config(name, bytes, &(), report);
-        }
-    } else if named("ipynb") {
-        if let Ok(value) = json::read(&bytes) {
-            programs::notebook(&value, report);
-        }
-    } else if named("yaml yml") || name == "MLmodel" {
-        check_yaml(&bytes, report);
-    } else if name == "requirements.txt" {
-        programs::requirements(&bytes, report);
-    } else {
-        templates::of_file(&bytes, report);
+    match Role::of(name) {
+        Some(Role::Program) => check_program(bytes, programs::run_by_name(name, Path::new(path)), report),
+        Some(role) => drop(role.look(name, bytes, &Beside::default(), report)),
+        None => {}
     }
 }
 
@@ -168,46 +206,24 @@ pub(crate) fn is_compiled(name: &str, kind: Kind) -> bool {
 }
 
 /// Looks at one file by itself, and returns the code that it names.
-fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> Result<Vec<Reference>> {
-    let name = entry.name();
+fn one_file(entry: &Entry, beside: &Beside<'_>, context: &mut FolderContext<'_>) -> Result<Vec<Reference>> {
+    let (name, path) = (entry.name(), &entry.path);
     // Names decide and not bytes: a text may begin as a file of weights does, and its loader goes by its name.
     let is_text = !matches!(entry.kind, Kind::LfsPointer | Kind::Empty | Kind::Zeros);
-    let named = |suffixes: &str| has_suffix(name, suffixes) && is_text;
-    if name.to_ascii_lowercase().ends_with(".index.json") && is_text {
-        if let Some(bytes) = read(entry, MAX_INDEX_BYTES, context)? {
-            paths::of_index(&json::files_of_index(&bytes), &mut |finding| context.report(&entry.path, finding));
+    match Role::of(name).filter(|_| is_text) {
+        Some(Role::Program) => {}
+        Some(Role::Config) if entry.bytes > MAX_CONFIG_BYTES && !is_config(name) => {}
+        Some(role) => {
+            if let Some(bytes) = read(entry, role.most(), context)? {
+                return Ok(role.look(name, &bytes, beside, &mut |finding| context.report(path, finding)));
+            }
         }
-    } else if named("json") && !words::has(DATA, name) && (is_config(name) || entry.bytes <= MAX_CONFIG_BYTES) {
-        let bytes = read(entry, MAX_CONFIG_BYTES, context)?;
-        // What is long and by its name no configuration is data, unless a word in it says otherwise.
-        let is_data = |bytes: &[u8]| {
-            bytes.len() > MAX_PLAIN_BYTES && !is_config(name) && !WORDS.iter().any(|word| contains(bytes, word))
-        };
-        if let Some(bytes) = bytes.filter(|bytes| !is_data(bytes)) {
-            let beside: &dyn Beside = here;
-            return Ok(config(name, bytes, beside, &mut |finding| context.report(&entry.path, finding)));
+        None => {
+            // What is wrong with the file itself is said by its own check.
+            if let (Kind::Safetensors | Kind::Gguf, Some(catalog)) = (entry.kind, &entry.catalog) {
+                templates::of_weights(catalog, &mut |finding| context.report(path, finding));
+            }
         }
-    } else if named("ipynb") {
-        if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(&bytes).ok()) {
-            programs::notebook(&value, &mut |finding| context.report(&entry.path, finding));
-        }
-    } else if named("yaml yml") || (is_text && name == "MLmodel") {
-        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
-            check_yaml(&bytes, &mut |finding| context.report(&entry.path, finding));
-        }
-    } else if named("jinja jinja2 j2 template")
-        || (is_text && (name == "chat_template" || name.starts_with("chat_template.")))
-    {
-        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
-            templates::of_file(&bytes, &mut |finding| context.report(&entry.path, finding));
-        }
-    } else if named("txt") && name.to_ascii_lowercase().contains("requirements") {
-        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
-            programs::requirements(&bytes, &mut |finding| context.report(&entry.path, finding));
-        }
-    } else if let (Kind::Safetensors | Kind::Gguf, Some(catalog)) = (entry.kind, &entry.catalog) {
-        // What is wrong with the file itself is said by its own check.
-        templates::of_weights(catalog, &mut |finding| context.report(&entry.path, finding));
     }
     Ok(Vec::new())
 }
@@ -219,7 +235,7 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
         context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_TOO_LONG, sentence));
         return Ok(None);
     }
-    let read = entry.open().and_then(|file| (&file as &dyn Bytes).first(most as usize));
+    let read = entry.open().and_then(|file| file.first(most as usize));
     match read {
         Ok(bytes) => {
             context.looked(&entry.path, Depth::Structure);
@@ -231,11 +247,11 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
     }
 }
 
-fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMut(Diagnostic)) -> Vec<Reference> {
-    let value: Value = match json::read(&bytes) {
+fn config(name: &str, bytes: &[u8], beside: &Beside<'_>, report: &mut dyn FnMut(Diagnostic)) -> Vec<Reference> {
+    let value: Value = match json::read(bytes) {
         Ok(value) => value,
         // A file of another name may hold lines of JSON, or what only its own program reads.
-        Err(_) if !is_config(name) && !WORDS.iter().any(|word| contains(&bytes, word)) => return Vec::new(),
+        Err(_) if !is_config(name) && !has_word(bytes) => return Vec::new(),
         Err(why) => {
             let sentence = format!(
                 "the configuration is not valid JSON, so what it makes loaders run is unknown: {}",
@@ -247,14 +263,14 @@ fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMu
     };
     templates::of_config(&value, report);
     if name.starts_with("adapter_config") {
-        remote_code::base_model(&bytes, &value).into_iter().for_each(&mut *report);
+        remote_code::base_model(bytes, &value).into_iter().for_each(&mut *report);
     }
-    remote_code::look(&bytes, &value, name, beside, report)
+    remote_code::look(bytes, &value, name, beside, report)
 }
 
 /// Whether loaders read a JSON file of this name as a configuration.
 pub(crate) fn is_config(name: &str) -> bool {
-    let name = name.rsplit('/').next().unwrap_or(name);
+    let name = last(name);
     name.ends_with("config.json")
         || ["chat_template.json", "model_index.json", "modular_model_index.json", "modules.json"].contains(&name)
 }
@@ -264,29 +280,9 @@ fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-fn contains(bytes: &[u8], word: &str) -> bool {
-    memchr::memmem::find(bytes, word.as_bytes()).is_some()
-}
-
-/// The programs of a folder, by what configurations call them.
-struct Here<'a> {
-    folder: &'a Folder,
-    programs: &'a HashMap<&'a str, Program>,
-}
-
-impl Beside for Here<'_> {
-    fn has_module(&self, module: &str) -> bool {
-        let plain = !module.is_empty() && module.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
-        let file = format!("{}.py", module.replace('.', "/"));
-        self.programs.contains_key(file.as_str()) || (plain && Path::new(&*self.folder.path).join(file).is_file())
-    }
-
-    fn module_of_class(&self, class: &str) -> Option<String> {
-        let mut names: Vec<&&str> = self.programs.keys().collect();
-        names.sort();
-        let defines = |name: &&&&str| self.programs.get(**name).is_some_and(|program| program.classes.contains(class));
-        names.iter().find(defines).map(|name| module_of(name).to_owned())
-    }
+/// Whether a text has one of the words for which a file of JSON is looked at, whatever its name.
+fn has_word(bytes: &[u8]) -> bool {
+    WORDS.iter().any(|word| memchr::memmem::find(bytes, word.as_bytes()).is_some())
 }
 
 /// The module that a program of this name is.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use max_weights::text::{listed, path as shown_path, shown};
 use max_weights::{Diagnostic, rules};
 
 use crate::folder::{Entry, Folder};
+use crate::walk::lies_in;
 
 /// Looks at the files that an index names.
 pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnostic)) {
@@ -82,13 +83,5 @@ fn outside(entry: &Entry) -> Option<PathBuf> {
     let root = entry.path.ancestors().nth(above)?;
     let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
     let root = fs::canonicalize(root).ok()?;
-    if target.starts_with(&root) {
-        return None;
-    }
-    // models--org--name/snapshots/revision/file -> models--org--name/blobs/hash
-    let blobs = target.parent()?;
-    let is_cache = blobs.file_name().is_some_and(|name| name == "blobs")
-        && root.starts_with(blobs.parent()?)
-        && root.components().any(|part| part == Component::Normal("snapshots".as_ref()));
-    (!is_cache).then_some(target)
+    (!lies_in(&target, &root)).then_some(target)
 }

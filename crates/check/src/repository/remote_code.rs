@@ -1,9 +1,13 @@
 //! Configurations that make loaders run code: `auto_map` and its relatives, of Transformers, Diffusers, PEFT and sentence-transformers.
 
+use std::collections::HashMap;
+use std::path::Path;
+
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 use serde_json::{Map, Value};
 
+use super::program::Program;
 use super::targets;
 use crate::json;
 
@@ -39,22 +43,28 @@ pub(super) struct Reference {
     pub(super) key: String,
 }
 
-/// What is beside a configuration.
-pub(super) trait Beside {
-    /// Whether there is a program of this module: `modeling_x` or `unet.my_blocks`.
-    fn has_module(&self, module: &str) -> bool;
-    /// The module beside it that defines a class of this name.
-    fn module_of_class(&self, class: &str) -> Option<String>;
+/// What is beside a configuration, as far as it is known.
+#[derive(Default)]
+pub(super) struct Beside<'a> {
+    /// The folder.
+    pub(super) folder: Option<&'a Path>,
+    /// The programs in it, by their names.
+    pub(super) programs: HashMap<&'a str, Program>,
 }
 
-/// Nothing is known of what is beside it.
-impl Beside for () {
-    fn has_module(&self, _: &str) -> bool {
-        false
+impl Beside<'_> {
+    /// Whether there is a program of this module: `modeling_x` or `unet.my_blocks`.
+    fn has_module(&self, module: &str) -> bool {
+        let plain = !module.is_empty() && module.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
+        let file = format!("{}.py", module.replace('.', "/"));
+        self.programs.contains_key(file.as_str())
+            || plain && self.folder.is_some_and(|folder| folder.join(file).is_file())
     }
 
-    fn module_of_class(&self, _: &str) -> Option<String> {
-        None
+    /// The module beside it that defines a class of this name.
+    fn module_of_class(&self, class: &str) -> Option<String> {
+        let defining = self.programs.iter().filter(|(_, program)| program.classes.contains(class));
+        defining.map(|(name, _)| *name).min().map(|name| name.strip_suffix(".py").unwrap_or(name).to_owned())
     }
 }
 
@@ -63,7 +73,7 @@ pub(super) fn look(
     text: &[u8],
     value: &Value,
     name: &str,
-    beside: &dyn Beside,
+    beside: &Beside<'_>,
     report: &mut dyn FnMut(Diagnostic),
 ) -> Vec<Reference> {
     let mut references = Vec::new();
@@ -120,7 +130,7 @@ pub(super) fn objects(value: &Value, visit: &mut dyn FnMut(&Map<String, Value>))
     }
 }
 
-fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut Vec<Reference>) {
+fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut Vec<Reference>) {
     if references.len() >= MAX_REFERENCES {
         return;
     }
@@ -213,7 +223,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
 fn of_model_index(
     text: &[u8],
     value: &Value,
-    beside: &dyn Beside,
+    beside: &Beside<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -247,7 +257,7 @@ fn of_model_index(
 fn of_modules(
     text: &[u8],
     value: &Value,
-    beside: &dyn Beside,
+    beside: &Beside<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -269,7 +279,7 @@ fn of_modules(
 }
 
 /// The findings about the code that a configuration names: one for what is here, and one for each other repository.
-fn findings(text: &[u8], references: &[Reference], beside: &dyn Beside) -> Vec<Diagnostic> {
+fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
     repositories.sort();
@@ -312,7 +322,7 @@ fn evidence(reference: &Reference) -> String {
     format!("{}: {repository}{}.{}", shown(&reference.key), shown(&reference.module), shown(&reference.class))
 }
 
-fn described(reference: &Reference, beside: &dyn Beside) -> String {
+fn described(reference: &Reference, beside: &Beside<'_>) -> String {
     let file = format!("{}.py", reference.module.replace('.', "/"));
     let missing = reference.repository.is_none() && !beside.has_module(&reference.module);
     let missing = if missing { " (which is not here)" } else { "" };

@@ -20,29 +20,21 @@ pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Diagnostic)) {
 }
 
 fn of_value(key: &str, value: &Value, report: &mut dyn FnMut(Diagnostic)) {
+    let mut check = |name: Option<&str>, text: Option<&str>| {
+        let source = name.map_or_else(|| key.to_owned(), |name| format!("{key} '{}'", max_weights::text::shown(name)));
+        if let Some(text) = text {
+            template::check(text, &source, None, report);
+        }
+    };
     match value {
-        Value::String(text) => template::check(text, key, None, report),
         Value::Array(list) => {
             for entry in list {
-                let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
-                let source = format!("{key} '{}'", max_weights::text::shown(name));
-                match entry {
-                    Value::String(text) => template::check(text, key, None, report),
-                    entry => entry
-                        .get("template")
-                        .and_then(Value::as_str)
-                        .into_iter()
-                        .for_each(|text| template::check(text, &source, None, report)),
-                }
+                let named = entry.is_object().then(|| entry.get("name").and_then(Value::as_str).unwrap_or_default());
+                check(named, entry.get("template").unwrap_or(entry).as_str());
             }
         }
-        Value::Object(map) => {
-            for (name, text) in map {
-                let source = format!("{key} '{}'", max_weights::text::shown(name));
-                text.as_str().into_iter().for_each(|text| template::check(text, &source, None, report));
-            }
-        }
-        _ => {}
+        Value::Object(map) => map.iter().for_each(|(name, text)| check(Some(name), text.as_str())),
+        value => check(None, value.as_str()),
     }
 }
 
@@ -80,7 +72,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) 
                 finding.offset = None;
                 report(finding);
             };
-            remote_code::look(text.as_bytes(), &value, "", &(), &mut of_key);
+            remote_code::look(text.as_bytes(), &value, "", &remote_code::Beside::default(), &mut of_key);
             of_config(&value, &mut of_key);
         }
     }
