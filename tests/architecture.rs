@@ -26,8 +26,8 @@ const LAYERS: [&[&str]; 18] = [
 ];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 12] = [
-    &["json", "words"],
-    &["amount", "bytes", "dangerous", "kind", "options", "progress", "walk"],
+    &["bytes", "glob", "json", "words"],
+    &["amount", "dangerous", "kind", "options", "progress", "walk"],
     &["code_digest"],
     &["report"],
     &["context"],

@@ -4,14 +4,14 @@
 //! code only as long as the bytes that run are the same. The file is JSON in a stable order, to be kept in the repository beside the settings.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read as _, Write};
+use std::io::Write;
 use std::path::Path;
 
 use max_weights::rules::Verdict;
 use max_weights::{Diagnostic, Error, Result, text};
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::read_file;
 use crate::options::{Level, Selection};
 use crate::output::{Places, fingerprints, write_pretty};
 use crate::report::Report;
@@ -88,12 +88,8 @@ pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write)
 pub fn read(path: &Path) -> Result<Baseline> {
     let wrong = |cause: String| Error::Argument(format!("{} is not a baseline: {cause}", text::path(path)));
     let failed = |error| Error::Argument(format!("{}: the baseline cannot be read: {error}", text::path(path)));
-    let mut content = Vec::new();
-    // Its size may not be known before: it may be a pipe.
-    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut content)).map_err(failed)?;
-    if content.len() as u64 > MAX_BYTES {
-        return Err(wrong(format!("it has more than {}", text::size(MAX_BYTES))));
-    }
+    let content = read_file(path, MAX_BYTES).map_err(failed)?;
+    let content = content.ok_or_else(|| wrong(format!("it has more than {}", text::size(MAX_BYTES))))?;
     let baseline: Baseline =
         serde_json::from_slice(&content).map_err(|error| wrong(text::shown(&error.to_string())))?;
     if baseline.schema != SCHEMA {

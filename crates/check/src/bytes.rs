@@ -1,7 +1,7 @@
 //! Bytes that are looked at, wherever they lie: in a file, in a part of one, in memory, or inflated into a temporary file.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use max_weights::source::{LocalFile, Part, Source as _};
@@ -22,16 +22,14 @@ pub trait Bytes: Send + Sync {
 
     /// Fills `into` with the bytes from `offset` on, all of which are there.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
-}
 
-impl dyn Bytes + '_ {
     /// The first bytes, at most so many.
-    pub fn first(&self, most: usize) -> Result<Vec<u8>> {
+    fn first(&self, most: usize) -> Result<Vec<u8>> {
         self.part(0, most)
     }
 
     /// The bytes from `offset` on, at most so many: fewer where there are no more.
-    pub fn part(&self, offset: u64, most: usize) -> Result<Vec<u8>> {
+    fn part(&self, offset: u64, most: usize) -> Result<Vec<u8>> {
         let there = self.len().saturating_sub(offset).min(most as u64) as usize;
         let mut bytes = vec![0; there];
         // An offset that a file says may lie beyond all bytes.
@@ -72,6 +70,13 @@ impl Bytes for Vec<u8> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.as_slice().read_at(offset, into)
     }
+}
+
+/// The bytes of a file of which no more than so many are meant to be there; `None` if there are more. Its size may not be known before: it may be a pipe.
+pub(crate) fn read_file(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= most))
 }
 
 /// A part of other bytes, such as a member of an archive that is stored as it is.

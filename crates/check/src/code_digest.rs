@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::Result;
 use sha2::{Digest as _, Sha256};
@@ -11,7 +12,7 @@ use crate::bytes::Bytes;
 /// Bytes of the digest.
 pub(crate) type Code = [u8; 32];
 
-/// Bytes that are read at a time.
+/// Bytes that are read at a time: they stay in the cache of the core.
 const PART: u64 = 256 << 10;
 /// So many bytes are hashed of one file, all its members together, for each of its own …
 const MAX_TIMES: u64 = 4;
@@ -40,21 +41,23 @@ impl CodeDigests {
         }
         self.hashed = self.hashed.saturating_add(bytes.len());
         let has_room = self.hashed <= whole.saturating_mul(MAX_TIMES).saturating_add(ALWAYS);
-        let digest = has_room.then(|| digest(bytes, go_on).ok()).flatten().unwrap_or_else(unlike_any);
+        let digest =
+            has_room.then(|| digest(bytes, &AtomicU64::new(0), go_on).ok()).flatten().unwrap_or_else(unlike_any);
         self.known.insert(key, digest);
         digest
     }
 }
 
-/// The digest of all bytes.
-pub(crate) fn digest(bytes: &dyn Bytes, go_on: &dyn Fn() -> Result<()>) -> Result<Code> {
-    let mut hash = Sha256::new();
-    let mut at = 0;
+/// The digest of all bytes, which are counted in `done`.
+pub(crate) fn digest(bytes: &dyn Bytes, done: &AtomicU64, go_on: &dyn Fn() -> Result<()>) -> Result<Code> {
+    let (mut hash, mut part, mut at) = (Sha256::new(), Vec::new(), 0);
     while at < bytes.len() {
         go_on()?;
-        let part = bytes.part(at, PART.min(bytes.len() - at) as usize)?;
+        part.resize((bytes.len() - at).min(PART) as usize, 0);
+        bytes.read_at(at, &mut part)?;
         hash.update(&part);
-        at += part.len().max(1) as u64;
+        at += part.len() as u64;
+        done.fetch_add(part.len() as u64, Ordering::Relaxed);
     }
     Ok(hash.finalize().into())
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
@@ -157,7 +158,8 @@ impl<'a> FolderContext<'a> {
     fn code(&mut self, path: &Arc<Path>) -> Code {
         let interrupt = self.interrupt;
         *self.codes.entry(path.clone()).or_insert_with(|| {
-            let digest = LocalFile::open(path).and_then(|file| code_digest::digest(&file, interrupt));
+            let digest =
+                LocalFile::open(path).and_then(|file| code_digest::digest(&file, &AtomicU64::new(0), interrupt));
             digest.unwrap_or_else(|_| code_digest::unlike_any())
         })
     }

@@ -15,6 +15,7 @@ mod dangerous;
 pub mod difference;
 pub mod expectation;
 mod folder;
+mod glob;
 mod json;
 mod kind;
 pub mod manifest;

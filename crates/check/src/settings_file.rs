@@ -4,19 +4,19 @@
 //! command line is stronger than the file.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use glob::{MatchOptions, Pattern};
+use ::glob::Pattern;
 use max_weights::rules::Severity;
 use max_weights::{Error, Result, text};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::amount;
+use crate::bytes::read_file;
+use crate::glob::fits_path;
 use crate::options::{Level, Selection};
 use crate::output::{Format, Places};
 use crate::report::Report;
@@ -122,12 +122,8 @@ impl SettingsFile {
     /// A file that cannot be read or is not TOML; a key that is none, or a value that it cannot have.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let failed = |error| wrong(path, &format!("the settings cannot be read: {error}"));
-        let mut content = Vec::new();
-        // Its size may not be known before: it may be a pipe.
-        File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut content)).map_err(failed)?;
-        if content.len() as u64 > MAX_BYTES {
-            return Err(wrong(path, &format!("it has more than {}", text::size(MAX_BYTES))));
-        }
+        let content = read_file(path, MAX_BYTES).map_err(failed)?;
+        let content = content.ok_or_else(|| wrong(path, &format!("it has more than {}", text::size(MAX_BYTES))))?;
         let content = String::from_utf8(content).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             wrong(path, &format!("TOML is UTF-8, but the byte at {at} is not"))
@@ -181,22 +177,12 @@ impl SettingsFile {
             .map(|finding| {
                 let name = places.name(finding.file());
                 let counts = |selection: &Selection| selection.excepts(finding.rule);
-                rules.iter().any(|(pattern, selection)| counts(selection) && fits(pattern, name))
+                rules.iter().any(|(pattern, selection)| counts(selection) && fits_path(pattern, name))
             })
             .collect();
         let ignored = report.leave_out(&which);
         report.ignored += ignored;
     }
-}
-
-/// Whether a path, a folder that it is in, or its name fits a glob; `*` goes no deeper than a folder, and `**` does.
-fn fits(pattern: &Pattern, path: &str) -> bool {
-    let options =
-        MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
-    let is_name = !pattern.as_str().contains('/');
-    let name = path.rsplit('/').next().unwrap_or(path);
-    Path::new(path).ancestors().any(|folder| pattern.matches_path_with(folder, options))
-        || is_name && pattern.matches_with(name, options)
 }
 
 /// What a word or a number stands for, which `expected` names.
@@ -272,19 +258,4 @@ fn not_settings(error: &toml::de::Error, content: &str) -> String {
 
 fn wrong(path: &Path, cause: &str) -> Error {
     Error::Argument(format!("{}: {cause}", text::path(path)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs_are_of_paths_of_folders_and_of_names() {
-        let fits = |glob: &str, path: &str| super::fits(&Pattern::new(glob).expect("a glob"), path);
-        assert!(fits("models/*.bin", "models/a.bin"));
-        assert!(!fits("models/*.bin", "models/b/a.bin"));
-        assert!(fits("models/**/*.bin", "models/b/c/a.bin"));
-        assert!(fits("models", "models/b/c/a.bin") && fits("models/b", "models/b/c/a.bin"));
-        assert!(fits("*.bin", "models/b/a.bin") && !fits("*.bin", "models/b/a.pt"));
-    }
 }

@@ -182,7 +182,7 @@ fn one_file(
 ) -> Result<Outcome> {
     let opened = in_time(deadline, &found.path).and_then(|()| LocalFile::open(&found.path)).and_then(|file| {
         let is_small = Bytes::len(&file) <= SMALL;
-        let first = (&file as &dyn Bytes).first(if is_small { SMALL as usize } else { SNIFF_BYTES })?;
+        let first = file.first(if is_small { SMALL as usize } else { SNIFF_BYTES })?;
         Ok((file, first, is_small))
     });
     let (file, first, is_small) = match opened {

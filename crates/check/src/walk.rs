@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::checkpoint::with_near_paths;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
+
+use crate::bytes::read_file;
 
 /// The folder of version control.
 pub(crate) const GIT: &str = ".git";
@@ -65,7 +67,7 @@ impl Walk {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.ends_with(INDEX) && meta.is_file() {
             let folder = path.parent().unwrap_or(Path::new(""));
-            for shard in shards(path, meta.len()) {
+            for shard in shards(path) {
                 self.file(folder.join(&shard), shard, false);
             }
         }
@@ -161,13 +163,17 @@ impl Identity {
     }
 }
 
+/// Whether a file is below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.
+pub(crate) fn lies_in(real: &Path, root: &Path) -> bool {
+    let mut above = root.ancestors();
+    let snapshots = above.find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));
+    let blobs = snapshots.and_then(Path::parent).map(|model| model.join("blobs"));
+    real.starts_with(root) || blobs.is_some_and(|blobs| real.starts_with(blobs))
+}
+
 /// The files that an index names and that are below its folder. What is wrong with it, is found when it is looked at itself.
-fn shards(index: &Path, len: u64) -> Vec<String> {
-    let mut text = Vec::new();
-    let read = fs::File::open(index).and_then(|file| file.take(MAX_INDEX).read_to_end(&mut text));
-    if len > MAX_INDEX || read.is_err() {
-        return Vec::new();
-    }
+fn shards(index: &Path) -> Vec<String> {
+    let Ok(Some(text)) = read_file(index, MAX_INDEX) else { return Vec::new() };
     let folder = index.parent().unwrap_or(Path::new(""));
     let is_below = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     crate::json::files_of_index(&text).into_iter().filter(is_below).filter(|name| folder.join(name).is_file()).collect()

@@ -17,7 +17,7 @@ pub(super) fn read(entry: Option<&Entry>, context: &mut FolderContext<'_>) -> Op
     // A pointer of git-LFS is reported as such, and a text of this length is none of a model.
     let entry = entry.filter(|entry| entry.kind != Kind::LfsPointer && entry.bytes <= MAX_BYTES)?;
     let file = entry.open().ok()?;
-    let text = (&file as &dyn Bytes).first(MAX_BYTES as usize).ok()?;
+    let text = file.first(MAX_BYTES as usize).ok()?;
     match Document::read(&text, Dialect::Python, MAX_VALUES) {
         Ok(Document { value, duplicates }) => {
             for key in duplicates {

@@ -2,6 +2,7 @@
 
 mod adapter;
 mod config;
+mod expressions;
 mod files;
 mod folder;
 mod index;

@@ -3,7 +3,6 @@
 //! A specification is JSON with the schema `max-weights.expectation/1`; docs/expectations.md says what may be in it.
 
 mod check;
-mod glob;
 mod read;
 mod write;
 
@@ -14,7 +13,7 @@ use max_weights::Catalog;
 pub use check::{check, check_ties};
 pub use write::{SCHEMA, of, write};
 
-use glob::Glob;
+use crate::glob::Glob;
 
 /// What a checkpoint is expected to be.
 #[derive(Debug, Clone, Default)]

@@ -1,15 +1,14 @@
 //! Reading a specification. What is wrong with it is said with the place in it, such as `tensors."lm_head.weight".shape[1]`.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use max_weights::text::shown;
 use max_weights::{DType, Encoding, Error, Result};
 use serde_json::{Map, Value};
 
-use super::glob::Glob;
 use super::{Bounds, Count, Dim, Expectation, Extra, SCHEMA, Wanted};
+use crate::bytes::read_file;
+use crate::glob::Glob;
 use crate::json::{Dialect, Document};
 
 /// Bytes of a specification at most: a quarter of a million tensors take 30 MB.
@@ -24,11 +23,9 @@ impl Expectation {
     /// A file that cannot be read; [`Error::Argument`] where it is not a specification, with the place in it.
     pub fn read(path: &Path) -> Result<Self> {
         let failed = |error| Error::io(path, "read the specification", error);
-        let mut text = Vec::new();
-        File::open(path).map_err(failed)?.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
-        if text.len() as u64 > MAX_BYTES {
+        let Some(text) = read_file(path, MAX_BYTES).map_err(failed)? else {
             return Err(Error::Argument(format!("{}: a specification has at most {MAX_BYTES} bytes", at(path))));
-        }
+        };
         Self::parse(&text).map_err(|error| match error {
             Error::Argument(cause) => Error::Argument(format!("{}: {cause}", at(path))),
             other => other,

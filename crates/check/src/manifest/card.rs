@@ -132,7 +132,7 @@ fn text(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<String
     if Bytes::len(&file) > MAX_BYTES {
         return Ok(None);
     }
-    let bytes = (&file as &dyn Bytes).first(MAX_BYTES as usize)?;
+    let bytes = file.first(MAX_BYTES as usize)?;
     Ok(String::from_utf8(bytes).ok())
 }
 

@@ -1,8 +1,6 @@
 //! Whether files and tensors are still what a manifest says.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +14,7 @@ use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash
 use super::tensors::compare;
 use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
+use crate::bytes::read_file;
 use crate::progress::Progress;
 use crate::walk::GIT;
 
@@ -92,24 +91,20 @@ pub fn check(
 fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
     for file in manifest.files.iter().filter(|file| is_below(&file.path)) {
         let said = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
-        if tree.links.contains_key(&file.path) {
-            checked.files.changed += 1;
-            checked.report(&place(root, &file.path), linked());
+        let (count, finding) = if tree.links.contains_key(&file.path) {
+            (&mut checked.files.changed, linked())
         } else if changed.contains(&*file.path) {
-            checked.files.changed += 1;
-            checked.report(
-                &place(root, &file.path),
-                Diagnostic::new(rules::MANIFEST_CHANGED, format!("it is another file: {said}")),
-            );
+            let message = format!("it is another file: {said}");
+            (&mut checked.files.changed, Diagnostic::new(rules::MANIFEST_CHANGED, message))
         } else if tree.files.contains_key(&file.path) {
             checked.files.same += 1;
+            continue;
         } else {
-            checked.files.missing += 1;
-            checked.report(
-                &place(root, &file.path),
-                Diagnostic::new(rules::MANIFEST_MISSING, format!("it is missing: {said}")),
-            );
-        }
+            let message = format!("it is missing: {said}");
+            (&mut checked.files.missing, Diagnostic::new(rules::MANIFEST_MISSING, message))
+        };
+        *count += 1;
+        checked.report(&place(root, &file.path), finding);
     }
     if manifest.whole && tree.whole {
         left_out(tree, root, checked);
@@ -149,13 +144,8 @@ fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&st
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error| Error::io(path, "read the manifest", error);
-    let mut bytes = Vec::new();
-    let read = File::open(path).map_err(failed)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if read as u64 > MAX_BYTES {
-        return Err(broken(path, "it is longer than a manifest can be"));
-    }
-    Ok(bytes)
+    let bytes = read_file(path, MAX_BYTES).map_err(|error| Error::io(path, "read the manifest", error))?;
+    bytes.ok_or_else(|| broken(path, "it is longer than a manifest can be"))
 }
 
 fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {

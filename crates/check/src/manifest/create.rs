@@ -85,7 +85,7 @@ pub(super) fn records<'a>(
 /// A file of weights; `None` if it is something else, or if its tensors cannot be known, so that only the file has a hash.
 pub(super) fn open(path: &Arc<Path>) -> Result<Option<Checkpoint>> {
     let file = LocalFile::open(path)?;
-    let first = (&file as &dyn Bytes).first(SNIFF_BYTES)?;
+    let first = file.first(SNIFF_BYTES)?;
     if sniff(&first, Bytes::len(&file)).is_err() {
         return Ok(None);
     }

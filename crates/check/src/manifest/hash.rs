@@ -9,13 +9,9 @@ use max_weights::check::{Pass, Wanted};
 use max_weights::source::{LocalFile, Source as _};
 use max_weights::workers::{self, Interrupt, in_order};
 use max_weights::{Checkpoint, Error, Result, rules};
-use sha2::{Digest as _, Sha256};
 
-use crate::bytes::Bytes;
+use crate::code_digest;
 use crate::progress::Progress;
-
-/// Bytes that are read at a time: they stay in the cache of the core.
-const PART: u64 = 256 << 10;
 
 /// What was hashed of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,16 +90,7 @@ fn put<T>(list: &Mutex<Vec<Option<T>>>, number: usize, value: T) {
 
 fn digest(path: &Path, done: &AtomicU64, go_on: Interrupt<'_>) -> Result<Hashed> {
     let file = LocalFile::open(path)?;
-    let len = Bytes::len(&file);
-    let (mut hash, mut part, mut at) = (Sha256::new(), Vec::new(), 0);
-    while at < len {
-        go_on()?;
-        part.resize((len - at).min(PART) as usize, 0);
-        file.read_at(at, &mut part)?;
-        hash.update(&part);
-        at += part.len() as u64;
-        done.fetch_add(part.len() as u64, Ordering::Relaxed);
-    }
+    let digest = code_digest::digest(&file, done, go_on)?;
     file.check_unchanged()?;
-    Ok(Hashed { bytes: len, digest: hash.finalize().into() })
+    Ok(Hashed { bytes: file.len(), digest })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result, text};
 
-use crate::walk::{Found, Walk};
+use crate::walk::{Found, Walk, lies_in};
 
 /// The most characters of a path that a manifest may have.
 const MAX_PATH: usize = 4096;
@@ -60,14 +60,6 @@ impl Tree {
         }
         Ok(tree)
     }
-}
-
-/// Whether a file is below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.
-fn lies_in(real: &Path, root: &Path) -> bool {
-    let mut above = root.ancestors();
-    let snapshots = above.find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));
-    let blobs = snapshots.and_then(Path::parent).map(|model| model.join("blobs"));
-    real.starts_with(root) || blobs.is_some_and(|blobs| real.starts_with(blobs))
 }
 
 /// Whether a path of a manifest is one below its folder, as every system reads it.

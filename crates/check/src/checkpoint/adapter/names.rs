@@ -4,9 +4,7 @@ use std::collections::HashMap;
 
 use regex_lite::Regex;
 
-/// Expressions that are tried on every layer, and their longest.
-const MAX_EXPRESSIONS: usize = 64;
-const MAX_EXPRESSION: usize = 4096;
+use crate::checkpoint::expressions::{MAX_EXPRESSIONS, whole};
 
 /// Some names, each with its number.
 pub(super) struct Patterns {
@@ -44,11 +42,9 @@ impl Patterns {
     }
 
     fn add(&mut self, expression: &str, number: usize) {
-        let fits = self.expressions.len() < MAX_EXPRESSIONS && expression.len() <= MAX_EXPRESSION;
-        match Regex::new(&format!("^(?:{expression})$")) {
-            Ok(expression) if fits => self.expressions.push((expression, number)),
-            // What only Python's expressions have.
-            _ => self.has_unknown = true,
+        match whole(expression).filter(|_| self.expressions.len() < MAX_EXPRESSIONS) {
+            Some(expression) => self.expressions.push((expression, number)),
+            None => self.has_unknown = true,
         }
     }
 

@@ -165,7 +165,7 @@ fn values(check: &Check<'_, '_, '_>, info: &TensorInfo<'_>) -> Option<[u64; 2]> 
         return None;
     }
     let file = check.set.files.get(info.file as usize).copied().flatten()?.open().ok()?;
-    let bytes = (&file as &dyn Bytes).part(info.span.start(), 16).ok()?;
+    let bytes = file.part(info.span.start(), 16).ok()?;
     let read = |number: usize| match info.element {
         Element::Plain(DType::Int64) => {
             let bytes = bytes.get(number * 8..number * 8 + 8)?;

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use regex_lite::Regex;
 use serde_json::Value;
 
+use crate::checkpoint::expressions::{MAX_EXPRESSIONS, whole};
 use crate::checkpoint::json::{number, text, texts};
+use crate::glob::Glob;
 
-/// Expressions that are tried on every layer, and their longest.
-const MAX_EXPRESSIONS: usize = 64;
-const MAX_EXPRESSION: usize = 4096;
 /// Patterns with stars.
 const MAX_GLOBS: usize = 1024;
 /// Names without numbers that are kept with what is known of them.
@@ -80,8 +79,7 @@ struct Excluded {
     names: HashSet<String>,
     /// Whether a name stands for what is below it, too.
     below: bool,
-    /// What is between the stars of a pattern.
-    globs: Vec<Vec<String>>,
+    globs: Vec<Glob>,
     /// Those in which digits stand are tried on every layer.
     with_digits: Vec<Regex>,
     /// For the others all numbers in names are the same.
@@ -158,7 +156,7 @@ impl Declared {
         let Excluded { names, below, globs, with_digits, without_digits, known } = &self.excluded;
         let mut above = layer.match_indices('.').filter_map(|(dot, _)| layer.get(..dot));
         let is_named = names.contains(layer) || *below && !names.is_empty() && above.any(|name| names.contains(name));
-        if is_named || globs.iter().any(|glob| fits(glob, layer)) || with_digits.iter().any(|e| e.is_match(layer)) {
+        if is_named || globs.iter().any(|glob| glob.matches(layer)) || with_digits.iter().any(|e| e.is_match(layer)) {
             return true;
         }
         if without_digits.is_empty() {
@@ -188,17 +186,6 @@ fn without_numbers(name: &str) -> String {
         }
     }
     made
-}
-
-/// Whether a name has these parts in this order, with anything between them.
-fn fits(glob: &[String], name: &str) -> bool {
-    let [first, middle @ .., last] = glob else { return false };
-    let Some(mut rest) = name.strip_prefix(first.as_str()) else { return false };
-    for part in middle {
-        let Some((_, after)) = rest.split_once(part.as_str()) else { return false };
-        rest = after;
-    }
-    rest.ends_with(last.as_str())
 }
 
 /// Bits and group of all layers, unless some have their own.
@@ -266,7 +253,7 @@ impl Excluded {
             } else if !word.contains('*') {
                 excluded.names.insert(word.to_owned());
             } else if excluded.globs.len() < MAX_GLOBS {
-                excluded.globs.push(word.split('*').map(str::to_owned).collect());
+                excluded.globs.extend(Glob::parse(word));
             }
         }
         excluded
@@ -274,11 +261,7 @@ impl Excluded {
 
     fn expression(&mut self, expression: &str) {
         let count = self.with_digits.len() + self.without_digits.len();
-        if count >= MAX_EXPRESSIONS || expression.len() > MAX_EXPRESSION {
-            return;
-        }
-        // What only Python's expressions have is left out.
-        let Ok(regex) = Regex::new(&format!("^(?:{expression})$")) else { return };
+        let Some(regex) = whole(expression).filter(|_| count < MAX_EXPRESSIONS) else { return };
         if tells_numbers_apart(expression) {
             self.with_digits.push(regex);
         } else {

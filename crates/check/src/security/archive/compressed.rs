@@ -6,8 +6,8 @@ use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 
 use super::unpack::{End, Packing, Reader, unpack};
-use super::{WINDOW, is_zero, may_go_deeper, scan_inside};
-use crate::bytes::{Bytes, Slice, Spooled};
+use super::{WINDOW, look_behind, may_go_deeper, scan_inside};
+use crate::bytes::{Bytes, Spooled};
 use crate::context::{Context, Piece};
 use crate::kind::{Kind, is_certain_lzma, is_skippable};
 use crate::report::Depth;
@@ -95,7 +95,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
             return other(piece, context);
         }
         if !goes_on {
-            behind(piece, at, context)?;
+            look_behind(piece, at, ("compressed data", Kind::Unknown, true), context)?;
             break;
         }
     }
@@ -143,29 +143,12 @@ fn skippable(reader: &Reader<'_>, packing: Packing) -> Result<Option<u64>> {
     Ok(len.filter(|_| is_skippable(&first)).map(|len| 8 + u64::from(len)))
 }
 
-/// What follows the last stream: nothing, or zeros as on tapes.
-fn behind(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<()> {
-    let rest = Slice::new(piece.bytes, at, u64::MAX);
-    if is_zero(&rest, context)? {
-        return Ok(());
-    }
-    let what = "the bytes after the compressed data";
-    if let Some(kind) = super::loadable(&rest, what)? {
-        let message = format!("{what} are {}", kind.with_article());
-        context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(at));
-        return scan_inside(piece, &rest, what, context);
-    }
-    let message = format!("{} bytes follow the end of the compressed data", rest.len());
-    context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(at));
-    Ok(())
-}
-
 fn inside(piece: &Piece<'_>, unpacked: &Spooled, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let lower = piece.name.to_ascii_lowercase();
     let suffix = SUFFIXES.iter().find(|suffix| lower.ends_with(**suffix)).map_or(0, |suffix| suffix.len());
     let name = piece.name.get(..piece.name.len() - suffix).unwrap_or(piece.name);
     let name = name.rsplit('/').next().unwrap_or(name);
-    let first = (unpacked as &dyn Bytes).first(SNIFF_BYTES)?;
+    let first = unpacked.first(SNIFF_BYTES)?;
     let inner = Kind::of(&first, unpacked.len(), name);
     if piece.member.is_none() {
         context.file.kind = format!("{inner} ({kind})");

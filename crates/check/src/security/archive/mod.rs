@@ -12,7 +12,7 @@ use max_weights::rules;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Error, Result};
 
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::kind::Kind;
 use crate::repository;
@@ -115,7 +115,7 @@ fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         return Ok(());
     }
     let bytes = inner.bytes.first(most as usize)?;
-    repository::check_member(inner.name, bytes, &mut |finding| context.report(inner, finding));
+    repository::check_member(inner.name, &bytes, &mut |finding| context.report(inner, finding));
     Ok(())
 }
 
@@ -130,6 +130,31 @@ pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
         Kind::Empty | Kind::Zeros | Kind::Media => None,
         _ => pickle::may_be_pickle(&first, bytes.len(), name).then_some(Kind::Pickle),
     })
+}
+
+/// Looks at what follows the end of something in a file, which should be nothing, or zeros as on tapes. Bytes of its `own` kind would be the rest of it,
+/// and where it is not certain where it ends, what nobody loads is no finding.
+pub(crate) fn look_behind(
+    piece: &Piece<'_>,
+    at: u64,
+    (end, own, is_certain): (&str, Kind, bool),
+    context: &mut Context<'_>,
+) -> Result<()> {
+    let rest = Slice::new(piece.bytes, at, u64::MAX);
+    if rest.is_empty() || is_zero(&rest, context)? {
+        return Ok(());
+    }
+    let what = format!("the bytes after the {end}");
+    if let Some(kind) = loadable(&rest, &what)?.filter(|kind| *kind != own) {
+        let message = format!("{what} are {}", kind.with_article());
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(at));
+        return scan_inside(piece, &rest, &what, context);
+    }
+    if is_certain {
+        let message = format!("{} bytes follow the end of the {end}", rest.len());
+        context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(at));
+    }
+    Ok(())
 }
 
 /// Whether all bytes are zero, as alignment has them.

@@ -4,7 +4,7 @@ use max_weights::rules;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 
-use super::{Archive, Member, check_link, is_zero, leads_out, loadable, scan_inside, scan_members};
+use super::{Archive, Member, check_link, is_zero, leads_out, look_behind, scan_members};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::kind::Kind;
@@ -147,23 +147,8 @@ fn behind(piece: &Piece<'_>, at: u64, is_whole: bool, context: &mut Context<'_>)
     while start < piece.bytes.len() && is_zero(&Slice::new(piece.bytes, start, BLOCK), context)? {
         start += BLOCK;
     }
-    let rest = Slice::new(piece.bytes, start, u64::MAX);
-    // Where nothing is an archive, that was said, and there is nothing behind it.
-    if rest.is_empty() || start == 0 {
-        return Ok(());
-    }
-    let what = "the bytes after the end of the archive";
-    // A tar archive would be the rest of this one, which broke off.
-    if let Some(kind) = loadable(&rest, what)?.filter(|kind| *kind != Kind::Tar) {
-        let message = format!("{what} are {}", kind.with_article());
-        context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(start));
-        return scan_inside(piece, &rest, what, context);
-    }
-    if is_whole {
-        let message = format!("{} bytes follow the end of the archive", rest.len());
-        context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(start));
-    }
-    Ok(())
+    // Where nothing is an archive, that was said, and there is nothing behind it. A tar archive would be the rest of this one, which broke off.
+    if start == 0 { Ok(()) } else { look_behind(piece, start, ("archive", Kind::Tar, is_whole), context) }
 }
 
 impl Before {

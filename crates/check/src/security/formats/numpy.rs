@@ -6,11 +6,12 @@ use max_weights::text::shown;
 use max_weights::{DType, Diagnostic, Result};
 
 use super::literal::Literal;
-use crate::bytes::{Bytes, Slice};
+use crate::bytes::Slice;
 use crate::context::{Context, Piece};
+use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
-use crate::security::archive::{is_zero, loadable, scan_inside};
+use crate::security::archive::look_behind;
 use crate::security::pickle::{self, Expected};
 use crate::values::array::{self, Array};
 
@@ -33,17 +34,8 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             break;
         }
     }
-    let rest = Slice::new(piece.bytes, at, u64::MAX);
-    if at > 0 && !rest.is_empty() && !is_zero(&rest, context)? {
-        let what = "the bytes after the array";
-        if let Some(kind) = loadable(&rest, what)? {
-            let message = format!("{what} are {}", kind.with_article());
-            context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(at));
-            scan_inside(piece, &rest, what, context)?;
-        } else if is_known {
-            let message = format!("{} bytes follow the end of the array", rest.len());
-            context.report(piece, Diagnostic::new(rules::ARCHIVE_STRAY, message).offset(at));
-        }
+    if at > 0 {
+        look_behind(piece, at, ("array", Kind::Unknown, is_known), context)?;
     }
     context.looked(Depth::Structure);
     if piece.member.is_none() && context.options.level >= Level::Content {

@@ -234,9 +234,9 @@ impl<'de> Visitor<'de> for &mut Found {
 fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mut Context<'_>) -> Result<()> {
     context.go_on()?;
     let part = Slice::new(piece.bytes, start, end.saturating_sub(start));
-    let first = (&part as &dyn Bytes).first(PICKLE_BYTES)?;
+    let first = part.first(PICKLE_BYTES)?;
     let imports = || -> Result<bool> {
-        let more = (&part as &dyn Bytes).first(TENSOR_BYTES)?;
+        let more = part.first(TENSOR_BYTES)?;
         Ok(pickle::is_pickle_that_imports(&more))
     };
     let may_be = pickle::may_be_pickle(&first, part.len(), "");

@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
         if byte.is_none() {
             self.window = self.bytes.part(self.at, WINDOW)?;
             self.window_at = self.at;
-            byte = self.window.first().copied();
+            byte = self.window.as_slice().first().copied();
         }
         self.at += 1;
         Ok(byte)

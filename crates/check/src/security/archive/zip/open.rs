@@ -34,6 +34,13 @@ struct Detail {
     crc: u32,
 }
 
+/// How unpacking a member ended, how many of its bytes in the archive it took, and the checksum of what was made.
+struct Unpacked {
+    end: End,
+    taken: u64,
+    sum: u32,
+}
+
 impl<'p> Zip<'p> {
     pub(super) fn new(piece: Piece<'p>) -> Self {
         Self { piece, members: Vec::new(), details: Vec::new(), regions: Vec::new(), ends: Vec::new() }
@@ -70,19 +77,50 @@ impl<'p> Zip<'p> {
     /// Reads a member only to hold it against its checksum.
     pub(super) fn check_crc(&self, number: usize, context: &mut Context<'_>) -> Result<()> {
         let (Some(member), Some(detail)) = (self.members.get(number), self.details.get(number)) else { return Ok(()) };
-        let mut sum = flate2::Crc::new();
-        let packed = self.packed(member);
-        if detail.method == 0 {
-            read_all(&packed, context, |bytes| sum.update(bytes))?;
-        } else if let Some(packing) = Self::packing(detail.method, member.size) {
-            let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
-            unpack(packing, &mut reader, member.packed, context, |bytes| {
-                sum.update(bytes);
-                Ok(())
-            })?;
+        match self.read(member, *detail, context, |_| Ok(()))? {
+            Some(Unpacked { sum, .. }) => self.compare_crc(member, *detail, sum, context),
+            None => self.report_method(member, *detail, context),
         }
-        self.compare_crc(member, *detail, sum.sum(), context);
         Ok(())
+    }
+
+    /// Hands on the bytes of a member as far as they can be unpacked; `None` if its method is one that is not read.
+    fn read(
+        &self,
+        member: &Member,
+        detail: Detail,
+        context: &mut Context<'_>,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Option<Unpacked>> {
+        let (packed, mut crc) = (self.packed(member), flate2::Crc::new());
+        let mut each = |bytes: &[u8]| {
+            crc.update(bytes);
+            each(bytes)
+        };
+        let (end, taken) = if detail.method == 0 {
+            let mut at = 0;
+            while at < packed.len() {
+                context.go_on()?;
+                let piece = packed.part(at, PIECE)?;
+                at += piece.len() as u64;
+                each(&piece)?;
+            }
+            (End::Whole, at)
+        } else {
+            let Some(packing) = Self::packing(detail.method, member.size) else { return Ok(None) };
+            let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
+            (unpack(packing, &mut reader, member.packed, context, each)?, reader.position())
+        };
+        Ok(Some(Unpacked { end, taken, sum: crc.sum() }))
+    }
+
+    fn report_method(&self, member: &Member, detail: Detail, context: &mut Context<'_>) {
+        let message = format!(
+            "member '{}' is compressed by method {}, which is not supported: it was not looked at",
+            shown(&member.name),
+            detail.method
+        );
+        context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_METHOD, message).offset(member.start));
     }
 
     /// PyTorch can be told not to compute checksums, and then writes zero.
@@ -97,22 +135,12 @@ impl<'p> Zip<'p> {
 
     /// Unpacks a member as far as it goes, and says what is wrong with it.
     fn unpacked(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<Option<(Spooled, u32)>> {
-        let Some(packing) = Self::packing(detail.method, member.size) else {
-            let message = format!(
-                "member '{}' is compressed by method {}, which is not supported: it was not looked at",
-                shown(&member.name),
-                detail.method
-            );
-            context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_METHOD, message).offset(member.start));
+        let mut spooled = context.spooled();
+        let read = self.read(member, detail, context, |bytes| spooled.push(bytes))?;
+        let Some(Unpacked { end, taken, sum }) = read else {
+            self.report_method(member, detail, context);
             return Ok(None);
         };
-        let packed = self.packed(member);
-        let (mut spooled, mut sum) = (context.spooled(), flate2::Crc::new());
-        let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
-        let end = unpack(packing, &mut reader, member.packed, context, |bytes| {
-            sum.update(bytes);
-            spooled.push(bytes)
-        })?;
         let name = shown(&member.name);
         let made = spooled.len();
         let finding = match end {
@@ -131,14 +159,15 @@ impl<'p> Zip<'p> {
             End::Whole => None,
         };
         let was_whole = finding.is_none();
-        let rest = Slice::new(&packed, reader.position(), u64::MAX);
+        let packed = self.packed(member);
+        let rest = Slice::new(&packed, taken, u64::MAX);
         if was_whole && !rest.is_empty() {
             // Readers end where the compressed data end, or go on.
             let what = "the bytes after the compressed data";
             let kind = loadable(&rest, what)?;
             let rule = if kind.is_some() { rules::ARCHIVE_HIDDEN } else { rules::ARCHIVE_LOCAL };
             let message = format!("{} bytes follow the compressed data of member '{name}'", rest.len());
-            let at = member.start.saturating_add(reader.position());
+            let at = member.start.saturating_add(taken);
             context.report(&self.piece, Diagnostic::new(rule, message).offset(at));
             if kind.is_some() {
                 scan_inside(&self.piece, &rest, what, context)?;
@@ -147,7 +176,7 @@ impl<'p> Zip<'p> {
         if let Some(finding) = finding {
             context.report(&self.piece, finding.offset(member.start));
         }
-        Ok(Some((spooled, if was_whole { sum.sum() } else { detail.crc })))
+        Ok(Some((spooled, if was_whole { sum } else { detail.crc })))
     }
 }
 
@@ -174,9 +203,7 @@ impl Archive for Zip<'_> {
         if detail.method == 0 {
             let packed = self.packed(member);
             if packed.len() <= ALWAYS_CHECKED || context.options.level >= crate::options::Level::Content {
-                let mut sum = flate2::Crc::new();
-                read_all(&packed, context, |bytes| sum.update(bytes))?;
-                self.compare_crc(member, detail, sum.sum(), context);
+                self.check_crc(number, context)?;
             }
             return Ok(Some(Box::new(packed)));
         }
@@ -189,26 +216,10 @@ impl Archive for Zip<'_> {
 impl Zip<'_> {
     /// Whether a member that is marked as encrypted is not: its bytes have the checksum of what is in them, or can be unpacked.
     fn is_open(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<bool> {
-        let mut sum = flate2::Crc::new();
-        let packed = self.packed(member);
-        if detail.method == 0 {
-            read_all(&packed, context, |bytes| sum.update(bytes))?;
-            return Ok(sum.sum() == detail.crc || (detail.crc == 0 && loadable(&packed, &member.name)?.is_some()));
-        }
-        let Some(packing) = Self::packing(detail.method, member.size) else { return Ok(false) };
-        let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
-        let end = unpack(packing, &mut reader, member.packed, context, |_| Ok(()))?;
-        Ok(end == End::Whole)
+        let Some(Unpacked { end, sum, .. }) = self.read(member, detail, context, |_| Ok(()))? else { return Ok(false) };
+        Ok(match detail.method {
+            0 => sum == detail.crc || detail.crc == 0 && loadable(&self.packed(member), &member.name)?.is_some(),
+            _ => end == End::Whole,
+        })
     }
-}
-
-fn read_all(bytes: &dyn Bytes, context: &Context<'_>, mut each: impl FnMut(&[u8])) -> Result<()> {
-    let mut at = 0;
-    while at < bytes.len() {
-        context.go_on()?;
-        let piece = bytes.part(at, PIECE)?;
-        at += piece.len() as u64;
-        each(&piece);
-    }
-    Ok(())
 }
