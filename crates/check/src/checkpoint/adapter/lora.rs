@@ -3,68 +3,38 @@
 //! For rank r, K inputs and N outputs `lora_A.weight` is r, K (and more for convolutions) and `lora_B.weight` N, r; of an embedding of V tokens
 //! `lora_embedding_A` is r, V and `lora_embedding_B` N, r. DoRA adds `lora_magnitude_vector` with N numbers.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use max_weights::rules;
+use max_weights::rules::{self, Rule};
 use max_weights::tensor::{TensorInfo, checked_elements};
 use max_weights::text::{listed, shown};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::names::Patterns;
-use super::{Config, wrong_shape};
+use super::{AT_A_TIME, Config, Layer, layers, wrong_shape};
 use crate::checkpoint::json::texts;
 use crate::checkpoint::sets::Set;
 use crate::folder::FolderContext;
 
-/// What peft writes before the names of the model.
-const PREFIX: &str = "base_model.model.";
 /// The rank of a configuration that says none.
 const RANK: u64 = 8;
-/// Layers are looked at so many at a time between two questions whether to go on.
-const AT_A_TIME: usize = 1024;
+/// The parts of a layer.
+const A: usize = 0;
+const B: usize = 1;
+const MAGNITUDES: usize = 2;
 
-/// The tensors of a layer, by their numbers in the table.
-#[derive(Default)]
-struct Layer<'s> {
-    name: &'s str,
-    a: Option<usize>,
-    b: Option<usize>,
-    magnitude: Option<usize>,
-}
-
-/// The layer that a tensor belongs to, and what it is: 0 for A, 1 for B, 2 for the magnitudes.
+/// The layer that a tensor belongs to, and what it is.
 fn part(name: &str) -> Option<(&str, usize)> {
     let at = name.rfind(".lora_")?;
     let (layer, rest) = (name.get(..at)?, name.get(at + 1..)?);
     let part = match rest.split('.').next()? {
-        "lora_A" | "lora_embedding_A" | "lora_down" => 0,
-        "lora_B" | "lora_embedding_B" | "lora_up" => 1,
-        "lora_magnitude_vector" => 2,
+        "lora_A" | "lora_embedding_A" | "lora_down" => A,
+        "lora_B" | "lora_embedding_B" | "lora_up" => B,
+        "lora_magnitude_vector" => MAGNITUDES,
         _ => return None,
     };
     (rest.rsplit('.').next() != Some("bias")).then_some((layer, part))
-}
-
-fn layers<'s>(set: &'s Set<'_>) -> Vec<Layer<'s>> {
-    let mut layers: Vec<Layer<'s>> = Vec::new();
-    let mut by_name: HashMap<&str, usize> = HashMap::new();
-    for (number, info) in set.table().iter().enumerate() {
-        let Some((name, part)) = part(info.name) else { continue };
-        let at = *by_name.entry(name).or_insert_with(|| {
-            layers.push(Layer { name, ..Layer::default() });
-            layers.len() - 1
-        });
-        if let Some(layer) = layers.get_mut(at) {
-            let place = match part {
-                0 => &mut layer.a,
-                1 => &mut layer.b,
-                _ => &mut layer.magnitude,
-            };
-            *place = Some(number);
-        }
-    }
-    layers
 }
 
 /// What the configuration says about all layers.
@@ -107,14 +77,8 @@ impl<'c> Said<'c> {
     }
 }
 
-/// The name that a layer has in its model. What is adapted within an adapted layer, as the last matrix of attention is, has the name of both.
-pub(super) fn in_model(layer: &str) -> &str {
-    let layer = layer.strip_prefix(PREFIX).unwrap_or(layer);
-    layer.split_once(".base_layer.").map_or(layer, |(outer, _)| outer)
-}
-
 pub(super) fn check(set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) -> Result<()> {
-    let layers = layers(set);
+    let layers = layers(set, part);
     let said = config.map(|config| Said::of(&config.value));
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
@@ -123,22 +87,19 @@ pub(super) fn check(set: &Set<'_>, config: Option<&Config>, context: &mut Folder
         check_layer(set, layer, said.as_ref(), context);
     }
     if let (Some(config), Some(said)) = (config.filter(|_| set.is_complete), &said) {
-        let named: Vec<(&str, Option<usize>)> = layers.iter().map(|layer| (layer.name, layer.a.or(layer.b))).collect();
-        targets(set, &named, config, said, context)?;
+        targets(set, &layers, config, said, context)?;
         patterns(&layers, config, context);
     }
     Ok(())
 }
 
 fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, context: &mut FolderContext<'_>) {
-    let table = set.table();
-    let get = |number: Option<usize>| number.map(|number| table.get(number));
-    let (a, b) = match (get(layer.a), get(layer.b)) {
+    let (a, b) = match (layer.get(set, A), layer.get(set, B)) {
         (Some(a), Some(b)) => (a, b),
         (None, None) => return,
         (Some(alone), None) | (None, Some(alone)) => {
             if set.is_complete {
-                let other = if layer.a.is_none() { "A" } else { "B" };
+                let other = if layer.get(set, A).is_none() { "A" } else { "B" };
                 let cause = format!("its matrix {other} is missing");
                 set.report(&alone, rules::ADAPTER_PAIR, cause, context);
             }
@@ -155,8 +116,7 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, contex
     }
     let Some(said) = said else { return };
     check_rank(set, layer, &a, *rank, said, context);
-    let magnitude = get(layer.magnitude);
-    match magnitude {
+    match layer.get(set, MAGNITUDES) {
         Some(magnitude) if !said.is_dora => {
             let cause = "use_dora is not set, so it is not used".to_owned();
             set.report(&magnitude, rules::ADAPTER_DORA, cause, context);
@@ -180,7 +140,7 @@ fn check_rank(
     said: &Said<'_>,
     context: &mut FolderContext<'_>,
 ) {
-    let Some(ranks) = said.ranks(in_model(layer.name)) else { return };
+    let Some(ranks) = said.ranks(layer.in_model()) else { return };
     let fits =
         |expected: &u64| rank == *expected || said.has_parameters && *expected > 0 && rank.is_multiple_of(*expected);
     if !ranks.iter().any(fits) {
@@ -190,10 +150,10 @@ fn check_rank(
     }
 }
 
-/// Whether the layers, each with one of its tensors, are those that the configuration names.
+/// Whether the layers are those that the configuration names.
 pub(super) fn targets(
     set: &Set<'_>,
-    layers: &[(&str, Option<usize>)],
+    layers: &[Layer<'_>],
     config: &Config,
     said: &Said<'_>,
     context: &mut FolderContext<'_>,
@@ -213,53 +173,52 @@ pub(super) fn targets(
     if patterns.has_unknown || layers.is_empty() || has_others {
         return Ok(());
     }
-    let mut used = vec![false; names.len()];
     let mut are_named = true;
-    for (number, (layer, first)) in layers.iter().enumerate() {
+    for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             (context.interrupt)()?;
         }
-        let mut is_named = false;
-        for fitting in patterns.fitting(in_model(layer)) {
-            is_named = true;
-            if let Some(used) = used.get_mut(fitting) {
-                *used = true;
-            }
-        }
+        let is_named = patterns.fitting(layer.in_model()).next().is_some();
         are_named &= is_named;
-        if let Some(number) = first.filter(|_| !is_named) {
-            let cause = format!("target_modules does not name {}", shown(in_model(layer)));
+        if let Some(number) = layer.first().filter(|_| !is_named) {
+            let cause = format!("target_modules does not name {}", shown(layer.in_model()));
             set.report(&set.table().get(number), rules::ADAPTER_TARGETS, cause, context);
         }
     }
-    let unused: Vec<String> = names.iter().zip(used).filter(|(_, used)| !used).map(|(name, _)| shown(name)).collect();
     // What is excluded by name stays in the list of those that are named; and a list of other layers is reported as such.
     let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
-    if !unused.is_empty() && !excludes && are_named {
-        let cause = format!("target_modules names {}, which matches no layer of the adapter", listed(&unused));
-        context.report(&config.path, Diagnostic::new(rules::ADAPTER_TARGET_UNUSED, cause));
+    if !excludes && are_named {
+        unused(&patterns, names.into_iter(), layers, ("target_modules", rules::ADAPTER_TARGET_UNUSED), config, context);
     }
     Ok(())
+}
+
+/// Reports names and patterns below a key that fit no layer.
+fn unused<'n>(
+    patterns: &Patterns,
+    names: impl Iterator<Item = &'n str>,
+    layers: &[Layer<'_>],
+    (key, rule): (&str, &'static Rule),
+    config: &Config,
+    context: &mut FolderContext<'_>,
+) {
+    let used: HashSet<usize> = layers.iter().flat_map(|layer| patterns.fitting(layer.in_model())).collect();
+    let unused = names.enumerate().filter(|(number, _)| !used.contains(number));
+    let unused: Vec<String> = unused.map(|(_, name)| shown(name)).collect();
+    if !unused.is_empty() {
+        let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
+        context.report(&config.path, Diagnostic::new(rule, cause));
+    }
 }
 
 /// Patterns that fit no layer.
 fn patterns(layers: &[Layer<'_>], config: &Config, context: &mut FolderContext<'_>) {
     for key in ["rank_pattern", "alpha_pattern"] {
         let Some(map) = config.value.get(key).and_then(Value::as_object) else { continue };
-        let patterns = Patterns::of_endings(map.keys().map(String::as_str));
-        if patterns.has_unknown {
-            continue;
-        }
-        let mut used = vec![false; map.len()];
-        for number in layers.iter().flat_map(|layer| patterns.fitting(in_model(layer.name))) {
-            if let Some(used) = used.get_mut(number) {
-                *used = true;
-            }
-        }
-        let unused: Vec<String> = map.keys().zip(used).filter(|(_, used)| !used).map(|(key, _)| shown(key)).collect();
-        if !unused.is_empty() {
-            let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
-            context.report(&config.path, Diagnostic::new(rules::ADAPTER_PATTERN_UNUSED, cause));
+        let names = || map.keys().map(String::as_str);
+        let patterns = Patterns::of_endings(names());
+        if !patterns.has_unknown {
+            unused(&patterns, names(), layers, (key, rules::ADAPTER_PATTERN_UNUSED), config, context);
         }
     }
 }

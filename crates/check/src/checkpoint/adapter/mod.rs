@@ -4,6 +4,7 @@ mod lora;
 mod names;
 mod others;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ use crate::kind::Kind;
 
 const CONFIG: &str = "adapter_config.json";
 const STEM: &str = "adapter_model";
+/// What peft writes before the names of the model.
+const PREFIX: &str = "base_model.model.";
 
 /// What the tensors of each kind of adapter have in their names.
 const KINDS: [(&str, &str); 13] = [
@@ -43,6 +46,51 @@ const PROMPT: &str = "prompt_embeddings";
 struct Config {
     path: Arc<Path>,
     value: Value,
+}
+
+/// The parts that a layer may have.
+const MAX_PARTS: usize = 5;
+/// Layers are looked at so many at a time between two questions whether to go on.
+const AT_A_TIME: usize = 1024;
+
+/// The tensors of a layer, by their numbers in the table.
+struct Layer<'s> {
+    name: &'s str,
+    parts: [Option<usize>; MAX_PARTS],
+}
+
+impl<'s> Layer<'s> {
+    fn get(&self, set: &'s Set<'_>, part: usize) -> Option<TensorInfo<'s>> {
+        self.parts.get(part).copied().flatten().map(|number| set.table().get(number))
+    }
+
+    /// The number of one of its tensors.
+    fn first(&self) -> Option<usize> {
+        self.parts.iter().copied().flatten().next()
+    }
+
+    /// The name that it has in its model. What is adapted within an adapted layer, as the last matrix of attention is, has the name of both.
+    fn in_model(&self) -> &'s str {
+        let name = self.name.strip_prefix(PREFIX).unwrap_or(self.name);
+        name.split_once(".base_layer.").map_or(name, |(outer, _)| outer)
+    }
+}
+
+/// The layers of an adapter; `part` says of a name which layer it is of, and which part.
+fn layers<'s>(set: &'s Set<'_>, part: impl Fn(&'s str) -> Option<(&'s str, usize)>) -> Vec<Layer<'s>> {
+    let mut layers: Vec<Layer<'s>> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    for (number, info) in set.table().iter().enumerate() {
+        let Some((name, part)) = part(info.name) else { continue };
+        let at = *by_name.entry(name).or_insert_with(|| {
+            layers.push(Layer { name, parts: [None; MAX_PARTS] });
+            layers.len() - 1
+        });
+        if let Some(place) = layers.get_mut(at).and_then(|layer| layer.parts.get_mut(part)) {
+            *place = Some(number);
+        }
+    }
+    layers
 }
 
 pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {

@@ -9,20 +9,17 @@
 //! | VeRA | `vera_lambda_d` r; `vera_lambda_b` N |
 //! | IA3 | `ia3_l` N, 1, or 1, K for layers of `feedforward_modules` |
 
-use std::collections::HashMap;
-
 use max_weights::Result;
 use max_weights::rules;
 use max_weights::tensor::TensorInfo;
 
-use super::lora::{Said, in_model, targets};
-use super::{Config, wrong_shape};
+use super::lora::{Said, targets};
+use super::{AT_A_TIME, Config, Layer, MAX_PARTS, layers, wrong_shape};
 use crate::checkpoint::sets::Set;
 use crate::folder::FolderContext;
 
-/// Layers are looked at so many at a time between two questions whether to go on.
-const AT_A_TIME: usize = 1024;
-const MOST_PARTS: usize = 4;
+/// The number of the part with which the others have other shapes.
+const OTHER_SHAPES: usize = MAX_PARTS - 1;
 
 /// What the layers of a kind of adapter consist of.
 struct Kind {
@@ -57,40 +54,14 @@ const KINDS: [Kind; 4] = [
     Kind { name: "IA3", parts: &[("ia3_l", None)], other_shapes: "", has_rank: false },
 ];
 
-/// The tensors of a layer, by their numbers in the table.
-#[derive(Default)]
-struct Layer<'s> {
-    name: &'s str,
-    parts: [Option<usize>; MOST_PARTS],
-    has_other_shapes: bool,
-}
-
-fn layers<'s>(set: &'s Set<'_>, kind: &Kind) -> Vec<Layer<'s>> {
-    let mut layers: Vec<Layer<'s>> = Vec::new();
-    let mut by_name: HashMap<&str, usize> = HashMap::new();
-    for (number, info) in set.table().iter().enumerate() {
-        let Some((name, last)) = info.name.rsplit_once('.') else { continue };
-        let part = kind.parts.iter().position(|(part, _)| *part == last);
-        if part.is_none() && last != kind.other_shapes {
-            continue;
-        }
-        let at = *by_name.entry(name).or_insert_with(|| {
-            layers.push(Layer { name, ..Layer::default() });
-            layers.len() - 1
-        });
-        let Some(layer) = layers.get_mut(at) else { continue };
-        match part.and_then(|part| layer.parts.get_mut(part)) {
-            Some(place) => *place = Some(number),
-            None => layer.has_other_shapes = true,
-        }
-    }
-    layers
-}
-
 /// Looks at the layers of an adapter of this kind, if it is one of these.
 pub(super) fn check(set: &Set<'_>, kind: &str, config: &Config, context: &mut FolderContext<'_>) -> Result<()> {
     let Some(kind) = KINDS.iter().find(|known| known.name == kind) else { return Ok(()) };
-    let layers = layers(set, kind);
+    let layers = layers(set, |name| {
+        let (layer, last) = name.rsplit_once('.')?;
+        let part = kind.parts.iter().position(|(part, _)| *part == last);
+        Some((layer, part.or((last == kind.other_shapes).then_some(OTHER_SHAPES))?))
+    });
     let said = Said::of(&config.value);
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
@@ -99,15 +70,13 @@ pub(super) fn check(set: &Set<'_>, kind: &str, config: &Config, context: &mut Fo
         check_layer(set, kind, layer, &said, context);
     }
     if set.is_complete {
-        let named: Vec<(&str, Option<usize>)> =
-            layers.iter().map(|layer| (layer.name, layer.parts.iter().copied().flatten().next())).collect();
-        targets(set, &named, config, &said, context)?;
+        targets(set, &layers, config, &said, context)?;
     }
     Ok(())
 }
 
 fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, context: &mut FolderContext<'_>) {
-    let get = |part: usize| layer.parts.get(part).copied().flatten().map(|number| set.table().get(number));
+    let get = |part: usize| layer.get(set, part);
     let there: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
     let Some(first) = there.first() else { return };
     for (part, (name, _)) in kind.parts.iter().enumerate() {
@@ -115,7 +84,7 @@ fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, c
             set.report(first, rules::ADAPTER_PAIR, format!("its {name} is missing"), context);
         }
     }
-    if layer.has_other_shapes {
+    if get(OTHER_SHAPES).is_some() {
         return;
     }
     let mut rank = None;
@@ -125,7 +94,7 @@ fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, c
         match rank {
             None => {
                 rank = Some(found);
-                let ranks = said.ranks(in_model(layer.name)).filter(|_| kind.has_rank);
+                let ranks = said.ranks(layer.in_model()).filter(|_| kind.has_rank);
                 if let Some(expected) =
                     ranks.filter(|ranks| !ranks.contains(&found)).and_then(|ranks| ranks.first().copied())
                 {
