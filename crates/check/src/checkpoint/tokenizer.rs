@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::io::BufReader;
-use std::marker::PhantomData;
 
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::config::embedding;
 use super::sets::Set;
@@ -52,83 +52,63 @@ pub(super) fn compare(entry: &Entry, needed: u64, set: &Set<'_>, context: &mut F
     }
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct Tokenizer {
     #[serde(default)]
     model: Model,
     #[serde(default)]
-    added_tokens: Rows<AddedToken>,
+    added_tokens: Rows,
 }
 
-#[derive(serde::Deserialize, Default)]
+#[derive(Deserialize, Default)]
 struct Model {
     #[serde(default)]
-    vocab: Rows<IgnoredAny>,
+    vocab: Rows,
 }
 
-#[derive(serde::Deserialize)]
-struct AddedToken {
-    id: u64,
+/// A token of a list: one with its number, or one that is numbered by its place.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Token {
+    Numbered { id: u64 },
+    Other(IgnoredAny),
 }
 
-/// One more than the highest number of a token: of an object of tokens and numbers, of a list of tokens, which are numbered by their places,
-/// or of a list of tokens that have a number each.
-struct Rows<T>(Option<u64>, PhantomData<T>);
+/// One more than the highest number of a token, of an object of tokens and numbers, or of a list of tokens.
+#[derive(Default)]
+struct Rows(Option<u64>);
 
-impl<T> Default for Rows<T> {
-    fn default() -> Self {
-        Self(None, PhantomData)
-    }
-}
-
-/// What an element of a list of tokens says of its number.
-trait Numbered {
-    fn number(&self, place: u64) -> u64;
-}
-
-impl Numbered for IgnoredAny {
-    fn number(&self, place: u64) -> u64 {
-        place
-    }
-}
-
-impl Numbered for AddedToken {
-    fn number(&self, _: u64) -> u64 {
-        self.id
-    }
-}
-
-impl<'de, T: Deserialize<'de> + Numbered> Deserialize<'de> for Rows<T> {
+impl<'de> Deserialize<'de> for Rows {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RowsVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + Numbered> Visitor<'de> for RowsVisitor<T> {
-            type Value = Rows<T>;
+        deserializer.deserialize_any(Self::default())
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("tokens")
-            }
+impl<'de> Visitor<'de> for Rows {
+    type Value = Self;
 
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Rows::default())
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tokens")
+    }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut tokens: A) -> Result<Self::Value, A::Error> {
-                let (mut place, mut rows) = (0, None);
-                while let Some(token) = tokens.next_element::<T>()? {
-                    rows = rows.max(Some(token.number(place).saturating_add(1)));
-                    place += 1;
-                }
-                Ok(Rows(rows, PhantomData))
-            }
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut tokens: A) -> Result<Self::Value, A::Error> {
-                let mut rows = None;
-                while let Some((_, number)) = tokens.next_entry::<IgnoredAny, u64>()? {
-                    rows = rows.max(Some(number.saturating_add(1)));
-                }
-                Ok(Rows(rows, PhantomData))
-            }
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut tokens: A) -> Result<Self, A::Error> {
+        let mut place = 0;
+        while let Some(token) = tokens.next_element()? {
+            let number = if let Token::Numbered { id } = token { id } else { place };
+            self.0 = self.0.max(Some(number.saturating_add(1)));
+            place += 1;
         }
-        deserializer.deserialize_any(RowsVisitor(PhantomData))
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut tokens: A) -> Result<Self, A::Error> {
+        while let Some((_, number)) = tokens.next_entry::<IgnoredAny, u64>()? {
+            self.0 = self.0.max(Some(number.saturating_add(1)));
+        }
+        Ok(self)
     }
 }

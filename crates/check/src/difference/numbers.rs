@@ -107,16 +107,18 @@ impl Kind {
             Meeting::Bytes => sum.has_numbers = false,
             Meeting::Single => {
                 let (x, y) = (of_a.decoded(DType::Float32, a, room_a)?, of_b.decoded(DType::Float32, b, room_b)?);
-                let numbers = |bytes: [u8; 4]| f64::from(f32::from_le_bytes(bytes));
-                sum.reals(first, x.as_chunks().0, y.as_chunks().0, numbers, rule);
+                let number = |bytes: &[u8; 4]| f64::from(f32::from_le_bytes(*bytes));
+                sum.reals(first, x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number), rule);
             }
             Meeting::Double => {
                 let (x, y) = (of_a.decoded(DType::Float64, a, room_a)?, of_b.decoded(DType::Float64, b, room_b)?);
-                sum.reals(first, x.as_chunks().0, y.as_chunks().0, f64::from_le_bytes, rule);
+                let number = |bytes: &[u8; 8]| f64::from_le_bytes(*bytes);
+                sum.reals(first, x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number), rule);
             }
             Meeting::Integer => {
-                let numbers = |side: Type, bytes| side.integers(bytes);
-                sum.integers(first, numbers(of_a, a), numbers(of_b, b), rule);
+                let pairs = of_a.integers(a).zip(of_b.integers(b));
+                let distances = pairs.map(|(x, y)| (x as f64, y as f64, (x - y).unsigned_abs() as f64));
+                sum.add_all(first, distances, rule);
             }
             Meeting::Complex => sum.complex(first, a.as_chunks().0, b.as_chunks().0, rule),
         }
@@ -267,17 +269,13 @@ impl Sum {
         !self.not_rounded[0] || !self.not_rounded[1]
     }
 
-    fn reals<const N: usize>(
-        &mut self,
-        first: u64,
-        a: &[[u8; N]],
-        b: &[[u8; N]],
-        number: impl Fn([u8; N]) -> f64,
-        rule: Rule,
-    ) {
-        for (at, (x, y)) in a.iter().zip(b).enumerate() {
-            let (x, y) = (number(*x), number(*y));
-            let distance = (x - y).abs();
+    fn reals(&mut self, first: u64, a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>, rule: Rule) {
+        self.add_all(first, a.zip(b).map(|(x, y)| (x, y, (x - y).abs())), rule);
+    }
+
+    /// Adds pairs of numbers, each with how far they are apart.
+    fn add_all(&mut self, first: u64, pairs: impl Iterator<Item = (f64, f64, f64)>, rule: Rule) {
+        for (at, (x, y, distance)) in pairs.enumerate() {
             if distance.is_finite() {
                 self.dot += x * y;
                 self.squares.0 += x * x;
@@ -288,20 +286,6 @@ impl Sum {
                 }
             } else {
                 self.not_finite(first + at as u64, x, y);
-            }
-        }
-    }
-
-    fn integers(&mut self, first: u64, a: impl Iterator<Item = i128>, b: impl Iterator<Item = i128>, rule: Rule) {
-        for (at, (x, y)) in a.zip(b).enumerate() {
-            let (distance, size) = ((x - y).unsigned_abs() as f64, y.unsigned_abs() as f64);
-            let (x, y) = (x as f64, y as f64);
-            self.dot += x * y;
-            self.squares.0 += x * x;
-            self.squares.1 += y * y;
-            if distance > 0.0 {
-                self.differing += u64::from(distance > rule.allowed(size));
-                self.far(first + at as u64, distance, size, (x, y));
             }
         }
     }

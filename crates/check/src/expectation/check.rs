@@ -101,8 +101,9 @@ struct Checking<'a> {
 }
 
 impl<'a> Checking<'a> {
-    fn report(&mut self, number: Option<usize>, rule: &'static Rule, message: impl FnOnce(&Self) -> String) {
-        let finding = Diagnostic::new(rule, message(self));
+    /// Reports something about a tensor, or about all of them.
+    fn report(&mut self, number: Option<usize>, rule: &'static Rule, message: String) {
+        let finding = Diagnostic::new(rule, message);
         let finding = match number {
             Some(number) => about(self.catalog, number, finding),
             None => at_first_file(self.catalog, finding),
@@ -126,14 +127,10 @@ impl<'a> Checking<'a> {
                 if !(bounds.has(numbers.len() as u64) || (wanted.optional && numbers.is_empty())) =>
             {
                 let (name, there) = (shown(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
-                let words = bounds.words();
-                self.report(None, rules::EXPECTATION_COUNT, |_| {
-                    format!(
-                        "{there} {} '{name}', and {words} {} expected",
-                        verb(numbers.len(), "matches", "match"),
-                        if words == "1" { "is" } else { "are" }
-                    )
-                });
+                let (words, verb) = (bounds.words(), verb(numbers.len(), "matches", "match"));
+                let are = if words == "1" { "is" } else { "are" };
+                let message = format!("{there} {verb} '{name}', and {words} {are} expected");
+                self.report(None, rules::EXPECTATION_COUNT, message);
             }
             // As many as there are, but some: a symbol that is 0 everywhere would hide that all names are others.
             Some(Count::Symbol(symbol))
@@ -167,7 +164,7 @@ impl<'a> Checking<'a> {
         }
         let name = shown(wanted.name.text());
         let Some(exact) = wanted.name.name() else {
-            self.report(None, rules::EXPECTATION_MISSING, |_| format!("no tensor matches '{name}'"));
+            self.report(None, rules::EXPECTATION_MISSING, format!("no tensor matches '{name}'"));
             return;
         };
         let near = if self.near < MAX_NEAR {
@@ -176,13 +173,11 @@ impl<'a> Checking<'a> {
             Vec::new()
         };
         self.near += 1;
-        self.report(None, rules::EXPECTATION_MISSING, |_| {
-            let near = match &*near {
-                [] => String::new(),
-                near => format!("; there {} {}", verb(near.len(), "is", "are"), quoted(near)),
-            };
-            format!("there is no tensor '{name}'{near}")
-        });
+        let near = match &*near {
+            [] => String::new(),
+            near => format!("; there {} {}", verb(near.len(), "is", "are"), quoted(near)),
+        };
+        self.report(None, rules::EXPECTATION_MISSING, format!("there is no tensor '{name}'{near}"));
     }
 
     /// The shape and dtype of a tensor.
@@ -191,18 +186,16 @@ impl<'a> Checking<'a> {
         let dtype = info.element.to_string();
         if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
             let expected = wanted.dtypes.join(" or ");
-            self.report(Some(number), rules::EXPECTATION_DTYPE, |this| {
-                format!("'{}' is {}, but {expected} is expected", this.name(number), shown(&dtype))
-            });
+            let message = format!("'{}' is {}, but {expected} is expected", shown(info.name), shown(&dtype));
+            self.report(Some(number), rules::EXPECTATION_DTYPE, message);
         }
         let Some(shape) = &wanted.shape else { return };
         let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(wanted) if wanted != length);
         if shape.len() != info.shape.len() || !shape.iter().zip(info.shape).all(fits) {
             let expected: Vec<String> = shape.iter().map(Dim::to_string).collect();
-            self.report(Some(number), rules::EXPECTATION_SHAPE, |this| {
-                let (name, there) = (this.name(number), text::shape(info.shape));
-                format!("'{name}' has shape {there}, but [{}] is expected", expected.join(", "))
-            });
+            let (name, there) = (shown(info.name), text::shape(info.shape));
+            let message = format!("'{name}' has shape {there}, but [{}] is expected", expected.join(", "));
+            self.report(Some(number), rules::EXPECTATION_SHAPE, message);
             return;
         }
         for (axis, (dim, length)) in shape.iter().zip(info.shape).enumerate() {
@@ -226,15 +219,18 @@ impl<'a> Checking<'a> {
             let symbol = shown(symbol);
             for (place, number) in places.into_iter().filter(|(_, number)| *number != value) {
                 match place {
-                    Place::Dim(tensor, axis) => self.report(Some(tensor), rules::EXPECTATION_SYMBOL, |this| {
-                        let name = this.name(tensor);
-                        format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {wanted}")
-                    }),
-                    Place::Count(position) => self.report(None, rules::EXPECTATION_COUNT, |this| {
-                        let (there, pattern) = (plural(number, "tensor"), this.pattern(position));
-                        let verb = verb(number as usize, "matches", "match");
-                        format!("{there} {verb} '{pattern}', so that '{symbol}' is {number}, and {wanted}")
-                    }),
+                    Place::Dim(tensor, axis) => {
+                        let name = self.name(tensor);
+                        let message = format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {wanted}");
+                        self.report(Some(tensor), rules::EXPECTATION_SYMBOL, message);
+                    }
+                    Place::Count(position) => {
+                        let (there, verb) = (plural(number, "tensor"), verb(number as usize, "matches", "match"));
+                        let pattern = self.pattern(position);
+                        let message =
+                            format!("{there} {verb} '{pattern}', so that '{symbol}' is {number}, and {wanted}");
+                        self.report(None, rules::EXPECTATION_COUNT, message);
+                    }
                 }
             }
         }
@@ -258,20 +254,17 @@ impl<'a> Checking<'a> {
                 let is_named =
                     |name: &String| self.expected.tensors.iter().any(|wanted| wanted.name.name() == Some(name));
                 if !group.iter().any(is_named) {
-                    self.report(None, rules::EXPECTATION_TIES, |_| format!("there is none of {}", quoted(group)));
+                    self.report(None, rules::EXPECTATION_TIES, format!("there is none of {}", quoted(group)));
                 }
                 continue;
             };
             for other in others {
                 let (a, b) = (self.catalog.table().get(*first), self.catalog.table().get(*other));
                 if a.shape != b.shape || a.element != b.element {
-                    self.report(Some(*other), rules::EXPECTATION_TIES, |this| {
-                        let what = |info: &TensorInfo<'_>| {
-                            format!("{} of shape {}", shown(&info.element.to_string()), text::shape(info.shape))
-                        };
-                        let (name, of) = (this.name(*other), this.name(*first));
-                        format!("'{name}' is {}, but is expected to be '{of}', which is {}", what(&b), what(&a))
-                    });
+                    let (name, of) = (shown(b.name), shown(a.name));
+                    let [a, b] = [a, b].map(described);
+                    let message = format!("'{name}' is {b}, but is expected to be '{of}', which is {a}");
+                    self.report(Some(*other), rules::EXPECTATION_TIES, message);
                 }
             }
         }
@@ -281,13 +274,11 @@ impl<'a> Checking<'a> {
     fn extra(&mut self) {
         let Extra::These(patterns) = &self.expected.extra else { return };
         for number in 0..self.catalog.table().len() {
-            let name = self.catalog.table().name(number);
-            if !self.named.get(number).is_some_and(|named| *named) && !patterns.iter().any(|glob| glob.matches(name)) {
-                self.report(Some(number), rules::EXPECTATION_EXTRA, |this| {
-                    let info = this.catalog.table().get(number);
-                    let (dtype, shape) = (shown(&info.element.to_string()), text::shape(info.shape));
-                    format!("'{}', {dtype} of shape {shape}, is not expected", this.name(number))
-                });
+            let info = self.catalog.table().get(number);
+            let is_named = self.named.get(number).is_some_and(|named| *named);
+            if !is_named && !patterns.iter().any(|glob| glob.matches(info.name)) {
+                let message = format!("'{}', {}, is not expected", shown(info.name), described(info));
+                self.report(Some(number), rules::EXPECTATION_EXTRA, message);
             }
         }
     }
@@ -297,9 +288,8 @@ impl<'a> Checking<'a> {
         let there = parameters(self.catalog);
         if !bounds.has(there) {
             let (there, expected) = (plural(there, "parameter"), bounds.words());
-            self.report(None, rules::EXPECTATION_PARAMETERS, |_| {
-                format!("there are {there}, but {expected} are expected")
-            });
+            let message = format!("there are {there}, but {expected} are expected");
+            self.report(None, rules::EXPECTATION_PARAMETERS, message);
         }
     }
 
@@ -309,20 +299,15 @@ impl<'a> Checking<'a> {
             None => self.catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
         };
         for (key, expected) in &self.expected.metadata {
-            let there = texts.get(key.as_str());
-            let key = shown(key);
-            match (there, expected) {
-                (None, _) => {
-                    self.report(None, rules::EXPECTATION_METADATA, |_| format!("the metadata has no key '{key}'"));
-                }
+            let (there, key) = (texts.get(key.as_str()), shown(key));
+            let message = match (there, expected) {
+                (None, _) => format!("the metadata has no key '{key}'"),
                 (Some(there), Some(expected)) if there != expected => {
-                    let (there, expected) = (shown(there), shown(expected));
-                    self.report(None, rules::EXPECTATION_METADATA, |_| {
-                        format!("the metadata has '{there}' for '{key}', but '{expected}' is expected")
-                    });
+                    format!("the metadata has '{}' for '{key}', but '{}' is expected", shown(there), shown(expected))
                 }
-                (Some(_), _) => {}
-            }
+                (Some(_), _) => continue,
+            };
+            self.report(None, rules::EXPECTATION_METADATA, message);
         }
     }
 
@@ -347,6 +332,11 @@ impl std::fmt::Display for Dim {
 
 fn verb<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
     if count == 1 { one } else { many }
+}
+
+/// What a tensor is.
+fn described(info: TensorInfo<'_>) -> String {
+    format!("{} of shape {}", shown(&info.element.to_string()), text::shape(info.shape))
 }
 
 fn quoted(names: &[String]) -> String {

@@ -28,32 +28,34 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         context.go_on()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         configs.search(piece, at, &window, WINDOW, context)?;
-        for place in memchr::memchr_iter(0x40, &window) {
-            if let Some(file) = external_link(&window, place).filter(|_| place < WINDOW) {
+        let mut report = |rule, place: usize, message: String| {
+            context.report(piece, Diagnostic::new(rule, message).offset(at + place as u64));
+        };
+        for place in memchr::memchr_iter(0x40, &window).filter(|place| *place < WINDOW) {
+            if let Some(file) = external_link(&window, place) {
                 let message = format!("a link leads to an object of another file, '{}'", shown(&file));
-                context.report(piece, Diagnostic::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+                report(rules::HDF5_EXTERNAL, place, message);
             }
         }
-        for place in memchr::memmem::find_iter(&window, b"\x01\0\0\0") {
-            if place < WINDOW
-                && let Some(file) = external_storage(bytes, window.get(place..).unwrap_or_default())?
-            {
+        let find = |mark: &'static [u8]| memchr::memmem::find_iter(&window, mark).filter(|place| *place < WINDOW);
+        for place in find(b"\x01\0\0\0") {
+            if let Some(file) = external_storage(bytes, window.get(place..).unwrap_or_default())? {
                 let message = format!("the values of a dataset are in another file, '{}'", shown(&file));
-                context.report(piece, Diagnostic::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+                report(rules::HDF5_EXTERNAL, place, message);
             }
         }
-        for place in memchr::memmem::find_iter(&window, b"\x04\x03").filter(|place| *place < WINDOW) {
+        for place in find(b"\x04\x03") {
             if let Some(file) = virtual_source(bytes, window.get(place + 2..).unwrap_or_default())? {
                 let message = format!("the values of a virtual dataset are in another file, '{}'", shown(&file));
-                context.report(piece, Diagnostic::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+                report(rules::HDF5_EXTERNAL, place, message);
             }
         }
-        for place in memchr::memmem::find_iter(&window, HEAP).filter(|place| *place < WINDOW) {
-            // The length of what says how the heap is compressed.
-            if window.get(place + HEAP.len() + 2..).is_some_and(|rest| !rest.starts_with(&[0, 0])) {
-                let message = "the names in a group are compressed: whether its links lead to other files is unknown";
-                context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at + place as u64));
-            }
+        // The length of what says how the heap is compressed.
+        let is_compressed =
+            |place: &usize| window.get(place + HEAP.len() + 2..).is_some_and(|rest| !rest.starts_with(&[0, 0]));
+        for place in find(HEAP).filter(is_compressed) {
+            let message = "the names in a group are compressed: whether its links lead to other files is unknown";
+            report(rules::ARCHIVE_UNSUPPORTED, place, message.into());
         }
         at += WINDOW as u64;
     }
@@ -65,6 +67,11 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         context.file.note.get_or_insert_with(|| "the values of its datasets are not looked at".into());
     }
     Ok(())
+}
+
+/// The number of eight bytes there; 0 where there are fewer.
+fn number(from: &[u8], at: usize) -> u64 {
+    from.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |number| u64::from_le_bytes(*number))
 }
 
 /// The file of an external link, whose type is at `at`: a version, flags, the type, and then the name and where it leads.
@@ -93,9 +100,6 @@ fn external_link(window: &[u8], at: usize) -> Option<String> {
 
 /// The first other file of a virtual dataset, of which the place of its list stands here: a heap, and a number in it.
 fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
-    let number = |from: &[u8], at: usize| {
-        from.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |number| u64::from_le_bytes(*number))
-    };
     let (heap, wanted) = (number(layout, 0), number(layout, 8) & 0xffff_ffff);
     if wanted == 0 || heap == 0 || heap.saturating_add(16) > bytes.len() || bytes.part(heap, 4)? != b"GCOL" {
         return Ok(None);
@@ -123,9 +127,6 @@ fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
 
 /// The first file of a list of external files: a version, how many there is room for and how many there are, and where their names stand.
 fn external_storage(bytes: &dyn Bytes, message: &[u8]) -> Result<Option<String>> {
-    let number = |from: &[u8], at: usize| {
-        from.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |number| u64::from_le_bytes(*number))
-    };
     let counts = number(message, 4);
     let (room, used, heap) = (counts & 0xffff, counts >> 16 & 0xffff, number(message, 8));
     if used == 0 || used > room || heap == 0 || heap.saturating_add(32) > bytes.len() {

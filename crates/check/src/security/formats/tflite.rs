@@ -2,7 +2,7 @@
 
 use max_weights::rules;
 use max_weights::text::{listed, shown};
-use max_weights::{Diagnostic, Result};
+use max_weights::{Diagnostic, Error, Result};
 
 use super::tensorflow::OPERATIONS;
 use crate::bytes::Bytes;
@@ -29,11 +29,14 @@ const NUMBER: u64 = 3;
 
 /// Looks at the operators of a model.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    let buffer = Buffer(piece.bytes);
-    let Some(names) = operators(&buffer, context)? else {
-        let message = "the list of operators is not where the file says";
-        context.report(piece, Diagnostic::new(rules::TFLITE_DAMAGED, message));
-        return Ok(());
+    let names = match operators(&Buffer(piece.bytes), context) {
+        Ok(names) => names,
+        Err(Halt::Failed(error)) => return Err(error),
+        Err(Halt::Broken) => {
+            let message = "the list of operators is not where the file says";
+            context.report(piece, Diagnostic::new(rules::TFLITE_DAMAGED, message));
+            return Ok(());
+        }
     };
     let (mut custom, mut flex) = (Vec::new(), Vec::new());
     for (name, at) in names {
@@ -68,98 +71,87 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The names of the operators that have one, and where those stand; `None` if the way to them is broken.
-fn operators(buffer: &Buffer<'_>, context: &Context<'_>) -> Result<Option<Vec<(String, u64)>>> {
-    let Some(root) = buffer.follow(0)? else { return Ok(None) };
-    let Some(field) = buffer.field(root, OPERATORS)? else { return Ok(None) };
-    let Field::At(field) = field else { return Ok(Some(Vec::new())) };
-    let Some(list) = buffer.follow(field)? else { return Ok(None) };
-    let Some(count) = buffer.u32(list)? else { return Ok(None) };
+/// Why the names are not all found.
+enum Halt {
+    Failed(Error),
+    /// The way to them leads out of the file, or to too many.
+    Broken,
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Step<T> = std::result::Result<T, Halt>;
+
+/// The names of the operators that have one, and where those stand.
+fn operators(buffer: &Buffer<'_>, context: &Context<'_>) -> Step<Vec<(String, u64)>> {
+    let Some(field) = buffer.field(buffer.follow(0)?, OPERATORS)? else { return Ok(Vec::new()) };
+    let list = buffer.follow(field)?;
+    let count = u32::from_le_bytes(buffer.read(list)?);
     if count as usize > MAX_OPERATORS {
-        return Ok(None);
+        return Err(Halt::Broken);
     }
     let mut names = Vec::new();
     for number in 0..u64::from(count) {
         context.go_on()?;
-        let Some(operator) = buffer.follow(list + 4 + 4 * number)? else { return Ok(None) };
-        match buffer.is_custom(operator)? {
-            Some(false) => {}
-            Some(true) => match buffer.name(operator)? {
-                Some(name) => names.push(name),
-                None => return Ok(None),
-            },
-            None => return Ok(None),
+        let operator = buffer.follow(list + 4 + 4 * number)?;
+        if buffer.is_custom(operator)? {
+            names.push(buffer.name(operator)?);
         }
     }
-    Ok(Some(names))
+    Ok(names)
 }
 
-/// A field of a table.
-enum Field {
-    /// It has the value that it has where nothing is said.
-    Default,
-    /// Where it is.
-    At(u64),
-}
-
-/// The bytes of a flatbuffer. What leads out of them is none.
+/// The bytes of a flatbuffer.
 struct Buffer<'a>(&'a dyn Bytes);
 
 impl Buffer<'_> {
-    fn read<const N: usize>(&self, at: u64) -> Result<Option<[u8; N]>> {
-        Ok(self.0.part(at, N)?.first_chunk().copied())
-    }
-
-    fn u32(&self, at: u64) -> Result<Option<u32>> {
-        Ok(self.read(at)?.map(u32::from_le_bytes))
+    fn read<const N: usize>(&self, at: u64) -> Step<[u8; N]> {
+        self.0.part(at, N)?.first_chunk().copied().ok_or(Halt::Broken)
     }
 
     /// Where the offset there leads.
-    fn follow(&self, at: u64) -> Result<Option<u64>> {
-        Ok(self.u32(at)?.and_then(|offset| at.checked_add(offset.into())).filter(|to| *to > at && *to < self.0.len()))
+    fn follow(&self, at: u64) -> Step<u64> {
+        let to = at.checked_add(u32::from_le_bytes(self.read(at)?).into());
+        to.filter(|to| *to > at && *to < self.0.len()).ok_or(Halt::Broken)
     }
 
-    /// A field of the table there, by the table of its fields.
-    fn field(&self, table: u64, number: u64) -> Result<Option<Field>> {
-        let Some(back) = self.read(table)?.map(i32::from_le_bytes) else { return Ok(None) };
-        let Some(fields) = table.checked_add_signed(-i64::from(back)) else { return Ok(None) };
-        let Some(len) = self.read(fields)?.map(u16::from_le_bytes) else { return Ok(None) };
-        let entry = 4 + 2 * number;
+    /// Where a field of the table there is, by the table of its fields; `None` if it has the value that it has where nothing is said.
+    fn field(&self, table: u64, number: u64) -> Step<Option<u64>> {
+        let back = i32::from_le_bytes(self.read(table)?);
+        let fields = table.checked_add_signed(-i64::from(back)).ok_or(Halt::Broken)?;
+        let (len, entry) = (u16::from_le_bytes(self.read(fields)?), 4 + 2 * number);
         if entry + 2 > u64::from(len) {
-            return Ok(Some(Field::Default));
+            return Ok(None);
         }
-        let Some(offset) = self.read(fields.saturating_add(entry))?.map(u16::from_le_bytes) else { return Ok(None) };
-        let at = table.checked_add(offset.into());
-        Ok(if offset == 0 { Some(Field::Default) } else { at.map(Field::At) })
+        let offset = u16::from_le_bytes(self.read(fields.saturating_add(entry))?);
+        if offset == 0 { Ok(None) } else { table.checked_add(offset.into()).map(Some).ok_or(Halt::Broken) }
     }
 
     /// Whether an operator is one that has a name.
-    fn is_custom(&self, operator: u64) -> Result<Option<bool>> {
+    fn is_custom(&self, operator: u64) -> Step<bool> {
         let number = match self.field(operator, NUMBER)? {
-            None => return Ok(None),
-            Some(Field::Default) => Some(0),
-            Some(Field::At(at)) => self.read(at)?.map(i32::from_le_bytes),
+            Some(at) => i32::from_le_bytes(self.read(at)?),
+            None => 0,
         };
         let old = match self.field(operator, OLD_NUMBER)? {
-            None => return Ok(None),
-            Some(Field::Default) => Some(0),
-            Some(Field::At(at)) => self.read(at)?.map(|byte| i32::from(i8::from_le_bytes(byte))),
+            Some(at) => i32::from(i8::from_le_bytes(self.read(at)?)),
+            None => 0,
         };
         // Readers take the larger one.
-        Ok(number.zip(old).map(|(number, old)| number.max(old) == CUSTOM))
+        Ok(number.max(old) == CUSTOM)
     }
 
     /// The name of an operator that has one, and where it is.
-    fn name(&self, operator: u64) -> Result<Option<(String, u64)>> {
-        let at = match self.field(operator, NAME)? {
-            None => return Ok(None),
-            Some(Field::Default) => return Ok(Some((String::new(), operator))),
-            Some(Field::At(at)) => at,
-        };
-        let Some(text) = self.follow(at)? else { return Ok(None) };
-        let Some(len) = self.u32(text)? else { return Ok(None) };
-        let bytes = self.0.part(text + 4, len.min(MAX_NAME) as usize)?;
-        let is_whole = bytes.len() as u64 == u64::from(len.min(MAX_NAME));
-        Ok(is_whole.then(|| (String::from_utf8_lossy(&bytes).into_owned(), text)))
+    fn name(&self, operator: u64) -> Step<(String, u64)> {
+        let Some(at) = self.field(operator, NAME)? else { return Ok((String::new(), operator)) };
+        let text = self.follow(at)?;
+        let len = u32::from_le_bytes(self.read(text)?).min(MAX_NAME);
+        let bytes = self.0.part(text + 4, len as usize)?;
+        let is_whole = bytes.len() as u64 == u64::from(len);
+        if is_whole { Ok((String::from_utf8_lossy(&bytes).into_owned(), text)) } else { Err(Halt::Broken) }
     }
 }
