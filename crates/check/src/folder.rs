@@ -64,6 +64,20 @@ impl Folder {
     }
 }
 
+/// What the check of a folder found.
+pub struct FolderReport {
+    /// The findings.
+    pub findings: Vec<Diagnostic>,
+    /// How many were not kept, as there were many of their rule.
+    pub left_out: u64,
+    /// How deep files were looked into.
+    pub depths: Vec<(Arc<Path>, Depth)>,
+    /// What tensors are like.
+    pub tensors: Vec<TensorSummary>,
+    /// Of the files that have findings that are not asked for, the rule of the worst of them.
+    pub excepted: HashMap<Arc<Path>, &'static Rule>,
+}
+
 /// The check of one folder.
 pub struct FolderContext<'a> {
     /// What is asked.
@@ -128,11 +142,6 @@ impl<'a> FolderContext<'a> {
         self.depths.push((path.clone(), depth));
     }
 
-    /// How deep files were looked into.
-    pub fn depths(&self) -> &[(Arc<Path>, Depth)] {
-        &self.depths
-    }
-
     /// Keeps a finding about a file, unless its rule is not asked for.
     pub fn report(&mut self, path: &Arc<Path>, mut finding: Diagnostic) {
         let rule = finding.rule;
@@ -164,23 +173,15 @@ impl<'a> FolderContext<'a> {
         })
     }
 
-    /// Of the files that have findings that are not asked for, the rule of the worst of them.
-    pub(crate) fn excepted(&mut self) -> HashMap<Arc<Path>, &'static Rule> {
-        std::mem::take(&mut self.excepted)
-    }
-
-    /// How many findings were not kept, as there were many of their rule.
-    pub fn left_out(&self) -> u64 {
-        self.findings.dropped() as u64
-    }
-
     /// Keeps what a tensor is like, for the drawings of the report.
     pub fn summarise(&mut self, tensor: TensorSummary) {
         self.tensors.push(tensor);
     }
 
-    /// What was found, and what tensors are like.
-    pub fn finish(self) -> (Vec<Diagnostic>, Vec<TensorSummary>) {
-        (self.findings.into_list(), self.tensors)
+    /// What was found.
+    pub fn finish(self) -> FolderReport {
+        let Self { findings, depths, tensors, excepted, .. } = self;
+        let left_out = findings.dropped() as u64;
+        FolderReport { findings: findings.into_list(), left_out, depths, tensors, excepted }
     }
 }

@@ -33,7 +33,7 @@ mod words;
 
 pub use bytes::{Bytes, Slice, Spooled};
 pub use context::{Context, Pace, Piece};
-pub use folder::{Entry, Folder, FolderContext};
+pub use folder::{Entry, Folder, FolderContext, FolderReport};
 pub use kind::Kind;
 pub use max_weights::Diagnostic;
 pub use max_weights::rules::Verdict;

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
-use max_weights::rules::Rule;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
 use max_weights::{Diagnostic, Error, Result};
 
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece, in_time};
-use crate::folder::{Entry, Folder, FolderContext};
+use crate::folder::{Entry, Folder, FolderContext, FolderReport};
 use crate::kind::Kind;
 use crate::options::{Level, Options};
 use crate::progress::Progress;
@@ -71,8 +70,9 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     for (folder, error) in walk.unlisted {
         let mut context = FolderContext::new(options, interrupt);
         context.report(&folder.into(), Diagnostic::from(&error));
-        report.excepted |= !context.excepted().is_empty();
-        report.findings.extend(context.finish().0);
+        let found = context.finish();
+        report.excepted |= !found.excepted.is_empty();
+        report.findings.extend(found.findings);
     }
     let mut entries = Vec::new();
     for (_, (entry, file, findings, left_out, arrays)) in done {
@@ -100,24 +100,21 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     looked.sort_by_key(|(number, _)| *number);
     let places: HashMap<Arc<Path>, usize> =
         report.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
-    let mut take = |(findings, depths, tensors, left_out, excepted): FolderOutcome| {
-        report.left_out += left_out;
-        report.excepted |= !excepted.is_empty();
-        for (path, rule) in excepted {
-            if let Some(file) = places.get(&path).and_then(|place| report.files.get_mut(*place)) {
-                file.except(rule);
+    let mut take = |found: FolderReport| {
+        report.left_out += found.left_out;
+        report.excepted |= !found.excepted.is_empty();
+        let mut change = |path: &Arc<Path>, change: &dyn Fn(&mut FileReport)| {
+            if let Some(file) = places.get(path).and_then(|place| report.files.get_mut(*place)) {
+                change(file);
             }
-        }
-        for (path, depth) in depths {
-            if let Some(file) = places.get(&path).and_then(|place| report.files.get_mut(*place)) {
-                file.depth = file.depth.max(depth);
-            }
-        }
-        report.findings.extend(findings);
-        report.statistics.extend(tensors);
+        };
+        found.excepted.iter().for_each(|(path, rule)| change(path, &|file| file.except(rule)));
+        found.depths.iter().for_each(|(path, depth)| change(path, &|file| file.depth = file.depth.max(*depth)));
+        report.findings.extend(found.findings);
+        report.statistics.extend(found.tensors);
     };
-    for (_, outcome) in looked {
-        take(outcome);
+    for (_, found) in looked {
+        take(found);
     }
     if options.level >= Level::Content {
         // Tensors are read on all threads, a file after the other.
@@ -132,12 +129,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     Ok(report)
 }
 
-/// What is found in a folder: findings, how deep files were looked into, tensors, how many findings were left out, and the files with findings that are
-/// not asked for.
-type FolderOutcome =
-    (Vec<Diagnostic>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>, u64, HashMap<Arc<Path>, &'static Rule>);
-
-fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderOutcome> {
+fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderReport> {
     for check in checks {
         if let Err(error) = check(folder, &mut context) {
             match error {
@@ -150,9 +142,7 @@ fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContex
             break;
         }
     }
-    let (depths, left_out, excepted) = (context.depths().to_vec(), context.left_out(), context.excepted());
-    let (findings, tensors) = context.finish();
-    Ok((findings, depths, tensors, left_out, excepted))
+    Ok(context.finish())
 }
 
 /// The files by the folders that they are in; each with whether the folder was given.
