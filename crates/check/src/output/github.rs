@@ -19,7 +19,7 @@ const MAX_TITLE: usize = 200;
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let mut places = Places::new(&settings.root);
     let (mut counts, mut left_out) = ([0usize; 3], 0u64);
-    for finding in worst_first(&report.findings).into_iter().filter_map(|at| report.findings.get(at)) {
+    for finding in worst_first(&report.findings) {
         let (command, slot) = match finding.rule.severity {
             Severity::Note => ("notice", 0),
             Severity::Warning => ("warning", 1),

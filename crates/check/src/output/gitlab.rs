@@ -16,9 +16,9 @@ const MAX_ISSUES: usize = 5000;
 const MAX_TEXT: usize = 1000;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let worst = worst_first(&report.findings);
-    let kept: Vec<&Diagnostic> = worst.iter().take(MAX_ISSUES).filter_map(|at| report.findings.get(*at)).collect();
-    let all = worst.len() as u64 + report.left_out;
+    let mut kept = worst_first(&report.findings);
+    let all = kept.len() as u64 + report.left_out;
+    kept.truncate(MAX_ISSUES);
     let mut places = Places::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
     let mut issues: Vec<Value> = numbered

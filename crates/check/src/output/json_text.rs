@@ -16,29 +16,9 @@ pub(crate) fn write_pretty(value: &impl Serialize, out: &mut dyn Write) -> io::R
     out.write_all(b"\n")
 }
 
-/// Writes the object in one line, and an end of line.
-fn write_line(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(Escaping(&mut *out), value)?;
-    out.write_all(b"\n")
-}
-
 /// How many bytes the object has in one line.
 pub(super) fn len(value: &impl Serialize) -> usize {
-    struct Counting(usize);
-    impl Write for Counting {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Counting(0);
-    // Counting cannot fail.
-    let _ = write_line(value, &mut count);
-    count.0
+    serde_json::to_string(value).map_or(0, |text| json_escaped(&text).len() + 1)
 }
 
 /// What is written has to be whole characters, as serde_json writes them. Beyond ASCII they are in texts only, where each may have an escape.
@@ -86,7 +66,7 @@ mod tests {
     fn what_is_not_printed_has_an_escape_and_is_read_back() {
         let text = "\"重\u{202e}\u{85}\u{2028}\u{7f}\u{e0001}\n\\";
         let mut out = Vec::new();
-        write_line(&text, &mut out).expect("memory takes everything");
+        write_pretty(&text, &mut out).expect("memory takes everything");
         let written = String::from_utf8(out).expect("UTF-8");
         assert_eq!(written, "\"\\\"重\\u202e\\u0085\\u2028\\u007f\\udb40\\udc01\\n\\\\\"\n");
         assert_eq!(serde_json::from_str::<String>(&written).expect("JSON"), text);

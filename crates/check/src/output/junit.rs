@@ -92,7 +92,7 @@ struct Case<'a> {
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let (classes, mut cases) = cases(report, settings);
     cases.sort_by_key(|case| rank(case.outcome));
-    let (mut body, mut counts, mut written) = (String::new(), [0u64; 3], 0usize);
+    let (mut body, mut counts, mut written) = (String::new(), [0u64; 4], 0usize);
     for case in cases.iter().take(MAX_CASES) {
         if body.len() > MOST_BYTES {
             break;
@@ -100,12 +100,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         let class = classes.get(case.class).map_or("", String::as_str);
         case.push(class, body.len() < BYTES_WITH_SENTENCES, &mut body);
         written += 1;
-        match case.outcome {
-            Outcome::Error => counts[0] += 1,
-            Outcome::Failure => counts[1] += 1,
-            Outcome::Skipped => counts[2] += 1,
-            Outcome::Passed => {}
-        }
+        counts[case.outcome as usize] += 1;
     }
     let summary = Summary::new(report);
     let mut end: Vec<String> = summary.verdicts(report).into_iter().map(|(_, sentence)| sentence).collect();
@@ -114,7 +109,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         let left_out = (cases.len() - written) as u64;
         end.push(format!("{} left out: readers of this format take no more", text::plural(left_out, "case")));
     }
-    let [errors, failures, skipped] = counts;
+    let [errors, failures, skipped, _] = counts;
     let (seconds, started) = (report.elapsed.as_secs_f64(), time(settings.started));
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>")?;
     writeln!(
@@ -191,41 +186,33 @@ fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<
 
 impl Case<'_> {
     fn push(&self, class: &str, with_sentences: bool, body: &mut String) {
-        let name = self.group.name();
-        body.push_str(&format!("    <testcase classname=\"{}\" name=\"{name}\" time=\"0\"", escaped(class)));
         let sentences = if with_sentences { self.sentences() } else { String::new() };
-        match self.outcome {
-            Outcome::Error => self.push_element("error", &sentences, body),
-            Outcome::Failure => self.push_element("failure", &sentences, body),
+        let output = || match sentences.as_str() {
+            "" => String::new(),
+            sentences => format!("      <system-out>{}</system-out>\n", lines(sentences)),
+        };
+        let inside = match self.outcome {
+            Outcome::Error => self.element("error", &sentences),
+            Outcome::Failure => self.element("failure", &sentences),
             Outcome::Skipped => {
                 let why = self.file.map_or_else(String::new, |file| file.note.clone().unwrap_or_else(|| about(file)));
-                body.push_str(&format!(
-                    ">\n      <skipped message=\"{}\"/>\n",
-                    escaped(&text::cut(&why, MAX_SENTENCE))
-                ));
-                push_output(&sentences, body);
-                body.push_str("    </testcase>\n");
+                format!("      <skipped message=\"{}\"/>\n{}", escaped(&text::cut(&why, MAX_SENTENCE)), output())
             }
-            Outcome::Passed if sentences.is_empty() => body.push_str("/>\n"),
-            Outcome::Passed => {
-                body.push_str(">\n");
-                push_output(&sentences, body);
-                body.push_str("    </testcase>\n");
-            }
-        }
+            Outcome::Passed => output(),
+        };
+        let (class, name) = (escaped(class), self.group.name());
+        body.push_str(&format!("    <testcase classname=\"{class}\" name=\"{name}\" time=\"0\""));
+        body.push_str(&if inside.is_empty() { "/>\n".into() } else { format!(">\n{inside}    </testcase>\n") });
     }
 
-    fn push_element(&self, element: &str, sentences: &str, body: &mut String) {
-        let Some(first) = self.findings.first() else { return };
+    fn element(&self, element: &str, sentences: &str) -> String {
+        let Some(first) = self.findings.first() else { return String::new() };
         let more =
             if self.findings.len() > 1 { format!(", and {} more", self.findings.len() - 1) } else { String::new() };
         let message = format!("{}: {}{more}", word(first.rule), text::cut(&first.message, MAX_SENTENCE));
-        body.push_str(&format!(
-            ">\n      <{element} type=\"{}\" message=\"{}\">{}</{element}>\n    </testcase>\n",
-            first.rule.code,
-            escaped(&message),
-            lines(sentences)
-        ));
+        let (message, sentences) = (escaped(&message), lines(sentences));
+        let code = first.rule.code;
+        format!("      <{element} type=\"{code}\" message=\"{message}\">{sentences}</{element}>\n")
     }
 
     /// The findings, a line each, and what to do.
@@ -243,11 +230,5 @@ impl Case<'_> {
             lines.push(format!("and {} more", text::grouped(more as u64)));
         }
         lines.join("\n")
-    }
-}
-
-fn push_output(sentences: &str, body: &mut String) {
-    if !sentences.is_empty() {
-        body.push_str(&format!("      <system-out>{}</system-out>\n", lines(sentences)));
     }
 }

@@ -168,13 +168,11 @@ fn fails(report: &Report, settings: &Settings) -> bool {
     settings.fail_on.is_some_and(|fail_on| report.failing(fail_on).is_some())
 }
 
-/// The numbers of the findings, the worst first, those of the same kind in the order of the report.
-fn worst_first(findings: &[Diagnostic]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..findings.len()).collect();
-    order.sort_by_key(|&number| {
-        findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.verdict, finding.rule.severity)))
-    });
-    order
+/// The findings, the worst first, those of the same kind in the order of the report.
+fn worst_first(findings: &[Diagnostic]) -> Vec<&Diagnostic> {
+    let mut worst: Vec<&Diagnostic> = findings.iter().collect();
+    worst.sort_by_key(|finding| std::cmp::Reverse((finding.rule.verdict, finding.rule.severity)));
+    worst
 }
 
 /// Leaves out the last values, so that the others do not have too many bytes.

@@ -1,72 +1,55 @@
 //! Where a finding is: the file by its path in the repository, and the place in the file.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use max_weights::{Diagnostic, text};
 
 /// Paths as reports have them: relative to a root, with `/`, without `./`.
 pub(crate) struct Places<'a> {
-    root: Vec<OsString>,
+    root: PathBuf,
     /// Where the program runs.
-    here: Vec<OsString>,
-    names: Vec<String>,
-    numbers: HashMap<&'a Path, usize>,
-    /// The path that was asked for last: findings of a file stand together, and the hash of a path takes its time.
-    last: Option<(&'a Path, usize)>,
+    here: PathBuf,
+    names: HashMap<&'a Path, String>,
 }
 
 impl<'a> Places<'a> {
     /// Paths in this folder; an empty one is the folder that the program runs in.
     pub(crate) fn new(root: &Path) -> Self {
-        let owned = |parts: Vec<&OsStr>| parts.into_iter().map(OsStr::to_owned).collect::<Vec<OsString>>();
-        let here = owned(parts(&std::env::current_dir().unwrap_or_default(), &[]));
-        Self { root: owned(parts(root, &here)), here, names: Vec::new(), numbers: HashMap::new(), last: None }
+        let here = whole(&std::env::current_dir().unwrap_or_default(), Path::new(""));
+        Self { root: whole(root, &here), here, names: HashMap::new() }
     }
 
     /// The path in the root, or the whole path of what lies elsewhere. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
     pub(crate) fn name(&mut self, path: &'a Path) -> &str {
-        let number = match self.last {
-            Some((last, number)) if std::ptr::eq(last, path) => number,
-            _ => *self.numbers.entry(path).or_insert_with(|| {
-                self.names.push(relative(path, &self.root, &self.here));
-                self.names.len() - 1
-            }),
-        };
-        self.last = Some((path, number));
-        self.names.get(number).map_or("", String::as_str)
+        let (root, here) = (&self.root, &self.here);
+        self.names.entry(path).or_insert_with(|| relative(&whole(path, here), root))
     }
 }
 
-/// The names from the root of the system to a path, without `.` and `..`; nothing is asked of the system. One that is not absolute begins in `here`.
-fn parts<'a>(path: &'a Path, here: &'a [OsString]) -> Vec<&'a OsStr> {
-    let mut parts: Vec<&OsStr> =
-        if path.has_root() { Vec::new() } else { here.iter().map(OsString::as_os_str).collect() };
+/// The path from the root of the system on, which is left out, without `.` and `..`; nothing is asked of the system. One that is not absolute begins in
+/// `here`.
+fn whole(path: &Path, here: &Path) -> PathBuf {
+    let mut whole = if path.has_root() { PathBuf::new() } else { here.to_owned() };
     for component in path.components() {
         match component {
-            Component::ParentDir => {
-                parts.pop();
-            }
-            Component::Normal(_) | Component::Prefix(_) => parts.push(component.as_os_str()),
+            Component::ParentDir => drop(whole.pop()),
+            Component::Normal(_) | Component::Prefix(_) => whole.push(component),
             Component::CurDir | Component::RootDir => {}
         }
     }
-    parts
+    whole
 }
 
 /// The path in the root, or the whole path.
-fn relative(path: &Path, root: &[OsString], here: &[OsString]) -> String {
-    let parts = parts(path, here);
-    let inside = parts.len() >= root.len() && parts.iter().zip(root).all(|(part, root)| *part == root.as_os_str());
-    let mut name = String::new();
-    if !inside && cfg!(unix) {
-        name.push('/');
-    }
-    for (number, part) in parts.iter().skip(if inside { root.len() } else { 0 }).enumerate() {
-        if number > 0 {
-            name.push('/');
-        }
+fn relative(path: &Path, root: &Path) -> String {
+    let (start, path) = match path.strip_prefix(root) {
+        Ok(inside) => ("", inside),
+        Err(_) => (if cfg!(unix) { "/" } else { "" }, path),
+    };
+    let mut name = String::from(start);
+    for (number, part) in path.iter().enumerate() {
+        name.push_str(if number > 0 { "/" } else { "" });
         for chunk in part.as_encoded_bytes().utf8_chunks() {
             name.push_str(chunk.valid());
             chunk.invalid().iter().for_each(|byte| name.push_str(&format!("\\x{byte:02x}")));

@@ -22,8 +22,8 @@ const MAX_MESSAGE: usize = 2000;
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let order = worst_first(&report.findings);
-    let kept: Vec<&Diagnostic> = order.iter().take(MAX_RESULTS).filter_map(|at| report.findings.get(*at)).collect();
+    let mut kept = worst_first(&report.findings);
+    kept.truncate(MAX_RESULTS);
     let mut rules: Vec<&'static Rule> = Vec::new();
     let mut places = Places::new(&settings.root);
     let fingerprints = fingerprints(kept.iter().copied(), &settings.root);

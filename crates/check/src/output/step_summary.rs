@@ -30,7 +30,7 @@ pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String 
         page.push_str("\n| | rule | file | finding |\n|---|---|---|---|\n");
     }
     let mut written = 0;
-    for finding in worst_first(&report.findings).into_iter().filter_map(|at| report.findings.get(at)) {
+    for finding in worst_first(&report.findings) {
         let row = row(finding, places.name(finding.file()));
         if page.len() + row.len() + END > most {
             break;

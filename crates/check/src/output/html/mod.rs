@@ -50,7 +50,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         report.level.name()
     )?;
     let worst = worst_first(&report.findings);
-    for (number, finding) in worst.iter().take(MAX_ROWS).filter_map(|at| report.findings.get(*at)).enumerate() {
+    for (number, finding) in worst.iter().take(MAX_ROWS).enumerate() {
         write_finding(finding, places.name(finding.file()), number < MAX_OPEN, out)?;
     }
     let left_out = worst.len().saturating_sub(MAX_ROWS) as u64 + report.left_out;
