@@ -12,7 +12,7 @@ pub(crate) const MAX_VALUES: usize = 4_000_000;
 /// What the name of a value counts for.
 const NAME: usize = 2;
 /// Keys that appear twice are listed up to this number.
-const MAX_DUPLICATES: usize = 20;
+pub(crate) const MAX_DUPLICATES: usize = 20;
 /// Different files that an index may name.
 const MAX_FILES: usize = 100_000;
 /// Bytes in which the line of something is looked for: far behind, the line is worth less than the search for it.
@@ -32,8 +32,8 @@ pub(crate) enum Dialect {
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) value: Value,
-    /// Keys that an object has twice, the first of them; the last value of a key counts, as in Python.
-    pub(crate) duplicates: Vec<String>,
+    /// Keys that an object has twice, the first of them, with the values that do not count: the last one of a key does, as in Python.
+    pub(crate) duplicates: Vec<(String, Value)>,
 }
 
 impl Document {
@@ -68,7 +68,7 @@ pub(crate) fn read(text: &[u8]) -> Result<Value, String> {
 struct Reader<'l> {
     left: &'l Cell<usize>,
     max_values: usize,
-    duplicates: &'l RefCell<Vec<String>>,
+    duplicates: &'l RefCell<Vec<(String, Value)>>,
 }
 
 impl Reader<'_> {
@@ -133,8 +133,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
             self.take(1 + NAME)?;
             let value = entries.next_value_seed(self)?;
             let mut duplicates = self.duplicates.borrow_mut();
-            if duplicates.len() < MAX_DUPLICATES && map.contains_key(&key) {
-                duplicates.push(key.clone());
+            if let Some(former) = map.get(&key).filter(|_| duplicates.len() < MAX_DUPLICATES) {
+                duplicates.push((key.clone(), former.clone()));
             }
             map.insert(key, value);
         }
@@ -343,7 +343,10 @@ mod tests {
     #[test]
     fn a_key_that_stands_twice_is_told_and_the_last_counts() {
         let document = python(br#"{"a": {"b": 1, "b": 2}, "c": 3}"#).expect("JSON");
-        assert_eq!((document.value["a"]["b"].as_u64(), document.duplicates), (Some(2), vec!["b".to_owned()]));
+        assert_eq!(
+            (document.value["a"]["b"].as_u64(), document.duplicates),
+            (Some(2), vec![("b".to_owned(), 1.into())])
+        );
         let many = format!("{{{}\"a\": 1}}", "\"a\": 1, ".repeat(100));
         assert_eq!(python(many.as_bytes()).expect("JSON").duplicates.len(), MAX_DUPLICATES);
     }

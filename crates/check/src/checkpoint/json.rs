@@ -20,7 +20,7 @@ pub(super) fn read(entry: Option<&Entry>, context: &mut FolderContext<'_>) -> Op
     let text = file.first(MAX_BYTES as usize).ok()?;
     match Document::read(&text, Dialect::Python, MAX_VALUES) {
         Ok(Document { value, duplicates }) => {
-            for key in duplicates {
+            for (key, _) in duplicates {
                 let cause = format!("the key '{}' appears twice in one object", shown(&key));
                 context.report(&entry.path, Diagnostic::new(rules::SET_JSON_KEY, cause));
             }

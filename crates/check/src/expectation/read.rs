@@ -39,7 +39,7 @@ impl Expectation {
     pub fn parse(text: &[u8]) -> Result<Self> {
         let no_json = |why| Error::Argument(format!("this is not valid JSON: {why}"));
         let Document { value, duplicates } = Document::read(text, Dialect::Python, MAX_VALUES).map_err(no_json)?;
-        if let Some(key) = duplicates.first() {
+        if let Some((key, _)) = duplicates.first() {
             return Err(no_json(format!("the key {} appears twice", quoted(key))));
         }
         let pairs = object("the specification", &value)?;

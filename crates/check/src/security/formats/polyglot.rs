@@ -5,11 +5,12 @@ use std::fmt;
 use max_weights::rules;
 use max_weights::{Catalog, Diagnostic, Result};
 use serde::Deserializer as _;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 
 use super::tflite;
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
+use crate::json::{Document, MAX_DUPLICATES};
 use crate::kind::{Kind, has_suffix};
 use crate::report::Depth;
 use crate::security::archive::{loadable, scan_inside, zip};
@@ -89,7 +90,12 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let data = 8 + len;
     let mut found = Found::default();
     // A header that breaks is for others to say; what came before it counts.
-    let _ = serde_json::Deserializer::from_slice(&header).deserialize_map(&mut found);
+    let read = serde_json::Deserializer::from_slice(&header).deserialize_map(&mut found);
+    if found.is_cut && read.err().is_none_or(|error| error.is_data()) {
+        let message =
+            "the metadata has more values, or more keys twice, than any program writes: not all were looked at";
+        context.report(piece, Diagnostic::new(rules::CONTAINER_METADATA, message).offset(8));
+    }
     metadata(piece, &found.metadata, context)?;
     let mut spans = found.spans;
     context.go_on()?;
@@ -134,69 +140,8 @@ struct Found {
     spans: Vec<(u64, u64, bool)>,
     /// Keys and texts of the metadata; what is not text is for others to say.
     metadata: Vec<(String, String)>,
-}
-
-/// The metadata, of which no more is made than texts.
-enum Loose {
-    Text(String),
-    /// An object: the entries that are texts.
-    Pairs(Vec<(String, String)>),
-    Other,
-}
-
-impl<'de> serde::Deserialize<'de> for Loose {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_any(LooseVisitor)
-    }
-}
-
-struct LooseVisitor;
-
-impl<'de> Visitor<'de> for LooseVisitor {
-    type Value = Loose;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_str<E>(self, text: &str) -> std::result::Result<Loose, E> {
-        Ok(Loose::Text(text.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> std::result::Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> std::result::Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> std::result::Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> std::result::Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> std::result::Result<Loose, E> {
-        Ok(Loose::Other)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> std::result::Result<Loose, A::Error> {
-        while values.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Loose::Other)
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Loose, M::Error> {
-        let mut pairs = Vec::new();
-        while let Some((key, value)) = map.next_entry::<String, Loose>()? {
-            if let Loose::Text(text) = value {
-                pairs.push((key, text));
-            }
-        }
-        Ok(Loose::Pairs(pairs))
-    }
+    /// Whether it has more than is looked at.
+    is_cut: bool,
 }
 
 #[derive(serde::Deserialize)]
@@ -216,9 +161,12 @@ impl<'de> Visitor<'de> for &mut Found {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<(), M::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
-                if let Loose::Pairs(pairs) = map.next_value()? {
-                    self.metadata.extend(pairs);
-                }
+                self.is_cut = true;
+                let Document { value, duplicates } = map.next_value()?;
+                self.is_cut = duplicates.len() >= MAX_DUPLICATES;
+                let all =
+                    value.as_object().into_iter().flatten().chain(duplicates.iter().map(|(key, value)| (key, value)));
+                self.metadata.extend(all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))));
             } else {
                 let tensor: Tensor<'_> = map.next_value()?;
                 let (start, end) = tensor.data_offsets;
