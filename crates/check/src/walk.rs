@@ -44,7 +44,8 @@ pub(crate) struct Walk {
     /// Folders whose files could not be listed, or not all of them, and why.
     pub(crate) unlisted: Vec<(PathBuf, Error)>,
     paths: HashSet<Arc<Path>>,
-    folders: HashSet<Identity>,
+    /// By their real paths.
+    folders: HashSet<PathBuf>,
 }
 
 impl Walk {
@@ -103,7 +104,7 @@ impl Walk {
     fn folder(&mut self, folder: &Path, below: &str, depth: usize, interrupt: Interrupt<'_>) -> Result<()> {
         let failed = |error| Error::io(folder, "list the folder", error);
         // A link may lead back to where it is.
-        if !self.folders.insert(Identity::of(folder).map_err(failed)?) {
+        if !self.folders.insert(fs::canonicalize(folder).map_err(failed)?) {
             return Ok(());
         }
         let mut entries: Vec<(PathBuf, bool)> = Vec::new();
@@ -141,26 +142,16 @@ impl Walk {
     }
 }
 
-/// What tells a folder from others, by whatever path it is come to.
-#[derive(Debug, PartialEq, Eq, Hash)]
-enum Identity {
-    #[cfg(unix)]
-    Number(u64, u64),
-    #[cfg(not(unix))]
-    Path(PathBuf),
+/// How many names a file has in the file system.
+#[cfg(unix)]
+pub(crate) fn links(meta: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::nlink(meta)
 }
 
-impl Identity {
-    #[cfg(unix)]
-    fn of(folder: &Path) -> io::Result<Self> {
-        use std::os::unix::fs::MetadataExt as _;
-        fs::metadata(folder).map(|meta| Self::Number(meta.dev(), meta.ino()))
-    }
-
-    #[cfg(not(unix))]
-    fn of(folder: &Path) -> io::Result<Self> {
-        Ok(Self::Path(fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf())))
-    }
+/// How many names a file has in the file system: that is not known here.
+#[cfg(not(unix))]
+pub(crate) fn links(_: &fs::Metadata) -> u64 {
+    1
 }
 
 /// Whether a file is below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.

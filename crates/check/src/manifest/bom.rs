@@ -18,37 +18,15 @@ use crate::options::Options;
 use crate::progress::Progress;
 use crate::report::{FileReport, Report};
 use crate::validate::validate;
+use crate::words;
 
-/// Licences as the Hugging Face hub calls them that are called otherwise in the list of SPDX; `gpl` and its like do not say whether later versions
-/// are meant, and are names.
-const SPDX: [(&str, &str); 26] = [
-    ("afl-3.0", "AFL-3.0"),
-    ("agpl-3.0", "AGPL-3.0-only"),
-    ("apache-2.0", "Apache-2.0"),
-    ("artistic-2.0", "Artistic-2.0"),
-    ("bsd-2-clause", "BSD-2-Clause"),
-    ("bsd-3-clause", "BSD-3-Clause"),
-    ("bsd-3-clause-clear", "BSD-3-Clause-Clear"),
-    ("bsl-1.0", "BSL-1.0"),
-    ("cc-by-2.0", "CC-BY-2.0"),
-    ("cc-by-3.0", "CC-BY-3.0"),
-    ("cc-by-4.0", "CC-BY-4.0"),
-    ("cc-by-nc-2.0", "CC-BY-NC-2.0"),
-    ("cc-by-nc-3.0", "CC-BY-NC-3.0"),
-    ("cc-by-nc-4.0", "CC-BY-NC-4.0"),
-    ("cc-by-nc-nd-4.0", "CC-BY-NC-ND-4.0"),
-    ("cc-by-nc-sa-4.0", "CC-BY-NC-SA-4.0"),
-    ("cc-by-nd-4.0", "CC-BY-ND-4.0"),
-    ("cc-by-sa-3.0", "CC-BY-SA-3.0"),
-    ("cc-by-sa-4.0", "CC-BY-SA-4.0"),
-    ("cc0-1.0", "CC0-1.0"),
-    ("isc", "ISC"),
-    ("mit", "MIT"),
-    ("mpl-2.0", "MPL-2.0"),
-    ("osl-3.0", "OSL-3.0"),
-    ("unlicense", "Unlicense"),
-    ("zlib", "Zlib"),
-];
+/// Licences of the list of SPDX, which the Hugging Face hub writes in small letters; `gpl` and its like do not say whether later versions are meant, and are
+/// names.
+const SPDX: &str = "
+    AFL-3.0 AGPL-3.0-only Apache-2.0 Artistic-2.0 BSD-2-Clause BSD-3-Clause BSD-3-Clause-Clear BSL-1.0 CC-BY-2.0 CC-BY-3.0 CC-BY-4.0 CC-BY-
+    NC-2.0 CC-BY-NC-3.0 CC-BY-NC-4.0 CC-BY-NC-ND-4.0 CC-BY-NC-SA-4.0 CC-BY-ND-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CC0-1.0 ISC MIT MPL-2.0 OSL-3.0
+    Unlicense Zlib";
+
 /// What the names of our properties begin with.
 const OURS: &str = "max-weights";
 
@@ -108,10 +86,10 @@ fn model(name: &str, manifest: &Manifest, report: &Report, tree: &Tree, card: &C
     model.insert("name".into(), name.into());
     if !card.licenses.is_empty() {
         let licenses = card.licenses.iter().map(|license| {
-            let spdx =
-                SPDX.iter().find(|(hub, spdx)| hub.eq_ignore_ascii_case(license) || spdx.eq_ignore_ascii_case(license));
+            let is_it = |id: &&str| id.strip_suffix("-only").unwrap_or(id).eq_ignore_ascii_case(license);
+            let spdx = words::each(SPDX).find(|id| id.eq_ignore_ascii_case(license) || is_it(id));
             match spdx {
-                Some((_, id)) => json!({"license": {"id": id, "acknowledgement": "declared"}}),
+                Some(id) => json!({"license": {"id": id, "acknowledgement": "declared"}}),
                 None => json!({"license": {"name": license, "acknowledgement": "declared"}}),
             }
         });

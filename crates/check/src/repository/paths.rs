@@ -8,7 +8,7 @@ use max_weights::text::{listed, path as shown_path, shown};
 use max_weights::{Diagnostic, rules};
 
 use crate::folder::{Entry, Folder};
-use crate::walk::lies_in;
+use crate::walk::{lies_in, links};
 
 /// Looks at the files that an index names.
 pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnostic)) {
@@ -53,7 +53,7 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnosti
                 let sentence = format!("the file is a link to {}, outside the folder", shown_path(&target));
                 report(entry, Diagnostic::new(rules::REPOSITORY_LINK_OUTSIDE, sentence).evidence(shown_path(&target)));
             }
-        } else if has_twin(&meta) {
+        } else if links(&meta) > 1 {
             twins.push(entry);
         }
     }
@@ -63,16 +63,6 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnosti
             format!("the same bytes have another name elsewhere, through which they can be changed: {names}");
         report(first, Diagnostic::new(rules::REPOSITORY_HARD_LINK, sentence));
     }
-}
-
-#[cfg(unix)]
-fn has_twin(meta: &fs::Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::nlink(meta) > 1
-}
-
-#[cfg(not(unix))]
-fn has_twin(_: &fs::Metadata) -> bool {
-    false
 }
 
 /// Where a link leads, if that is outside what was given, and not the store of the hub's cache.

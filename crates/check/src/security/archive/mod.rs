@@ -91,6 +91,17 @@ pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut 
 
 /// Scans bytes of this piece as a file of their own. What is broken in them does not keep the others from being looked at.
 pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, context: &mut Context<'_>) -> Result<()> {
+    let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
+    scan_as(piece, bytes, (name, kind), context)
+}
+
+/// The same of bytes of which it is known what they are.
+pub(crate) fn scan_as(
+    piece: &Piece<'_>,
+    bytes: &dyn Bytes,
+    (name, kind): (&str, Kind),
+    context: &mut Context<'_>,
+) -> Result<()> {
     let way = piece.way_to(name);
     let inner = piece.inside(bytes, name, &way);
     if !context.look(bytes.len().max(LEAST)) {
@@ -98,7 +109,6 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
         context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
         return Ok(());
     }
-    let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
     match scan(&inner, kind, context) {
         Err(Error::Format(fault) | Error::Unsupported(fault)) => context.report(&inner, *fault),
         scanned => scanned?,

@@ -126,21 +126,11 @@ pub(crate) fn unpack(
     context: &mut Context<'_>,
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<End> {
-    let end = run(packing, reader, packed, context, &mut each);
-    reader.failed.take().map_or(end, Err)
-}
-
-fn run(
-    packing: Packing,
-    reader: &mut Reader<'_>,
-    packed: u64,
-    context: &mut Context<'_>,
-    each: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<End> {
-    match decode(packing, reader, &mut |decoder| drive(decoder, packed, context, each)) {
+    let end = match decode(packing, reader, &mut |decoder| drive(decoder, packed, context, &mut each)) {
         Ok(end) => end,
         Err(error) => Ok(End::Damaged(error.to_string())),
-    }
+    };
+    reader.failed.take().map_or(end, Err)
 }
 
 fn drive(

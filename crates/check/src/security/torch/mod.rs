@@ -110,10 +110,6 @@ impl Check<'_> {
         self.by_name.get(name).cloned().unwrap_or_default()
     }
 
-    fn account(&mut self, number: usize) {
-        account(&mut self.accounted, number);
-    }
-
     /// A pickle and the storages that it refers to.
     fn pickle(&mut self, piece: &Piece<'_>, name: &str, folder: &str, context: &mut Context<'_>) -> Result<()> {
         for number in self.named(name) {
@@ -121,7 +117,7 @@ impl Check<'_> {
             let way = piece.way_to(name);
             let inner = piece.inside(&*bytes, name, &way);
             let seen = pickle::scan(&inner, Expected::TorchZip, context)?;
-            self.account(number);
+            account(&mut self.accounted, number);
             for storage in &seen.storages {
                 self.storage(&inner, folder, storage, context);
             }
@@ -172,7 +168,7 @@ impl Check<'_> {
             if text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
                 && !pickle::may_be_pickle(&text, bytes.len(), "")
             {
-                self.account(number);
+                account(&mut self.accounted, number);
             }
         }
         Ok(())
@@ -196,7 +192,7 @@ impl Check<'_> {
             } else {
                 script::scan(&inner, context)?;
             }
-            self.account(number);
+            account(&mut self.accounted, number);
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
-use super::{Zip, loadable, part};
+use super::{Zip, part};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::kind::{Kind, has_suffix};
-use crate::security::archive::is_zero;
+use crate::security::archive::{is_zero, loadable, scan_as};
 
 /// The lengths of the record of sizes that may follow the bytes of a member.
 const DESCRIPTORS: [u64; 4] = [12, 16, 20, 24];
@@ -137,13 +137,6 @@ fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context:
         let message = format!("{what} are {}, which no directory lists", kind.with_article());
         context.report(piece, Diagnostic::new(rules::ARCHIVE_HIDDEN, message).offset(start));
     }
-    let way = piece.way_to(what);
-    let inner = piece.inside(stray, what, &way);
-    if context.look(stray.len()) {
-        crate::security::scan(&inner, kind, context)?;
-    } else {
-        let message = "its contents overlap, or lead back to themselves: they were not looked at again";
-        context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
-    }
+    scan_as(piece, stray, (what, kind), context)?;
     Ok(!unpacks_itself)
 }

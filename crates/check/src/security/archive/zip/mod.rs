@@ -17,7 +17,6 @@ pub(crate) use open::Zip;
 use super::{Archive, Member, leads_out};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
-use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::security::{formats, torch};
@@ -279,11 +278,6 @@ fn part<'b>(piece: &Piece<'b>, start: u64, end: u64) -> Slice<'b> {
     Slice::new(piece.bytes, start, end.saturating_sub(start))
 }
 
-/// What bytes are that should not be there: something that a loader or a system would take, or nothing known.
-fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
-    super::loadable(bytes, name)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::expect_used)] // a test fails by panicking
@@ -293,6 +287,7 @@ mod tests {
     use max_weights::uninterrupted;
 
     use super::*;
+    use crate::kind::Kind;
     use crate::options::Options;
 
     #[test]

@@ -7,6 +7,7 @@ use max_weights::{Diagnostic, rules};
 
 use crate::context::{Context, Piece};
 use crate::security::archive::leads_out;
+use crate::walk::links;
 
 /// Looks at where a file beside the model lies, without opening it. True if it may be opened: it is below the model's folder.
 pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) -> bool {
@@ -42,23 +43,8 @@ fn link(folder: &Path, location: &str, model: &Path) -> Option<String> {
             }
         }
     }
-    links(&path)
-        .filter(|links| *links > 1 && links_differ(&path, model))
-        .map(|links| format!("has {links} names in the file system"))
-}
-
-/// A copy by hard links gives the model as many names as its data.
-fn links_differ(path: &Path, model: &Path) -> bool {
-    links(path) != links(model)
-}
-
-#[cfg(unix)]
-fn links(path: &Path) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.nlink())
-}
-
-#[cfg(not(unix))]
-fn links(_: &Path) -> Option<u64> {
-    None
+    // A copy by hard links gives the model as many names as its data.
+    let names = |path: &Path| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|meta| links(&meta));
+    let several = names(&path).filter(|count| *count > 1 && names(model) != Some(*count));
+    several.map(|count| format!("has {count} names in the file system"))
 }

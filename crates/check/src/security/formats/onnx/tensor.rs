@@ -130,63 +130,58 @@ impl Tensors {
 
     /// Whether the values that should be in a file beside the model are there.
     fn external(&mut self, piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
-        let missing = |why: String, context: &mut Context<'_>| {
-            let finding = Diagnostic::new(rules::ONNX_EXTERNAL_DATA, why).offset(at).tensor(&tensor.name);
-            context.report(piece, finding);
-            array::unknown("values that are not all there", context);
+        let (path, offset, len) = match self.place(tensor) {
+            Ok(Some(place)) => place,
+            Ok(None) => {
+                array::unknown("files that are not opened", context);
+                return Ok(());
+            }
+            Err(why) => {
+                let finding = Diagnostic::new(rules::ONNX_EXTERNAL_DATA, why).offset(at).tensor(&tensor.name);
+                context.report(piece, finding);
+                array::unknown("values that are not all there", context);
+                return Ok(());
+            }
         };
+        if context.options.level < Level::Content {
+            return Ok(());
+        }
+        if self.open.as_ref().is_none_or(|(open, _)| *open != path) {
+            self.open = Some((path.clone(), LocalFile::open(&path)?));
+        }
+        if let Some((_, file)) = &self.open {
+            tensor.values(piece, &Slice::new(file, offset, len), at, context)?;
+        }
+        Ok(())
+    }
+
+    /// The file beside the model in which the values are, where they begin in it, and how many bytes they have; `None` if it is not opened. An error is what
+    /// is wrong with it.
+    fn place(&self, tensor: &Tensor) -> std::result::Result<Option<(PathBuf, u64, u64)>, String> {
         let Some((location, _)) = &tensor.location else {
-            missing("its values should be in another file, but none is named".into(), context);
-            return Ok(());
+            return Err("its values should be in another file, but none is named".into());
         };
-        let Some(Some(beside)) = self.files.get(location) else {
-            array::unknown("files that are not opened", context);
-            return Ok(());
-        };
+        let Some(Some(beside)) = self.files.get(location) else { return Ok(None) };
         let file = shown(location);
-        let Some(len) = beside.len else {
-            missing(format!("its values should be in '{file}', but there is no such file"), context);
-            return Ok(());
-        };
-        let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>());
-        let said = (number(&tensor.offset).transpose(), number(&tensor.length).transpose());
-        let (Ok(offset), Ok(length)) = said else {
-            let words = [&tensor.offset, &tensor.length].map(|text| shown(text.as_deref().unwrap_or("none")));
-            missing(
-                format!("'{}' and '{}' are not a valid offset and length in '{file}'", words[0], words[1]),
-                context,
-            );
-            return Ok(());
+        let len = beside.len.ok_or_else(|| format!("its values should be in '{file}', but there is no such file"))?;
+        let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>()).transpose();
+        let (Ok(offset), Ok(length)) = (number(&tensor.offset), number(&tensor.length)) else {
+            let [offset, length] =
+                [&tensor.offset, &tensor.length].map(|text| shown(text.as_deref().unwrap_or("none")));
+            return Err(format!("'{offset}' and '{length}' are not a valid offset and length in '{file}'"));
         };
         let offset = offset.unwrap_or(0);
         let expected = tensor.bytes();
         // Without a length, readers take what the shape needs, or all that is there.
         let needed = length.or(expected).unwrap_or(0);
         if offset > len || needed > len - offset {
-            let why = format!("its values are {needed} bytes from byte {offset} of '{file}', which has {len}");
-            missing(why, context);
-            return Ok(());
+            return Err(format!("its values are {needed} bytes from byte {offset} of '{file}', which has {len}"));
         }
-        if let (Some(length), Some(expected)) = (length, expected)
-            && length != expected
-        {
-            let why = format!(
-                "its values in '{file}' are {length} bytes, but {} of its type need {expected}",
-                shape(&tensor.dims)
-            );
-            missing(why, context);
-            return Ok(());
+        if let Some(expected) = expected.filter(|expected| length.is_some_and(|length| length != *expected)) {
+            let shape = shape(&tensor.dims);
+            return Err(format!("its values in '{file}' are {needed} bytes, but {shape} of its type need {expected}"));
         }
-        if context.options.level < Level::Content {
-            return Ok(());
-        }
-        if self.open.as_ref().is_none_or(|(path, _)| *path != beside.path) {
-            self.open = Some((beside.path.clone(), LocalFile::open(&beside.path)?));
-        }
-        if let Some((_, file)) = &self.open {
-            tensor.values(piece, &Slice::new(file, offset, needed), at, context)?;
-        }
-        Ok(())
+        Ok(Some((beside.path.clone(), offset, needed)))
     }
 }
 
