@@ -9,7 +9,7 @@ use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
 use super::json::{number, text};
-use super::sets::Set;
+use super::sets::{Set, is_float};
 use crate::folder::FolderContext;
 use crate::words;
 
@@ -65,12 +65,7 @@ pub(super) fn embedding<'s>(set: &'s Set<'_>) -> Option<TensorInfo<'s>> {
         found.get_or_insert(info);
     }
     // What is packed has other rows and columns.
-    let is_plain = |info: &TensorInfo<'_>| matches!(info.element, Element::Plain(dtype) if is_float(dtype));
-    found.filter(|info| is_plain(info) && info.shape.len() == 2)
-}
-
-fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64)
+    found.filter(|info| is_float(info) && info.shape.len() == 2)
 }
 
 /// Compares a configuration with the tensors of its model.

@@ -11,7 +11,7 @@ use max_weights::tensor::{Element, TensorTable};
 use max_weights::text::{listed, plural, shown};
 use max_weights::{Catalog, Diagnostic, Result};
 
-use super::sets::{Names, Set, Sharded, Tensors, is_weights, stem, suffix};
+use super::sets::{Names, Set, Sharded, Tensors, is_float, is_weights, stem, suffix};
 use crate::folder::{Entry, FolderContext};
 
 /// What hubs and browsers call a download that is not complete.
@@ -182,9 +182,7 @@ fn float_bytes(catalog: &Catalog) -> BTreeMap<DType, u64> {
     let mut others = 0u64;
     for info in catalog.table().iter() {
         let sum = match info.element {
-            Element::Plain(dtype @ (DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64)) => {
-                bytes.entry(dtype).or_default()
-            }
+            Element::Plain(dtype) if is_float(&info) => bytes.entry(dtype).or_default(),
             _ => &mut others,
         };
         // What strides repeat has more bytes than any file.

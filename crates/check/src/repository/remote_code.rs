@@ -83,14 +83,14 @@ pub(super) fn look(
         for (key, target) in targets::of_object(object) {
             if left > 0 {
                 left -= 1;
-                let line = json::line_of(text, &quoted(&target)).map(|(line, _)| line);
+                let line = line_of(text, &quoted(&target));
                 report(targets::finding(&key, &target, line));
             }
         }
         if object.get(TRUST_KEY).is_some_and(|value| *value == Value::Bool(true) || value.as_str() == Some("true")) {
             // Each of them would be said to stand where the first one does.
             if !std::mem::replace(&mut trusted, true) {
-                report(trusts(json::line_of(text, TRUST_KEY).map(|(line, _)| line)));
+                report(trusts(line_of(text, TRUST_KEY)));
             }
         }
     });
@@ -112,6 +112,11 @@ pub(super) fn trusts(line: Option<usize>) -> Diagnostic {
     let sentence =
         format!("{place}the configuration sets {TRUST_KEY}, with which loaders run a repository's code without asking");
     Diagnostic::new(rules::REPOSITORY_TRUST_KEY, sentence).evidence(format!("{TRUST_KEY}: true"))
+}
+
+/// The line of the first place where this stands.
+fn line_of(text: &[u8], wanted: &str) -> Option<usize> {
+    json::line_of(text, wanted).map(|(line, _)| line)
 }
 
 fn quoted(text: &str) -> String {
@@ -161,20 +166,12 @@ fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut 
     }
     // The name of a repository with kernels, which are libraries that are loaded.
     for key in KERNELS {
-        let texts = match object.get(key) {
-            Some(Value::String(name)) => vec![name],
-            // One for each part of the model.
-            Some(Value::Object(parts)) => parts
-                .values()
-                .filter_map(|value| match value {
-                    Value::String(name) => Some(name),
-                    _ => None,
-                })
-                .collect(),
-            _ => Vec::new(),
-        };
-        references.extend(texts.into_iter().filter(|name| name.contains('/')).map(|name| Reference {
-            repository: Some(name.clone()),
+        // By itself, or one for each part of the model.
+        let value = object.get(key);
+        let parts = value.and_then(Value::as_object).into_iter().flat_map(Map::values);
+        let texts = value.into_iter().chain(parts).filter_map(Value::as_str);
+        references.extend(texts.filter(|name| name.contains('/')).map(|name| Reference {
+            repository: Some(name.to_owned()),
             module: "kernels".to_owned(),
             class: String::new(),
             key: key.to_owned(),
@@ -244,7 +241,7 @@ fn of_model_index(
         if let Some(module) = here {
             references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
         } else if !targets::is_part_of_diffusers(library) || targets::is_dangerous(&format!("{library}.{class}")) {
-            let line = json::line_of(text, &quoted(library)).map(|(line, _)| line);
+            let line = line_of(text, &quoted(library));
             if left > 0 {
                 left -= 1;
                 report(targets::finding(key, &format!("{library}.{class}"), line));
@@ -273,7 +270,7 @@ fn of_modules(
             let (module, class, key) = (file.to_owned(), class.to_owned(), "type".to_owned());
             references.push(Reference { repository: None, module, class, key });
         } else {
-            report(targets::finding("type", name, json::line_of(text, &quoted(name)).map(|(line, _)| line)));
+            report(targets::finding("type", name, line_of(text, &quoted(name))));
         }
     }
 }
@@ -348,7 +345,7 @@ pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Diagnostic> {
         (_, true) => (rules::REPOSITORY_ADAPTER_BASE, "an address"),
         _ => (rules::REPOSITORY_ADAPTER_BASE, "a path"),
     };
-    let line = json::line_of(text, "base_model_name_or_path").map_or(1, |(line, _)| line);
+    let line = line_of(text, "base_model_name_or_path").unwrap_or(1);
     let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", shown(base));
     Some(Diagnostic::new(rule, sentence).evidence(shown(base)))
 }

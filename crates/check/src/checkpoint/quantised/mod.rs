@@ -22,7 +22,7 @@ use max_weights::{Diagnostic, Result};
 
 use super::config::Config;
 use super::json;
-use super::sets::{Names, Set};
+use super::sets::{Names, Set, is_float};
 use crate::folder::FolderContext;
 use declared::{Declared, Method};
 use parts::{Layer, Layers, Part, is_eight_bit};
@@ -233,18 +233,11 @@ fn excluded(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(declared) = check.declared.filter(|declared| declared.excludes(layer.name)) else { return };
     let weights = [Part::QWeight, Part::Packed, Part::Blocks, Part::Weight];
     let weight = weights.into_iter().find_map(|part| check.get(layer, part));
-    if let Some(weight) = weight.filter(|weight| !is_plain(weight)) {
+    if let Some(weight) = weight.filter(|weight| !is_float(weight)) {
         let file = declared.path.file_name().unwrap_or_default().to_string_lossy();
         let cause = format!("{} says that {} is not quantised, but it is", shown(&file), shown(layer.name));
         check.add(&weight, rules::QUANTISED_EXCLUDED, cause);
     }
-}
-
-/// Whether a weight is stored as it is.
-fn is_plain(info: &TensorInfo<'_>) -> bool {
-    use max_weights::dtype::DType::{BFloat16, Float16, Float32, Float64};
-    use max_weights::tensor::Element::Plain;
-    matches!(info.element, Plain(BFloat16 | Float16 | Float32 | Float64))
 }
 
 /// Whether the method that the configuration names is the one that was used.

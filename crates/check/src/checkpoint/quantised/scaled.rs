@@ -14,7 +14,8 @@ use max_weights::tensor::{Element, TensorInfo};
 
 use super::declared::{Declared, Method};
 use super::parts::{Layer, Layers, Part, is_eight_bit, is_float8};
-use super::{Check, Family, is_plain};
+use super::{Check, Family};
+use crate::checkpoint::sets::is_float;
 
 /// Layers that are one tensor in some programs have a scale for each of the parts, of which there are at most so many.
 const FUSED: u64 = 4;
@@ -32,7 +33,7 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         let is_split = experts(layer.name).is_some_and(|experts| check.has_expert(experts));
         return check.orphan(Some(scale).filter(|_| !is_split), "weight");
     };
-    if is_plain(&weight) {
+    if is_float(&weight) {
         // It also leaves plain what has other sizes than whole blocks.
         let is_left = |[n, k]: [u64; 2]| match weight.shape {
             [.., rows, columns] => !rows.is_multiple_of(n) || !columns.is_multiple_of(k),

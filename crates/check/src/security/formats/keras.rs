@@ -104,6 +104,7 @@ fn unsafe_deserialization(piece: &Piece<'_>, context: &mut Context<'_>) {
 fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &mut Context<'_>) -> Result<()> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let config = object.get("config");
+    let of_config = |key: &str| config.and_then(|config| config.get(key));
     let module = text("module").unwrap_or_default();
     let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
         let evidence = format!("{}.{}", shown(module), shown(class));
@@ -112,33 +113,28 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
     match class {
         // An object in place of the code says itself what it is.
         "Lambda"
-            if config
-                .and_then(|config| config.get("function"))
-                .is_some_and(|function| function.is_object() && of_tuple(function).is_none()) => {}
+            if of_config("function").is_some_and(|function| function.is_object() && of_tuple(function).is_none()) => {}
         "Lambda" | "__lambda__" => lambda(piece, config, context),
         "TorchModuleWrapper" => {
-            report(
-                rules::KERAS_CUSTOM,
-                "a TorchModuleWrapper unpickles a PyTorch module when the model is loaded".into(),
-                context,
-            );
-            if let Some(module) = config.and_then(|config| config.get("module")).and_then(find_text) {
+            let message = "a TorchModuleWrapper unpickles a PyTorch module when the model is loaded";
+            report(rules::KERAS_CUSTOM, message.into(), context);
+            if let Some(module) = of_config("module").and_then(find_text) {
                 scan_inside(piece, &base64::decoded(module.as_bytes()), "TorchModuleWrapper", context)?;
             }
         }
         "TFSMLayer" => {
-            let path = config.and_then(|config| config.get("filepath")).and_then(Value::as_str).unwrap_or_default();
+            let path = of_config("filepath").and_then(Value::as_str).unwrap_or_default();
             report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", shown(path)), context);
         }
         "TFOpLambda" | "SlicingOpLambda" => {
-            let function = config.and_then(|config| config.get("function")).and_then(Value::as_str).unwrap_or_default();
+            let function = of_config("function").and_then(Value::as_str).unwrap_or_default();
             if function.split('.').any(|part| words::has(OUTSIDE, part)) {
                 let message = format!("the layer {class} calls TensorFlow's '{}'", shown(function));
                 report(rules::KERAS_MALICIOUS, message, context);
             }
         }
         lookup if LOOKUPS.contains(&lookup) => {
-            if let Some(path) = config.and_then(|config| config.get("vocabulary")).and_then(Value::as_str) {
+            if let Some(path) = of_config("vocabulary").and_then(Value::as_str) {
                 let is_outside = leads_out(path) || path.contains("://") || path.starts_with('~');
                 let rule = if is_outside { rules::KERAS_MALICIOUS } else { rules::KERAS_CUSTOM };
                 report(rule, format!("the layer {lookup} reads the file '{}' when it is loaded", shown(path)), context);
@@ -155,11 +151,8 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
     };
     let what = format!("'{}.{}'", shown(module), shown(name));
     if is_dangerous_in_model(module, name) && !module.is_empty() {
-        report(
-            rules::KERAS_MALICIOUS,
-            format!("the loader imports {what}, which runs commands or reaches files"),
-            context,
-        );
+        let message = format!("the loader imports {what}, which runs commands or reaches files");
+        report(rules::KERAS_MALICIOUS, message, context);
     } else if let Some(part) = part_of_keras(module) {
         let below = |known: &str| part.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         let is_plain = (part.is_empty() || words::each(PARTS).any(&below))

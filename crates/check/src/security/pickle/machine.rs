@@ -97,7 +97,7 @@ pub(super) struct Machine<'a, 'c> {
     pub(super) next: u64,
     pub(super) frame_end: Option<u64>,
     /// Whether what is not on the stack is taken for something unknown: where it was not begun at its beginning.
-    loose: bool,
+    pub(super) loose: bool,
     /// Whether bytes of joblib's arrays are not skipped: in the pickle of one, and for Python's own reader.
     pub(super) is_inner: bool,
     /// Whether more bytes follow those that are at hand.
@@ -136,24 +136,6 @@ impl<'a, 'c> Machine<'a, 'c> {
             kept: KEPT,
             instructions: 0,
         }
-    }
-
-    /// One that begins somewhere in a pickle, and takes what it misses for something unknown.
-    pub(super) fn loose(mut self) -> Self {
-        self.loose = true;
-        self
-    }
-
-    /// One that has the first bytes of a pickle, if there are more.
-    pub(super) fn part(mut self, goes_on: bool) -> Self {
-        self.goes_on = goes_on;
-        self
-    }
-
-    /// One that knows nothing of joblib, and takes the bytes of its arrays for instructions.
-    pub(super) fn without_joblib(mut self) -> Self {
-        self.is_inner = true;
-        self
     }
 
     /// Runs through the pickle at `start`: its result, and how it ended; where is [`Machine::next`], or [`Machine::at`] if it broke.
@@ -503,29 +485,26 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     pub(super) fn pop(&mut self) -> Step<Value> {
-        if self.stack.len() > self.floor()
-            && let Some(value) = self.stack.pop()
-        {
-            return Ok(value);
-        }
-        if self.loose {
-            Ok(Value::UNKNOWN)
+        if self.stack.len() > self.floor() {
+            self.stack.pop().map_or_else(|| self.nothing(), Ok)
         } else {
-            broken("an instruction takes a value from the stack, but there is none")
+            self.nothing()
         }
     }
 
-    fn top(&mut self) -> Step<Value> {
-        if self.stack.len() > self.floor()
-            && let Some(value) = self.stack.last()
-        {
-            return Ok(*value);
+    fn top(&self) -> Step<Value> {
+        match self.stack.last() {
+            Some(top) if self.stack.len() > self.floor() => Ok(*top),
+            _ => self.nothing(),
         }
+    }
+
+    /// What an instruction takes where there is nothing.
+    fn nothing(&self) -> Step<Value> {
         if self.loose {
-            Ok(Value::UNKNOWN)
-        } else {
-            broken("an instruction takes a value from the stack, but there is none")
+            return Ok(Value::UNKNOWN);
         }
+        broken("an instruction takes a value from the stack, but there is none")
     }
 
     /// The first values above the last mark, at most `most`, and how many there were.

@@ -76,9 +76,7 @@ impl Run {
 /// Runs through the pickle at `at`.
 pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, context: &Context<'_>) -> Result<Run> {
     let mut machine = Machine::new(bytes, expected, Some(context));
-    if loose {
-        machine = machine.loose();
-    }
+    machine.loose = loose;
     let (_, end) = machine.run(at)?;
     let mut run = Run::of(machine, end);
     if let Some(arrays) = run.found.arrays {
@@ -95,7 +93,8 @@ fn without_joblib(
     (start, calls, imports): (u64, u64, u64),
     context: &Context<'_>,
 ) -> Result<()> {
-    let mut machine = Machine::new(bytes, Expected::Any, Some(context)).without_joblib();
+    let mut machine = Machine::new(bytes, Expected::Any, Some(context));
+    machine.is_inner = true;
     let (_, end) = machine.run(at)?;
     let other = Run::of(machine, end);
     run.read = run.read.saturating_add(other.read);

@@ -66,7 +66,8 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
     let mut at = 0;
     let mut instructions = 0;
     loop {
-        let mut machine = Machine::new(&bytes, Expected::Any, None).part(len < total);
+        let mut machine = Machine::new(&bytes, Expected::Any, None);
+        machine.goes_on = len < total;
         let Ok((_, end)) = machine.run(at) else { return Trial::No };
         instructions += machine.instructions;
         let is_whole = matches!(end, End::Stop);
@@ -83,7 +84,8 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
         }
         // For another reader the frame ends first, and it goes on there.
         for at in std::mem::take(&mut machine.found.alternatives) {
-            let mut other = Machine::new(&bytes, Expected::Any, None).part(len < total).loose();
+            let mut other = Machine::new(&bytes, Expected::Any, None);
+            (other.goes_on, other.loose) = (len < total, true);
             if other.run(at).is_ok() && other.names.all().iter().any(super::names::Named::is_plain) {
                 return Trial::Imports;
             }
