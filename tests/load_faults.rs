@@ -18,7 +18,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, Stream, StreamOptions, Wanted};
+use max_weights::load::{Layout, LoadOptions, Stream, StreamOptions, TensorMemory, Wanted};
 use max_weights::memory::release_memory;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, uninterrupted};
@@ -165,9 +165,9 @@ fn expected(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<u64> {
 
 fn load(checkpoint: &Checkpoint, backend: Backend, dtype: Option<DType>, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
     let options = LoadOptions { backend, threads: std::num::NonZero::new(3), ..LoadOptions::default() };
-    let own = backend != Backend::Map;
-    let layout = Layout::new(checkpoint, wanted(checkpoint, dtype), own, &[], &options)?;
-    let loaded = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+    let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
+    let layout = Layout::new(checkpoint, wanted(checkpoint, dtype), memory, &[], &options)?;
+    let (loaded, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     Ok(loaded.iter().map(digest).collect())
 }
 

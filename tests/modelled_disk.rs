@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Result;
-use max_weights::load::{Layout, LoadOptions, StreamOptions};
+use max_weights::load::{Layout, LoadOptions, StreamOptions, TensorMemory};
 use max_weights::memory::{Fingerprint, Origin};
 use max_weights::source::{Filesystem, InMemory, Part, Source};
 use max_weights::uninterrupted;
@@ -116,7 +116,7 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Vec<(u64, u64)>>, 
     let layout = |options: &LoadOptions| {
         let catalog = checkpoint.catalog();
         let wanted = (0..catalog.table().len()).map(|number| catalog.wanted(number, None).unwrap()).collect();
-        Layout::new(&checkpoint, wanted, true, &[], options).unwrap()
+        Layout::new(&checkpoint, wanted, TensorMemory::Own, &[], options).unwrap()
     };
     let chosen = layout(&options(None));
     let threads = if backend == Backend::Direct { chosen.choice().direct_threads } else { chosen.choice().threads };

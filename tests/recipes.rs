@@ -9,7 +9,7 @@ use max_weights::buffer::{Buffer, Index, quantize};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, Recipe};
+use max_weights::load::{Layout, LoadOptions, Recipe, TensorMemory};
 use max_weights::memory::Storage;
 use max_weights::quant::{Encoding, swap_bytes};
 use max_weights::source::Source;
@@ -19,6 +19,7 @@ use proptest::prelude::*;
 
 use crate::gguf_files::Made;
 use crate::source_support::Trial;
+use crate::source_support::difficult::{Difficult, Difficulty};
 
 /// An array in memory, one number of its elements each: what NumPy would have.
 #[derive(Debug, Clone, PartialEq)]
@@ -281,10 +282,10 @@ fn weight(checkpoint: &Checkpoint, name: &str) -> Recipe {
 
 fn load(checkpoint: &Checkpoint, recipes: Vec<Recipe>) -> Result<Vec<Buffer>> {
     let options = LoadOptions::default();
-    let layout = Layout::of_recipes(checkpoint, recipes, true, &[], &options)?;
+    let layout = Layout::of_recipes(checkpoint, recipes, TensorMemory::Own, &[], &options)?;
     let (planned, done) = (layout.bytes(), AtomicU64::new(0));
     let _ = layout.planned();
-    let loaded = layout.run(checkpoint, Vec::new(), &done, &uninterrupted)?;
+    let (loaded, _) = layout.run(checkpoint, Vec::new(), &done, &uninterrupted)?;
     assert!(done.load(Ordering::Relaxed) >= planned.min(1) || planned == 0);
     Ok(loaded)
 }
@@ -449,12 +450,12 @@ fn a_piece_whose_file_is_cut_off_and_an_interrupt_at_every_step_leave_nothing() 
             Ok(_) => Ok(()),
             Err(_) => Err(Error::Interrupted),
         };
-        let layout = Layout::of_recipes(&checkpoint, recipes(), true, &[], &LoadOptions::default())?;
+        let layout = Layout::of_recipes(&checkpoint, recipes(), TensorMemory::Own, &[], &LoadOptions::default())?;
         layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &interrupt)
     };
     let steps = (0..1000).take_while(|&most| matches!(run(most), Err(Error::Interrupted))).count();
     assert!((2..1000).contains(&steps), "{steps}");
-    assert_eq!(run(1 << 40).unwrap().len(), 3);
+    assert_eq!(run(1 << 40).unwrap().0.len(), 3);
     let cut = folder.path().join("model-00005-of-00005.safetensors");
     let cut =
         if cut.exists() { cut } else { std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path() };
@@ -492,5 +493,29 @@ fn no_byte_is_read_but_those_of_the_pieces_that_are_wanted() {
         load(&checkpoint, vec![recipe.clone()]).unwrap();
         let read = [a.counts().bytes - before[0], b.counts().bytes - before[1]];
         assert_eq!(read, rows.map(|rows| rows * 8192 * 4), "{:?}", recipe.shape());
+    }
+}
+
+#[test]
+fn one_of_many_pieces_that_cannot_be_read_is_named_with_its_file() {
+    let tensors: Vec<_> = (0..8).map(|i| (format!("expert.{i}"), numbers(DType::Float32, &[256, 4096], i))).collect();
+    let layout = laid_out(&tensors, None, &Options::default()).unwrap();
+    let mut bytes = vec![0; layout.file_bytes() as usize];
+    write_to_memory(&layout, &tensors, &mut bytes, &uninterrupted).unwrap();
+    let whole =
+        Checkpoint::open_sources(vec![Arc::new(Trial::of("whole.safetensors", &bytes))], &OpenOptions::default());
+    let inside = whole.unwrap().catalog().table().get(5).span.start() + 1000;
+    let difficulty = Difficulty { broken_byte: Some(inside), ..Difficulty::default() };
+    let source = Difficult::new(Trial::of("broken.safetensors", &bytes), difficulty);
+    let checkpoint =
+        Checkpoint::open_sources(vec![source.clone() as Arc<dyn Source>], &OpenOptions::default()).unwrap();
+    let of = |number: usize| Recipe::from(checkpoint.catalog().wanted(number, None).unwrap());
+    let experts: Vec<Recipe> = (0..8).map(of).collect();
+    source.turn(true);
+    for axis in [0, 2] {
+        let stacked = Recipe::stack(axis, &experts).unwrap();
+        let failed = load(&checkpoint, vec![stacked]).expect_err("a byte of it is broken").to_string();
+        assert!(failed.contains("broken.safetensors") && failed.contains("'expert.5'"), "{failed}");
+        assert!(failed.contains("the disk is broken"), "{failed}");
     }
 }

@@ -127,6 +127,33 @@ impl Error {
         self
     }
 
+    /// Names the tensor in an error of a file that does not name one yet.
+    #[must_use]
+    pub(crate) fn at_tensor(mut self, name: &str) -> Self {
+        match &mut self {
+            Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => {
+                fault.tensor.get_or_insert_with(|| name.into());
+            }
+            Self::Io { action, .. } => *action = format!("{action}, of '{}'", text::shown(name)),
+            _ => {}
+        }
+        self
+    }
+
+    /// The same of several that were read together: the first and the last in their file.
+    #[must_use]
+    pub(crate) fn at_tensors(mut self, first: &str, last: &str) -> Self {
+        let names = format!("'{}' to '{}'", text::shown(first), text::shown(last));
+        match &mut self {
+            Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) if fault.tensor.is_none() => {
+                fault.message = format!("{}, seen while {names} were read", fault.message);
+            }
+            Self::Io { action, .. } => *action = format!("{action}, of {names}"),
+            _ => {}
+        }
+        self
+    }
+
     /// An operating-system error, with the file and what was tried.
     pub fn io(path: &Path, action: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { path: path.to_path_buf(), action: action.into(), source }

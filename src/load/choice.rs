@@ -1,12 +1,13 @@
 //! How a load is done: by views or by reading, on how many threads, and why. Asked for, or chosen by what the system says of the files.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fmt;
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::Mutex;
 
 use super::direct::has_rings;
+use super::faster::{Question, remembered};
 use super::job::Sizes;
 use super::placement::Placement;
 use super::wanted::Wanted;
@@ -44,6 +45,17 @@ pub struct LoadOptions {
     pub max_host_bytes: Option<u64>,
 }
 
+/// Whose memory tensors may be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TensorMemory {
+    /// That of the mapped files: views, of all tensors that can be views.
+    Views,
+    /// Their own.
+    Own,
+    /// Either, as is faster.
+    Fastest,
+}
+
 /// Whether pages of files are pinned for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Registering {
@@ -57,6 +69,7 @@ pub(super) enum Registering {
 
 /// What was chosen.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a step of the way that is taken or not")]
 pub struct Choice {
     /// `Map`, `Read` or `Direct`; `Auto` where reading and direct reading are both tried at the start, and the faster one goes on.
     pub backend: Backend,
@@ -68,6 +81,8 @@ pub struct Choice {
     pub direct_threads: usize,
     /// Whether pages of views are brought into memory.
     pub fetch: bool,
+    /// Whether some tensors become views and some are read into memory of their own first, and all others what was faster.
+    pub(super) on_trial: bool,
     /// Whether a device copies from pages of the page cache that are pinned, and not from staging buffers.
     pub(super) registering: Registering,
     /// Whether a device has bytes from the disk itself.
@@ -83,6 +98,7 @@ impl fmt::Display for Choice {
             Backend::Read if self.registering == Registering::Tried => "read or mmap",
             Backend::Direct if self.cufile => "cufile",
             Backend::Auto => "read or direct",
+            Backend::Map if self.on_trial => "mmap or direct",
             Backend::Map => "mmap",
             Backend::Read => "read",
             Backend::Direct => "direct",
@@ -94,15 +110,20 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// For these tensors; `own`: they are to have their own memory.
-    pub(super) fn new(checkpoint: &Checkpoint, wanted: &[&Wanted], own: bool, options: &LoadOptions) -> Result<Self> {
+    /// For these tensors.
+    pub(super) fn new(
+        checkpoint: &Checkpoint,
+        wanted: &[&Wanted],
+        memory: TensorMemory,
+        options: &LoadOptions,
+    ) -> Result<Self> {
         let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
         let files = files(checkpoint, wanted)?;
         let network = files.iter().find_map(|file| match file.filesystem() {
             Some(Filesystem::Network(name)) => Some(name),
             _ => None,
         });
-        let own = own || options.drop_cache;
+        let own = memory == TensorMemory::Own || options.drop_cache;
         let cold = network.is_some() || is_cold(checkpoint, wanted);
         let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
         let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
@@ -131,7 +152,17 @@ impl Choice {
             let direct = matches!(backend, Backend::Direct | Backend::Auto);
             let direct_threads = if direct { direct_threads() } else { threads };
             let registering = if backend == Backend::Read { registering } else { Registering::No };
-            Ok(Self { backend, cold, threads, direct_threads, fetch, registering, cufile: options.cufile, reason })
+            Ok(Self {
+                backend,
+                cold,
+                threads,
+                direct_threads,
+                fetch,
+                registering,
+                cufile: options.cufile,
+                on_trial: false,
+                reason,
+            })
         };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
@@ -150,7 +181,20 @@ impl Choice {
                 (true, true) => "views, with their pages read from the disk now",
                 (true, false) => "views, with their pages in the page cache",
             };
-            return chosen(Backend::Map, fits, reason.to_owned());
+            if memory != TensorMemory::Fastest || !cold || !may_own(&files, bytes) {
+                return chosen(Backend::Map, fits, reason.to_owned());
+            }
+            let (backend, reason) = match remembered(Question::Views, &files) {
+                Some(Backend::Direct) => {
+                    (Backend::Direct, "this disk filled memory of its own faster than views before")
+                }
+                Some(_) => (Backend::Map, "this disk filled views faster than memory of its own before"),
+                None => {
+                    let reason = "views and memory of its own are both tried".to_owned();
+                    return Ok(Self { on_trial: true, ..chosen(Backend::Map, true, reason)? });
+                }
+            };
+            return chosen(backend, true, reason.to_owned());
         }
         if !cold || files.iter().any(|file| file.filesystem() == Some(Filesystem::Memory)) {
             return chosen(Backend::Read, true, "the bytes are in the page cache".to_owned());
@@ -161,7 +205,7 @@ impl Choice {
         if available_memory().is_some_and(|available| available < 2 * bytes) {
             return chosen(Backend::Direct, true, "there is no memory for them in the page cache as well".to_owned());
         }
-        match remembered(&files) {
+        match remembered(Question::Reading, &files) {
             Some(Backend::Direct) => {
                 chosen(Backend::Direct, true, "this disk was faster past the page cache before".to_owned())
             }
@@ -184,27 +228,22 @@ pub(super) const PROBED: u64 = 48 << 20;
 /// … and how often. The page cache is left aside where that is faster by a tenth: it serves the next load, too.
 pub(super) const PROBES: u64 = 2;
 
-/// The faster way of reading, by device.
-static FASTER: Mutex<Vec<(u64, Backend)>> = Mutex::new(Vec::new());
-
-/// What was found of the devices that files are on, if it is the same for all.
-fn remembered(files: &[&dyn Source]) -> Option<Backend> {
-    let known = FASTER.try_lock().ok()?;
-    let of = |file: &&dyn Source| {
-        let device = file.origin().fingerprint.inode.0;
-        known.iter().find_map(|(number, backend)| (*number == device).then_some(*backend))
-    };
-    let first = files.first().and_then(of)?;
-    files.iter().all(|file| of(file) == Some(first)).then_some(first)
+/// Whether what could be views may have memory of its own: so much is asked for that it pays to try, all of it can be read past the page cache, and
+/// there is room. Memory of its own cannot be given back when others need it, and is not shared with other processes that load the same.
+fn may_own(files: &[&dyn Source], bytes: u64) -> bool {
+    bytes >= 8 * PROBES * PROBED
+        && available_memory().is_none_or(|available| 2 * bytes <= available)
+        && !has_local_peers(|name| env::var(name).ok())
+        && files.iter().all(|file| file.open_direct().is_some())
 }
 
-/// Remembers what was found of the device that a file is on.
-pub(super) fn remember(file: &dyn Source, backend: Backend) {
-    let device = file.origin().fingerprint.inode.0;
-    if let Ok(mut known) = FASTER.try_lock() {
-        known.retain(|(number, _)| *number != device);
-        known.push((device, backend));
-    }
+/// Whether other processes of this machine load the same, as launchers of several ranks say (torchrun, Slurm, Open MPI).
+fn has_local_peers(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let peers = |name: &str| variable(name).and_then(|text| text.parse::<u64>().ok());
+    ["LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE"]
+        .into_iter()
+        .filter_map(peers)
+        .any(|peers| peers > 1)
 }
 
 fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&Wanted]) -> Result<Vec<&'a dyn Source>> {
@@ -227,4 +266,49 @@ fn is_cold(checkpoint: &Checkpoint, wanted: &[&Wanted]) -> bool {
         let len = reach.end.saturating_sub(reach.start);
         checkpoint.file(number).is_ok_and(|file| file.is_cached(reach.start, len) == Some(false))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::load::Layout;
+
+    #[test]
+    fn a_large_checkpoint_that_nobody_has_read_is_tried_in_both_ways_unless_a_way_is_asked_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("w.safetensors");
+        let bytes = 8 * PROBES * PROBED;
+        let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{bytes}],"data_offsets":[0,{bytes}]}}}}"#);
+        let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+        std::fs::write(&path, &start).expect("written");
+        // Nothing but a hole, which no page cache holds.
+        let file = File::options().write(true).open(&path).expect("a file");
+        file.set_len(start.len() as u64 + bytes).expect("a hole");
+        let checkpoint = crate::open(&path).expect("opened");
+        let choice = |memory, options: LoadOptions| {
+            let wanted = vec![checkpoint.catalog().wanted(0, None).expect("a weight")];
+            Layout::new(&checkpoint, wanted, memory, &[], &options).expect("a layout").choice().clone()
+        };
+        let plain = LoadOptions::default();
+        let views = choice(TensorMemory::Views, plain);
+        assert_eq!((views.backend, views.on_trial), (Backend::Map, false));
+        let limited = choice(TensorMemory::Fastest, LoadOptions { max_host_bytes: Some(2 * bytes), ..plain });
+        assert_eq!((limited.backend, limited.on_trial), (Backend::Map, false));
+        let fastest = choice(TensorMemory::Fastest, plain);
+        let direct = checkpoint.file(0).expect("a file").open_direct().is_some();
+        let room = available_memory().is_none_or(|available| 2 * bytes <= available);
+        let is_tried = fastest.on_trial || fastest.reason.ends_with("before");
+        assert_eq!(is_tried, views.cold && direct && room, "{fastest}");
+    }
+
+    #[test]
+    fn ranks_of_one_machine_share_the_pages_of_views() {
+        let launched = |name: &'static str, count: &'static str| {
+            has_local_peers(move |asked| (asked == name).then(|| count.to_owned()))
+        };
+        assert!(launched("LOCAL_WORLD_SIZE", "8") && launched("OMPI_COMM_WORLD_LOCAL_SIZE", "2"));
+        assert!(!launched("LOCAL_WORLD_SIZE", "1") && !launched("LOCAL_WORLD_SIZE", "many") && !launched("PATH", "8"));
+    }
 }

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::{Checkpoint, OpenOptions};
     use crate::dtype::DType;
-    use crate::load::{Layout, LoadOptions};
+    use crate::load::{Layout, LoadOptions, TensorMemory};
     use crate::memory::{Block, Exclusive, Storage};
     use crate::source::InMemory;
     use crate::workers::uninterrupted;
@@ -129,9 +129,9 @@ mod tests {
             shapes.into_iter().zip(starts).map(part).collect()
         };
         let outs: Vec<_> = Exclusive::new(block).into_parts(tensors).expect("parts").map(Some).collect();
-        let layout = Layout::of_recipes(&checkpoint, recipes, true, &[true; 3], &LoadOptions::default());
+        let layout = Layout::of_recipes(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
         let loaded = layout.expect("a layout").run(&checkpoint, outs, &AtomicU64::new(0), &uninterrupted);
-        let loaded = loaded.expect("loaded");
+        let (loaded, _) = loaded.expect("loaded");
         assert!(loaded.iter().all(|buffer| Arc::ptr_eq(buffer.storage(), loaded[0].storage())), "the caller's memory");
         let words = |buffer: &Buffer| {
             let bytes = buffer.bytes().expect("contiguous");

@@ -77,7 +77,8 @@ impl Reader {
         };
         let mut alone = |mut job: Job<'a>, scratch: &mut Scratch| {
             interrupt()?;
-            let (offset, len) = (job.extent.offset, job.extent.len as usize);
+            let extent = job.extent;
+            let (offset, len) = (extent.offset, extent.len as usize);
             let read = match job.take_pages() {
                 Some(pages) => {
                     let filled = direct::fill(&file, offset, pages, len);
@@ -93,9 +94,12 @@ impl Reader {
             match read {
                 Ok(Some(bytes)) => job.make(bytes, &mut scratch.made),
                 Ok(None) => job.run(checkpoint, scratch, interrupt),
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(source.origin().truncated()),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    Err(extent.named(checkpoint, source.origin().truncated()))
+                }
                 Err(error) => {
-                    Err(Error::io(source.path(), format!("read {len} bytes at {offset} past the page cache"), error))
+                    let action = format!("read {len} bytes at {offset} past the page cache");
+                    Err(extent.named(checkpoint, Error::io(source.path(), action, error)))
                 }
             }
         };

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
-use super::choice::{LoadOptions, PROBED, PROBES, remember};
+use super::choice::{Choice, LoadOptions, PROBED, PROBES, TensorMemory};
 use super::digest::{check_digests, digest, is_read_in_order, read_with_digest};
 use super::direct::{Reader, TOGETHER};
+use super::faster::{Question, remember};
 use super::job::{Destination, Extent, Job, Room, Sizes};
 use super::layout::{Layout, Way};
 use super::placement::Segment;
@@ -28,20 +29,23 @@ pub(super) type Rooms<R> = BTreeMap<Destination, (usize, R)>;
 
 impl Layout {
     /// Brings everything into memory. The results are in the order in which the tensors were wanted; those with memory of the caller's are
-    /// what was given.
+    /// what was given. Beside them is how it was done.
     pub fn run(
         mut self,
         checkpoint: &Checkpoint,
         mut outs: Vec<Option<Exclusive<Buffer>>>,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
-    ) -> Result<Vec<Buffer>> {
+    ) -> Result<(Vec<Buffer>, Choice)> {
         outs.resize_with(self.ways.len(), || None);
         let positions = std::mem::take(&mut self.positions);
         if !positions.is_empty() {
             outs = positions.iter().map(|&position| outs[position].take()).collect();
         }
         interrupt()?;
+        if self.choice.on_trial {
+            return self.run_trial(checkpoint, PROBED, done, interrupt);
+        }
         self.check_files(checkpoint)?;
         let arenas = if self.to_host {
             self.read(checkpoint, &mut outs, done, interrupt)?
@@ -53,11 +57,11 @@ impl Layout {
         self.check_files(checkpoint)?;
         let results = self.results(&arenas, outs)?;
         if positions.is_empty() {
-            return Ok(results);
+            return Ok((results, self.choice));
         }
         let mut ordered: Vec<(usize, Buffer)> = positions.into_iter().zip(results).collect();
         ordered.sort_by_key(|(position, _)| *position);
-        Ok(ordered.into_iter().map(|(_, buffer)| buffer).collect())
+        Ok((ordered.into_iter().map(|(_, buffer)| buffer).collect(), self.choice))
     }
 
     /// Brings everything that has a place in an arena, or in memory of the caller's, there.
@@ -153,7 +157,7 @@ impl Layout {
         let ahead = Ahead::new(checkpoint, &extents);
         let finished = |Extent { file, offset, len, .. }: Extent| {
             done.fetch_add(len, Ordering::Relaxed);
-            if self.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }
+            if self.options.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }
         };
         let run = |jobs: Vec<Job<'a, R>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
@@ -182,12 +186,12 @@ impl Layout {
             }
             let faster = if took[1] * 10 < took[0] * 9 { Backend::Direct } else { Backend::Read };
             if let Some(extent) = extents.first() {
-                remember(checkpoint.file(extent.file)?, faster);
+                remember(checkpoint.file(extent.file)?, Question::Reading, faster);
             }
             return run(jobs, faster == Backend::Direct).map(drop);
         }
         run(jobs, self.choice.backend == Backend::Direct)?;
-        if self.drop_cache {
+        if self.options.drop_cache {
             forget(checkpoint, &extents)?;
         }
         Ok(())
@@ -232,8 +236,8 @@ impl Layout {
             let recipe = &self.composed[i - first];
             let wanted = recipe.wanted().map(|one| Wanted { device: Device::Cpu, ..one.clone() }).collect();
             let options = LoadOptions { per_tensor: true, ..self.read_options() };
-            let pieces = Self::new(checkpoint, wanted, true, &[], &options)?;
-            let pieces = pieces.run(checkpoint, Vec::new(), done, interrupt)?;
+            let pieces = Self::new(checkpoint, wanted, TensorMemory::Own, &[], &options)?;
+            let (pieces, _) = pieces.run(checkpoint, Vec::new(), done, interrupt)?;
             let (device, dtype, shape) = self.result(i);
             let made = match &mut outs[i] {
                 Some(out) if self.to_host => {
@@ -255,7 +259,7 @@ impl Layout {
     fn read_options(&self) -> LoadOptions {
         let backend = if self.choice.backend == Backend::Direct { Backend::Direct } else { Backend::Read };
         let threads = NonZero::new(self.choice.threads);
-        LoadOptions { backend, threads, drop_cache: self.drop_cache, ..LoadOptions::default() }
+        LoadOptions { backend, threads, drop_cache: self.options.drop_cache, ..LoadOptions::default() }
     }
 
     /// The same of tensors whose digests are known, each of which is hashed while a thread reads it, and compared before anything is made of it.
@@ -280,7 +284,7 @@ impl Layout {
             let read = match group {
                 [i] if this.choice.backend != Backend::Direct && is_read_in_order(&this.wanted[*i].placement) => {
                     let read = read_with_digest(checkpoint, &this.wanted[*i].placement, go_on)?;
-                    if this.drop_cache {
+                    if this.options.drop_cache {
                         let Segment { file, span, .. } = this.wanted[*i].placement.segment;
                         checkpoint.file(file)?.forget(span.start(), span.len());
                     }
@@ -302,7 +306,7 @@ impl Layout {
             }
             Ok(())
         })?;
-        if self.drop_cache {
+        if self.options.drop_cache {
             let extent = |&i: &usize| {
                 let Segment { file, span, .. } = segment(i);
                 Extent { file, offset: span.start(), len: span.len(), before: 0 }
@@ -356,8 +360,8 @@ impl Layout {
     ) -> Result<Vec<(usize, Buffer)>> {
         let wanted = group.iter().map(|&i| Wanted::as_it_is(self.wanted[i].placement.clone())).collect();
         let options = LoadOptions { per_tensor: true, ..self.read_options() };
-        let read = Self::new(checkpoint, wanted, true, &[], &options)?;
-        let read = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+        let read = Self::new(checkpoint, wanted, TensorMemory::Own, &[], &options)?;
+        let (read, _) = read.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
         Ok(group.iter().copied().zip(read).collect())
     }
 

@@ -13,6 +13,7 @@ use crate::memory;
 use crate::source::Part;
 #[cfg(target_os = "linux")]
 use crate::source::direct;
+use crate::tensor::Span;
 use crate::workers::Interrupt;
 
 /// How much is one job.
@@ -322,9 +323,31 @@ impl<'a, R> Job<'a, R> {
     }
 }
 
+impl Extent {
+    /// Names the weights whose bytes could not be brought into memory.
+    pub(super) fn named(self, checkpoint: &Checkpoint, error: Error) -> Error {
+        let Self { file, offset, len, .. } = self;
+        let weights = checkpoint.catalog().table().iter();
+        let of_it = |span: Span| span.start() < offset.saturating_add(len.max(1)) && offset < span.end();
+        let of_it = weights.filter(|info| info.file == file && of_it(info.span));
+        let mut of_it: Vec<_> = of_it.map(|info| (info.span.start(), info.name)).collect();
+        of_it.sort_unstable();
+        match &of_it[..] {
+            [] => error,
+            [(_, name)] => error.at_tensor(name),
+            [(_, first), .., (_, last)] => error.at_tensors(first, last),
+        }
+    }
+}
+
 impl Job<'_> {
     /// Does the work.
     pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
+        let extent = self.extent;
+        self.fill(checkpoint, scratch, interrupt).map_err(|error| extent.named(checkpoint, error))
+    }
+
+    fn fill(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
         let file = checkpoint.file(self.extent.file)?;
         let Extent { offset, len, .. } = self.extent;
         if self.pieces.is_empty() {

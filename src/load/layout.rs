@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::choice::{Choice, LoadOptions};
+use super::choice::{Choice, LoadOptions, TensorMemory};
 use super::cut::GAP;
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::Scratch;
@@ -69,7 +69,8 @@ pub struct Layout {
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
     pub(super) choice: Choice,
-    pub(super) drop_cache: bool,
+    /// What was asked for.
+    pub(super) options: LoadOptions,
     /// Whether all tensors go to host memory; otherwise none does.
     pub(super) to_host: bool,
     /// The most bytes of pinned memory on the way to a device.
@@ -85,11 +86,11 @@ impl Layout {
     pub fn new(
         checkpoint: &Checkpoint,
         wanted: Vec<Wanted>,
-        own: bool,
+        memory: TensorMemory,
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        Self::of(checkpoint, wanted, Vec::new(), own, outs, options)
+        Self::of(checkpoint, wanted, Vec::new(), memory, outs, options)
     }
 
     /// The same of recipes. Those of one piece are tensors like any other; the others have memory of their own, to whose places their pieces are read,
@@ -97,7 +98,7 @@ impl Layout {
     pub fn of_recipes(
         checkpoint: &Checkpoint,
         recipes: Vec<Recipe>,
-        own: bool,
+        memory: TensorMemory,
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
@@ -123,25 +124,32 @@ impl Layout {
         positions.extend(behind);
         let out = |&position: &usize| outs.get(position).copied().unwrap_or_default();
         let outs: Vec<bool> = positions.iter().map(out).collect();
-        Ok(Self { positions, ..Self::of(checkpoint, wanted, composed, own, &outs, options)? })
+        Ok(Self { positions, ..Self::of(checkpoint, wanted, composed, memory, &outs, options)? })
     }
 
     fn of(
         checkpoint: &Checkpoint,
         wanted: Vec<Wanted>,
         composed: Vec<Recipe>,
-        own: bool,
+        memory: TensorMemory,
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
         let devices = || wanted.iter().map(|one| one.device).chain(composed.iter().map(Recipe::device));
         let to_host = devices().all(|device| device == Device::Cpu);
-        let own = own || !to_host;
         if !to_host && devices().any(|device| device == Device::Cpu) {
             return Err(Error::Device("one load goes either to devices or to the CPU, not to both".to_owned()));
         }
         let all: Vec<&Wanted> = wanted.iter().chain(composed.iter().flat_map(Recipe::wanted)).collect();
-        let choice = Choice::new(checkpoint, &all, own, options)?;
+        // What is written to given memory, compared with digests or kept within a limit is not divided.
+        let may_try =
+            composed.is_empty() && !options.whole && options.max_host_bytes.is_none() && !outs.contains(&true);
+        let memory = match memory {
+            _ if !to_host => TensorMemory::Own,
+            TensorMemory::Fastest if !may_try => TensorMemory::Views,
+            memory => memory,
+        };
+        let choice = Choice::new(checkpoint, &all, memory, options)?;
         let own = choice.backend != Backend::Map;
         let mut order = budget::collected(0..wanted.len())?;
         let shares = |i: usize| (wanted[i].placement.segment, wanted[i].device);
@@ -159,7 +167,7 @@ impl Layout {
             composed: Vec::new(),
             positions: Vec::new(),
             choice,
-            drop_cache: options.drop_cache,
+            options: *options,
             to_host,
             pinned: 0,
             expected: Vec::new(),

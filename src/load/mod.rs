@@ -12,6 +12,7 @@ mod device_place;
 mod digest;
 mod direct;
 mod engine;
+mod faster;
 mod groups;
 mod inflate;
 mod job;
@@ -27,10 +28,11 @@ mod slice;
 mod stream;
 mod tensor;
 mod through;
+mod trial;
 mod upload;
 mod wanted;
 
-pub use choice::{Choice, LoadOptions};
+pub use choice::{Choice, LoadOptions, TensorMemory};
 pub use cut::{Cut, Region, region_shape};
 pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
@@ -117,8 +119,8 @@ impl Checkpoint {
             return Ok(taken.into_iter().flatten().collect());
         }
         let options = LoadOptions { backend: Backend::Read, per_tensor: true, ..LoadOptions::default() };
-        let read = Layout::new(self, others, true, &[], &options)?;
-        let mut read = read.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.into_iter();
+        let read = Layout::new(self, others, TensorMemory::Own, &[], &options)?;
+        let mut read = read.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.0.into_iter();
         Ok(taken.into_iter().filter_map(|view| view.or_else(|| read.next())).collect())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::choice::{Choice, LoadOptions};
+use super::choice::{Choice, LoadOptions, TensorMemory};
 use super::groups::{Group, Piece, Scratch, align, groups, least, pieces};
 use super::layout::Layout;
 use super::wanted::Wanted;
@@ -128,7 +128,8 @@ impl Stream {
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // For all at once, as a load does; what is read at a time is too little to try both ways of reading.
-        let mut choice = Choice::new(&checkpoint, &wanted.iter().collect::<Vec<_>>(), true, &options.load)?;
+        let mut choice =
+            Choice::new(&checkpoint, &wanted.iter().collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
@@ -369,7 +370,7 @@ impl Shared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left - waits);
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = Layout::new(checkpoint, wanted, true, &given, options);
+        let layout = Layout::new(checkpoint, wanted, TensorMemory::Own, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
         layout.keep_pinned_to(reading.on_the_way)?;
         if let Some(digests) = &reading.digests {
@@ -377,7 +378,7 @@ impl Shared {
             layout = layout.verified(&reading.numbers[group.tensors()], digests);
         }
         let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on());
-        Ok((read.map_err(|error| named(error, group.tensors()))?, storages))
+        Ok((read.map_err(|error| named(error, group.tensors()))?.0, storages))
     }
 }
 

@@ -11,7 +11,9 @@ use super::writer::Writer;
 use crate::buffer::{self, Buffer};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Error, Result};
-use crate::load::{Conversion, Layout, LoadOptions, Placement, Region, Scan, Segment, Transform, Wanted, region_shape};
+use crate::load::{
+    Conversion, Layout, LoadOptions, Placement, Region, Scan, Segment, TensorMemory, Transform, Wanted, region_shape,
+};
 use crate::rules;
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
@@ -229,8 +231,8 @@ impl Work<'_> {
 
 /// A tensor of whose rows parts are wanted, in memory as a whole.
 fn take(checkpoint: &Checkpoint, wanted: Wanted, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
-    let layout = Layout::new(checkpoint, vec![wanted], true, &[], &LoadOptions::default())?;
-    let taken = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+    let layout = Layout::new(checkpoint, vec![wanted], TensorMemory::Own, &[], &LoadOptions::default())?;
+    let (taken, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     let taken = taken.into_iter().next().ok_or(Error::Interrupted)?;
     match steps.encoding {
         Some(encoding) => buffer::quantize(&taken, encoding, interrupt),

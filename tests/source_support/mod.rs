@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test uses its part
 
+pub(crate) mod difficult;
+
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

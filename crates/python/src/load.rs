@@ -8,7 +8,7 @@ use max_weights::checkpoint::Catalog;
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Region, Wanted, check_digests, digests};
+use max_weights::load::{Layout, LoadOptions, Region, TensorMemory, Wanted, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
 use max_weights::workers::{self, now_and_then};
@@ -92,8 +92,8 @@ impl WeightsNode {
 ///     names: Full names.
 ///     dtypes: One for each.
 ///     cuts: None, or one for each: None for the whole tensor, else the axes that are cut, and the ranges of each that are joined along it.
-///     own: Give every tensor its own memory; otherwise those that the file has as they are wanted are views of its mapping, whose pages
-///         are brought into memory. If it is False, not None, a tensor that cannot be a view is an error.
+///     own: Give every tensor its own memory; if False, those that the file has as they are wanted are views of its mapping, whose pages are
+///         brought into memory, and one that cannot be a view is an error; if None, they are what is faster.
 ///     outs: {position: memory to write to}.
 ///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
 ///     threads: How many; None for as many as is best.
@@ -146,26 +146,35 @@ pub(crate) fn load_tensors(
             done.store(0, Ordering::Relaxed);
         }
         let wanted = asked.wanted(node.catalog(), whole)?;
-        let mut layout = Layout::new(&checkpoint, wanted, own == Some(true), &given, &options)?;
+        let mut layout = Layout::new(&checkpoint, wanted, memory_of(own), &given, &options)?;
         require_views(&layout, own, &names)?;
         if let Some(expected) = verify {
             layout = layout.verified(&asked.numbers, expected);
         }
-        let (bytes, choice) = (layout.bytes(), layout.choice().to_string());
+        let bytes = layout.bytes();
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
         let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
         let loaded = layout.run(&checkpoint, room, &done, &now_and_then(&go_on))?;
         tell(bytes)?;
-        Ok::<_, Error>((loaded, choice))
+        Ok::<_, Error>(loaded)
     })?;
-    let (loaded, choice) = loaded;
+    let (loaded, choice) = (loaded.0, loaded.1.to_string());
     let mut made = Vec::with_capacity(loaded.len());
     for (number, tensor) in asked.numbers.into_iter().zip(loaded) {
         node.note_refused_mapping(py, &checkpoint, number, &tensor)?;
         made.push(Buffer::new(tensor));
     }
     Ok((made, choice))
+}
+
+/// Whose memory tensors may be in, where `copy` is this.
+pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
+    match own {
+        Some(true) => TensorMemory::Own,
+        Some(false) => TensorMemory::Views,
+        None => TensorMemory::Fastest,
+    }
 }
 
 /// An error if views were asked for, and a tensor of these names cannot be one.

@@ -10,7 +10,7 @@ use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::device::Device;
 use max_weights::error::{Diagnostic, Error, Policy};
 use max_weights::format::{Limits, Options, safetensors};
-use max_weights::load::{Layout, LoadOptions, Prefetch, Wanted};
+use max_weights::load::{Layout, LoadOptions, Prefetch, TensorMemory, Wanted};
 use max_weights::rules;
 use max_weights::source::{Filesystem, LocalFile, Source};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
@@ -146,7 +146,8 @@ impl SafetensorsFile {
         let wanted = (0..self.table().len())
             .map(|number| Ok::<_, Error>(Wanted { device, ..self.checkpoint.catalog().wanted(number, None)? }));
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, own, &[], &options)?;
+        let memory = if own { TensorMemory::Own } else { TensorMemory::Fastest };
+        let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, memory, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
             // Written to since it was opened: views of the mapping are what there is.
@@ -156,7 +157,7 @@ impl SafetensorsFile {
                 };
                 self.views()?.into_iter().map(place).collect()
             }
-            loaded => loaded,
+            loaded => loaded.map(|(loaded, _)| loaded),
         }
     }
 }

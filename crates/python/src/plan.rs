@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::Outcome;
-use crate::load::{Places, PythonCut, require_views};
+use crate::load::{Places, PythonCut, memory_of, require_views};
 use crate::node::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
@@ -65,7 +65,7 @@ pub(crate) fn plan_tensors(
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
     let layout = detached(py, || {
         let wanted = asked.wanted(node.catalog(), whole)?;
-        let layout = Layout::new(&checkpoint, wanted, own == Some(true), &given, &options)?;
+        let layout = Layout::new(&checkpoint, wanted, memory_of(own), &given, &options)?;
         require_views(&layout, own, &names)?;
         Ok::<_, Error>(layout)
     })?;

@@ -16,7 +16,7 @@ use max_weights::format::pickle::{
     Danger, GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef,
 };
 use max_weights::format::torch::Torch;
-use max_weights::load::{Layout, LoadOptions, Wanted};
+use max_weights::load::{Layout, LoadOptions, TensorMemory, Wanted};
 use max_weights::rules;
 use max_weights::text;
 use max_weights::workers::now_and_then;
@@ -175,8 +175,8 @@ fn take(
         let whole = |placement: Result<_, Error>| Ok::<_, Error>(Wanted { device, ..Wanted::as_it_is(placement?) });
         let whole = placements.map(whole).collect::<Result<_, Error>>()?;
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = Layout::new(checkpoint, whole, true, &[], &options)?;
-        layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?
+        let layout = Layout::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
+        layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
     } else {
         checkpoint.take(placements)?
     };
