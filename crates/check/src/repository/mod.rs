@@ -99,11 +99,6 @@ pub(crate) fn program_bytes(folder: &Folder) -> u64 {
     folder.files.iter().filter(|entry| is_program(entry)).map(|entry| entry.bytes).sum()
 }
 
-/// Looks at one configuration in JSON, such as a member of an archive by this name.
-pub fn check_config(name: &str, bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
-    config(last(name), bytes, &Beside::default(), report);
-}
-
 /// What a text is to those who load it, by its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -188,11 +183,6 @@ fn last(path: &str) -> &str {
 /// Looks at one program in Python, such as a member of an archive, that its loader runs (`run_by` says which).
 pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Diagnostic)) {
     programs::findings(&Program::read(bytes, false), run_by, report);
-}
-
-/// Looks at one chat template; `source` says where it is.
-pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Diagnostic)) {
-    template::check(template, source, None, report);
 }
 
 fn is_program(entry: &Entry) -> bool {

@@ -104,6 +104,9 @@ fn texts_in_archives_are_looked_at_as_files_of_a_repository_are() {
         ("any.json", br#"{"_target_": "os.system"}"#, "repository.target-dangerous"),
         ("chat_template.jinja", b"{{ lipsum.__globals__ }}", "repository.template-escape"),
         ("config.yaml", b"_target_: os.system\n", "repository.target-dangerous"),
+        ("chat_template.txt", b"{{ lipsum.__globals__ }}", "repository.template-escape"),
+        ("requirements-dev.txt", b"git+https://github.com/a/b\n", "repository.requirement"),
+        ("model.safetensors.index.json", br#"{"weight_map": {"a": "../../x"}}"#, "repository.index-path"),
     ] {
         for archive in [zip(&[deflated(name, bytes)]), tar(&[(name, b'0', "", bytes)])] {
             let report = check_with("m.archive", &archive, &Options::default());

@@ -24,6 +24,8 @@ use max_weights::Result;
 use crate::context::{Context, Piece};
 use crate::security;
 
+pub use stream::scan;
+pub(super) use stream::{one, rest};
 pub use trial::{is_pickle_that_imports, may_be_pickle};
 
 /// Whose pickle it is said to be: what references to the outside it may have, and what may follow it.
@@ -86,26 +88,4 @@ pub(super) fn names_something(piece: &Piece<'_>, context: &Context<'_>) -> Resul
         return Ok(false);
     }
     Ok(stream::run(piece.bytes, 0, Expected::Any, false, context)?.found.imports > 0)
-}
-
-/// Looks through the pickle at `at`, and no further.
-pub(super) fn one(piece: &Piece<'_>, at: u64, expected: Expected, context: &mut Context<'_>) -> Result<One> {
-    stream::one(piece, at, expected, context)
-}
-
-/// Looks for more pickles from `from` on: one right there, if `is_next`, and hidden ones anywhere.
-pub(super) fn rest(
-    piece: &Piece<'_>,
-    from: u64,
-    is_next: bool,
-    expected: Expected,
-    context: &mut Context<'_>,
-) -> Result<()> {
-    stream::rest(piece, from, is_next, expected, context).map(drop)
-}
-
-/// Looks through all pickles that are in `piece` one after the other, and reports what is wrong with them.
-pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
-    context.go_on()?;
-    stream::scan(piece, expected, context)
 }

@@ -117,7 +117,9 @@ impl Machine<'_, '_> {
                 let at = value.payload();
                 let Some(extent) = self.reader.instruction(at)? else { return Ok(None) };
                 if matches!(extent.opcode, b'S' | b'V') || value.kind() == Kind::Text {
-                    return self.text_as_bytes(&extent);
+                    // Each character is a byte.
+                    let text = self.long_text(value)?;
+                    return Ok(text.and_then(|text| encode(&text, "latin1")).map(Data::Decoded));
                 }
                 Ok(Some(Data::There { start: extent.start, len: extent.len }))
             }
@@ -163,24 +165,15 @@ impl Machine<'_, '_> {
             None => "utf-8".to_owned(),
             Some(_) => return Ok(None),
         };
-        let Some(extent) = self.reader.instruction(text.payload())? else { return Ok(None) };
-        if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
-            return Ok(None);
-        }
-        let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;
-        let text = text_of(extent.opcode, &bytes);
+        let text = self.long_text(text)?;
         Ok(text.and_then(|text| encode(&text, &encoding)).map(Data::Decoded))
     }
 
-    /// A string of which each character is a byte.
-    fn text_as_bytes(&mut self, extent: &Instruction) -> Step<Option<Data>> {
-        if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
-            return Ok(None);
-        }
-        let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;
-        let text = text_of(extent.opcode, &bytes);
-        let bytes = text.and_then(|text| text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect());
-        Ok(bytes.map(Data::Decoded))
+    /// A string, which may be long.
+    fn long_text(&mut self, text: Value) -> Step<Option<String>> {
+        let extent = self.reader.instruction(text.payload())?.filter(|extent| extent.len <= MAX_DECODED as u64);
+        let Some(extent) = extent.filter(|extent| self.found.decodes(extent.len as usize)) else { return Ok(None) };
+        Ok(text_of(extent.opcode, &self.reader.bytes().part(extent.start, extent.len as usize)?))
     }
 }
 

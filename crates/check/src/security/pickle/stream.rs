@@ -112,8 +112,9 @@ fn without_joblib(
     Ok(())
 }
 
-/// Looks through the pickle at the start, and everything behind it.
-pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
+/// Looks through all pickles that are in `piece` one after the other, and reports what is wrong with them.
+pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
+    context.go_on()?;
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
     let sees_all = first.found.imports == 0 && first.found.alternatives.is_empty();
@@ -133,7 +134,12 @@ pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<
 }
 
 /// Looks through the pickle at `at`, and no further.
-pub(super) fn one(piece: &Piece<'_>, at: u64, expected: Expected, context: &mut Context<'_>) -> Result<One> {
+pub(in crate::security) fn one(
+    piece: &Piece<'_>,
+    at: u64,
+    expected: Expected,
+    context: &mut Context<'_>,
+) -> Result<One> {
     let mut machine = Machine::new(piece.bytes, expected, Some(context));
     // The list of the storages has all of them.
     machine.kept = MAX_LIST;
@@ -162,7 +168,7 @@ pub(super) fn one(piece: &Piece<'_>, at: u64, expected: Expected, context: &mut 
 
 /// Looks for pickles from `from` on: one right there, if `is_next`, and wherever something begins that names a class or function. Tells where
 /// the last pickle ends.
-pub(super) fn rest(
+pub(in crate::security) fn rest(
     piece: &Piece<'_>,
     from: u64,
     is_next: bool,

@@ -40,7 +40,7 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             context.report(piece, Diagnostic::new(rules::CODE_LEGACY_HEAD, message).offset(at));
         }
         if !one.is_whole {
-            return pickle::rest(piece, one.end, false, Expected::TorchLegacy, context);
+            return pickle::rest(piece, one.end, false, Expected::TorchLegacy, context).map(drop);
         }
         at = one.end;
         storages.extend(one.storages);
@@ -60,9 +60,9 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             let message =
                 format!("storage '{}' is not in the file with the size that the pickle says", text::shown(key));
             context.report(piece, Diagnostic::new(rules::CODE_STORAGE, message).offset(at));
-            return pickle::rest(piece, at, true, Expected::TorchLegacy, context);
+            return pickle::rest(piece, at, true, Expected::TorchLegacy, context).map(drop);
         };
         at = end;
     }
-    pickle::rest(piece, at, true, Expected::TorchLegacy, context)
+    pickle::rest(piece, at, true, Expected::TorchLegacy, context).map(drop)
 }
