@@ -4,64 +4,48 @@ use std::fmt;
 
 use max_weights::format;
 
-use crate::words;
+use crate::words::{self, named};
 
-/// Makes the kinds of a table: each with the words for it in reports and, where these do not say it, what it is.
-macro_rules! kinds {
-    ($($kind:ident $name:literal $(, $what:literal)?;)*) => {
-        /// What a file is.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum Kind {
-            $(#[doc = concat!($name, $(": ", $what,)? ".")] $kind,)*
-        }
-
-        impl Kind {
-            /// The words for it in reports.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$kind => $name,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    Safetensors "safetensors";
-    Gguf "GGUF";
-    Zip "zip", "a PyTorch file, a `.npz`, a Keras file, or any other";
-    TorchLegacy "PyTorch (from before 1.6)";
-    Tar "tar", "a PyTorch file from before 0.1.10, NeMo's, or any other";
-    Gzip "gzip";
-    Bzip2 "bzip2";
-    Xz "xz";
-    Zstd "zstd";
-    Lz4 "LZ4";
-    Zlib "zlib";
-    Lzma "LZMA", "in the format from before xz";
-    Lzip "lzip";
-    SevenZip "7z";
-    Rar "RAR";
-    Pickle "pickle", "a bare pickle";
-    Numpy "NumPy";
-    Hdf5 "HDF5";
-    Onnx "ONNX";
-    TfLite "TensorFlow Lite";
-    OldGgml "ggml (before GGUF)";
-    Json "JSON";
-    Yaml "YAML";
-    Python "Python";
-    Jinja "Jinja", "a template";
-    Text "text", "any other text";
-    LfsPointer "git-LFS pointer", "what git-LFS leaves in place of a file";
-    WebPage "web page";
-    Media "media", "a picture, a sound, a font, a document";
-    Executable "executable", "a program or library of an operating system";
-    Script "script", "a text that names the program that runs it in its first line, `#!/bin/sh`";
-    Empty "empty", "a file of no bytes";
-    Zeros "zeros", "zeros only, as far as was looked";
-    Unknown "unknown", "none of these";
+named! {
+    /// What a file is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    Kind {
+        Safetensors "safetensors";
+        Gguf "GGUF";
+        Zip "zip", "a PyTorch file, a `.npz`, a Keras file, or any other";
+        TorchLegacy "PyTorch (from before 1.6)";
+        Tar "tar", "a PyTorch file from before 0.1.10, NeMo's, or any other";
+        Gzip "gzip";
+        Bzip2 "bzip2";
+        Xz "xz";
+        Zstd "zstd";
+        Lz4 "LZ4";
+        Zlib "zlib";
+        Lzma "LZMA", "in the format from before xz";
+        Lzip "lzip";
+        SevenZip "7z";
+        Rar "RAR";
+        Pickle "pickle", "a bare pickle";
+        Numpy "NumPy";
+        Hdf5 "HDF5";
+        Onnx "ONNX";
+        TfLite "TensorFlow Lite";
+        OldGgml "ggml (before GGUF)";
+        Json "JSON";
+        Yaml "YAML";
+        Python "Python";
+        Jinja "Jinja", "a template";
+        Text "text", "any other text";
+        LfsPointer "git-LFS pointer", "what git-LFS leaves in place of a file";
+        WebPage "web page";
+        Media "media", "a picture, a sound, a font, a document";
+        Executable "executable", "a program or library of an operating system";
+        Script "script", "a text that names the program that runs it in its first line, `#!/bin/sh`";
+        Empty "empty", "a file of no bytes";
+        Zeros "zeros", "zeros only, as far as was looked";
+        Unknown "unknown", "none of these";
+    }
 }
 
 /// Magics at the start of files.

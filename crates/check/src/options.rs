@@ -5,29 +5,16 @@ use std::time::Duration;
 
 use max_weights::rules::{self, Rule, Severity, Verdict};
 
-/// How deep files are looked into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Level {
-    /// What the headers of weights say, and the names of files.
-    Header,
-    /// All that can be known without reading tensors: pickles, archives, configurations.
-    #[default]
-    Structure,
-    /// Every byte.
-    Content,
-}
+use crate::words::named;
 
-impl Level {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Header, Self::Structure, Self::Content];
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Header => "header",
-            Self::Structure => "structure",
-            Self::Content => "content",
-        }
+named! {
+    /// How deep files are looked into.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    Level {
+        Header "header", "what the headers of weights say, and the names of files";
+        #[default]
+        Structure "structure", "all that can be known without reading tensors: pickles, archives, configurations";
+        Content "content", "every byte";
     }
 }
 

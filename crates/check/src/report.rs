@@ -12,32 +12,17 @@ use max_weights::rules::{Rule, Severity, Verdict};
 use max_weights::tensor::TensorInfo;
 
 use crate::options::Level;
+use crate::words::named;
 
-/// How deep a file was looked into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Depth {
-    /// Its name only: it could not be read, or time or memory ran out.
-    NotLookedAt,
-    /// What it is, and no more: nothing is known of the inside of such files here.
-    Recognised,
-    /// What its header says.
-    Header,
-    /// All but the values of tensors.
-    Structure,
-    /// Every byte.
-    Content,
-}
-
-impl Depth {
-    /// The words for it in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotLookedAt => "not looked at",
-            Self::Recognised => "recognised",
-            Self::Header => "header",
-            Self::Structure => "structure",
-            Self::Content => "content",
-        }
+named! {
+    /// How deep a file was looked into.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    Depth {
+        NotLookedAt "not looked at", "its name only: it could not be read, or time or memory ran out";
+        Recognised "recognised", "what it is, and no more: nothing is known of the inside of such files here";
+        Header "header", "what its header says";
+        Structure "structure", "all but the values of tensors";
+        Content "content", "every byte";
     }
 }
 

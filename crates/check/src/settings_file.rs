@@ -219,9 +219,7 @@ fn fail_on<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<Opt
 }
 
 fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<Level>, D> {
-    word(deserializer, "a level: header, structure or content", |word| {
-        Level::ALL.into_iter().find(|level| level.name() == word)
-    })
+    word(deserializer, "a level: header, structure or content", Level::from_name)
 }
 
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<u64>, D> {

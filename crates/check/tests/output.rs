@@ -31,7 +31,7 @@ fn suffix(format: Format) -> &'static str {
 }
 
 fn matches(name: &str, report: &Report, settings: &Settings) {
-    for format in Format::ALL {
+    for &format in Format::ALL {
         let suffix = suffix(format);
         let middle = if format.name() == suffix { "" } else { &format!(".{}", format.name()) };
         let file = format!("{name}{middle}.{suffix}");

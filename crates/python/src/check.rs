@@ -65,8 +65,7 @@ pub(crate) fn validate_files(
     timeout: Option<f64>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Report> {
-    let found = Level::ALL.into_iter().find(|known| known.name() == level);
-    let level = found.ok_or_else(|| wrong("level", level, "'header', 'structure' or 'content'"))?;
+    let level = Level::from_name(level).ok_or_else(|| wrong("level", level, "'header', 'structure' or 'content'"))?;
     let severity =
         Severity::from_name(severity).ok_or_else(|| wrong("severity", severity, "'note', 'warning' or 'error'"))?;
     let selection = Selection { select, ignore };

@@ -33,6 +33,7 @@ pub(crate) use place::Places;
 pub use text::wrap;
 
 use crate::report::Report;
+use crate::words::named;
 
 /// The name of the program in reports.
 const PROGRAM: &str = "max-weights";
@@ -45,41 +46,17 @@ const MOST_JSON: usize = 8 << 20;
 /// Bytes that are written at a time.
 const BUFFER: usize = 64 << 10;
 
-/// The form of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Format {
-    /// For a terminal.
-    Text,
-    /// One object, `max-weights.validate/1`.
-    Json,
-    /// JUnit's XML: a case for each file and group of rules.
-    Junit,
-    /// SARIF 2.1.0, as GitHub's code scanning takes it.
-    Sarif,
-    /// The commands that GitHub Actions makes annotations of, and the summary of the step.
-    Github,
-    /// GitLab's report of code quality.
-    Gitlab,
-    /// A page in one file.
-    Html,
-}
-
-impl Format {
-    /// All forms.
-    pub const ALL: [Self; 7] =
-        [Self::Text, Self::Json, Self::Junit, Self::Sarif, Self::Github, Self::Gitlab, Self::Html];
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-            Self::Junit => "junit",
-            Self::Sarif => "sarif",
-            Self::Github => "github",
-            Self::Gitlab => "gitlab",
-            Self::Html => "html",
-        }
+named! {
+    /// The form of a report.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    Format {
+        Text "text", "for a terminal";
+        Json "json", "one object, `max-weights.validate/1`";
+        Junit "junit", "JUnit's XML, a case for each file and group of rules";
+        Sarif "sarif", "SARIF 2.1.0, as GitHub's code scanning takes it";
+        Github "github", "the commands that GitHub Actions makes annotations of, and the summary of the step";
+        Gitlab "gitlab", "GitLab's report of code quality";
+        Html "html", "a page in one file";
     }
 }
 
@@ -87,7 +64,7 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|format| format.name() == word).ok_or_else(|| {
+        Self::from_name(word).ok_or_else(|| {
             let all: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
             format!("'{}' is not a report format: {}", max_weights::text::shown(word), all.join(", "))
         })
