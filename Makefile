@@ -127,7 +127,7 @@ $(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
 	@uv pip install --quiet --no-deps --target $(venv)/cuda -r $<
 	@touch $@
 
-rust_sources := $(shell find src crates/*/src -name '*.rs' -o -name '*.ptx') $(wildcard crates/check/src/output/html/*) Cargo.toml $(wildcard crates/*/Cargo.toml Cargo.lock)
+rust_sources := $(shell find src crates/*/src -name '*.rs' -o -name '*.ptx' -o -name '*.bin') $(wildcard crates/check/src/output/html/*) Cargo.toml $(wildcard crates/*/Cargo.toml Cargo.lock)
 
 # The profile `quick` moves tensors nearly as fast as a release, and builds in half the time. Only one of the two is where Python finds it.
 $(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/maturin | need-cargo
@@ -278,8 +278,8 @@ compare-max: need-cargo $(stamps)/extension $(stamps)/models $(MAX_VENV)/.instal
 	@python tools/compare_max/compare.py --max $(MAX_VENV)/bin/python
 
 .PHONY: docs
-docs: need-cargo site ## the core crate's documentation, and the documentation site
-	cargo doc --no-deps --package max-weights
+docs: need-cargo site ## the documentation of the core and of the numerics, and the documentation site
+	cargo doc --no-deps --package max-weights --package max-weights-kernels
 
 .PHONY: site
 site: $(stamps)/site-packages $(stamps)/extension ## the documentation site, in site/: strictly, so that a link that leads nowhere is an error

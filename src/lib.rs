@@ -35,8 +35,8 @@
 //! that returns `Result<(), Box<dyn std::error::Error>>` ends with it.
 //!
 //! [`checkpoint::Checkpoint`] opens files and knows their tensors by name; [`buffer::Buffer`] is a tensor; [`mod@format`] has the parsers alone,
-//! [`cast`] and [`quant`] work on slices. The modules import one way:
-//! `check, write -> load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> quant -> cast -> simd -> dtype, error`.
+//! [`cast`] and [`quant`] work on slices, and are a crate of their own, `max-weights-kernels`. The modules import one way:
+//! `check, write -> load -> checkpoint -> format -> names -> buffer -> source -> memory -> device -> tensor -> error -> quant -> cast -> simd -> dtype`.
 
 // Elements are handed out as they lie in the file, which is little-endian, and offsets of 64 bits become addresses.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
@@ -47,20 +47,16 @@ compile_error!(
 #[doc(hidden)] // for the binding
 pub mod budget;
 pub mod buffer;
-pub mod cast;
 pub mod check;
 pub mod checkpoint;
 pub mod device;
-pub mod dtype;
 pub mod error;
 pub mod format;
 mod huge_pages;
 pub mod load;
 pub mod memory;
 pub mod names;
-pub mod quant;
 pub mod rules;
-pub mod simd;
 pub mod source;
 mod sync;
 pub mod tensor;
@@ -69,6 +65,9 @@ pub mod text;
 #[doc(hidden)] // for the binding
 pub mod workers;
 pub mod write;
+
+/// The numerics are a crate of their own, which needs nothing of this one: its modules, and its errors as those of this one.
+pub use max_weights_kernels::{cast, dtype, quant, simd};
 
 pub use buffer::Buffer;
 pub use checkpoint::{Backend, Catalog, Checkpoint, OpenOptions, open};

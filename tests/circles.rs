@@ -231,6 +231,11 @@ fn no_file_of_the_core_uses_one_that_uses_it() {
 }
 
 #[test]
+fn no_file_of_the_numerics_uses_one_that_uses_it() {
+    assert_no_circles("crates/kernels/src");
+}
+
+#[test]
 fn no_file_of_validation_uses_one_that_uses_it() {
     assert_no_circles("crates/check/src");
 }

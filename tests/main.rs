@@ -4,12 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod architecture;
-mod cast_kernels;
-mod cast_rules;
-mod cast_scale;
-mod cast_simd_variable;
-mod cast_support;
 mod circles;
+mod dequantization;
 mod error_sentences;
 mod findings;
 mod gguf_files;
@@ -28,10 +24,6 @@ mod pickle_hostile;
 mod pickle_names;
 mod pickle_oracle;
 mod python_source;
-mod quant_groups;
-mod quant_levels;
-mod quant_sizes;
-mod quant_vectors;
 mod recipes;
 mod rules;
 mod rules_raised;

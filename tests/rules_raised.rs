@@ -5,10 +5,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use max_weights::budget::Short;
+use max_weights::cast::{BlockScaled, CastOptions, cast, scale_block_rows};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::dtype::DType;
 use max_weights::error::{Error, Policy, Result};
 use max_weights::format::index::{MAX_SHARDS, parse};
 use max_weights::format::{Limits, Options};
+use max_weights::quant::{Encoding, dequantize, quantize};
 use max_weights::tensor::Span;
 
 fn folder() -> tempfile::TempDir {
@@ -128,4 +131,38 @@ fn a_range_beyond_the_end_of_the_file() {
 fn a_budget_that_has_run_out() {
     let error = refused(Err::<(), _>(Short::Budget(9).into()), "memory.budget");
     assert!(error.to_string().contains("more than the 9 bytes"), "{error}");
+}
+
+/// The numerics have errors of their own; here each is that of its rule, with the sentence that it had there.
+#[test]
+fn dtypes_and_encodings_that_the_numerics_refuse() {
+    let options = CastOptions::default();
+    let pair = cast(DType::Complex64, DType::Float32, &[], &mut [], options);
+    let (data, scales) = ([0; 8], [0; 4]);
+    let matrix = BlockScaled {
+        data: &data,
+        dtype: DType::Float64,
+        scales: &scales,
+        scales_dtype: DType::Float32,
+        rows: 1,
+        cols: 1,
+        block: (1, 1),
+    };
+    let scale = scale_block_rows(&matrix, 0..1, &mut [0; 4], DType::Float32, options);
+    let target = dequantize(Encoding::Q4_0, &[0; 18], DType::Int8, &mut [0; 32], false);
+    let encode = quantize(Encoding::Q4_K, &[0.0; 256], &mut [0; 144]);
+    let cases = [
+        (pair, "cast.pair", "complex64 cannot be converted to float32"),
+        (scale, "cast.scale", "float64 cannot be dequantised by scales in float32 without loss"),
+        (target, "quantization.target", "Q4_0 blocks decode to float32, float16 or bfloat16, not to int8"),
+        (encode, "quantization.encode", "Q4_K blocks can be decoded, but not encoded"),
+    ];
+    for (outcome, rule, sentence) in cases {
+        let refusal = outcome.expect_err("refused");
+        assert_eq!(refusal.to_string(), sentence);
+        let error = refused(Err::<(), Error>(refusal.into()), rule);
+        assert!(matches!(&error, Error::Unsupported(fault) if fault.message == sentence), "{error}");
+    }
+    let lengths = Error::from(cast(DType::UInt8, DType::UInt8, &[0], &mut [], options).expect_err("lengths"));
+    assert!(matches!(&lengths, Error::Argument(why) if why.starts_with("a cast of 1 elements of uint8")), "{lengths}");
 }

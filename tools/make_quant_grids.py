@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the grids of the IQ encodings, from the tables that the `gguf` package carries.
 
-They go to src/quant/grids.bin for the CPU, and to src/device/kernels/grids.h for the kernels of GPUs.
+They go to crates/kernels/src/quant/grids.bin for the CPU, and to src/device/kernels/grids.h for the kernels of GPUs.
 
 Each row of a grid (eight elements of two bits, or four of three bits in nibbles) is a little-endian number of 16 bits.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 from gguf import quants
 
 ROOT = Path(__file__).resolve().parents[1]
-BINARY, HEADER = ROOT / "src/quant/grids.bin", ROOT / "src/device/kernels/grids.h"
+BINARY, HEADER = ROOT / "crates/kernels/src/quant/grids.bin", ROOT / "src/device/kernels/grids.h"
 
-# In the order in which src/quant/grids.rs reads them.
+# In the order in which quant/grids.rs reads them.
 GRIDS = {
     "IQ2_XXS": quants.IQ2_XXS,
     "IQ2_XS": quants.IQ2_XS,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the test vectors of quantisation: blocks with the floats they stand for, floats with the blocks they become.
 
-    make_quant_vectors.py [FOLDER]        (default: tests/data/quant)
+    make_quant_vectors.py [FOLDER]        (default: crates/kernels/tests/data/quant)
 
 The expected values come from the packages `gguf` and, for Q1_0, `libgguf`. Neither decodes Q8_1, Q8_K and Q2_0: for
 these the definitions of ggml's blocks are written out below.
@@ -137,7 +137,7 @@ def values_for_blocks(random: np.random.Generator) -> Floats:
 
 def main() -> None:
     """Write both files."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/quant")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "crates/kernels/tests/data/quant")
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(5)
     with np.errstate(all="ignore"), (folder / "dequantize.bin").open("wb") as file:

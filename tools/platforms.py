@@ -4,7 +4,7 @@
 
 aarch64  Linux on ARM: the Rust tests, and the wheel with NumPy alone (`wheel_check.py`), run by qemu. The libraries and
          the Python of the other processor are Debian's packages for it, unpacked into a folder and not installed.
-windows  the Rust tests of the core, run by Wine.
+windows  the Rust tests of the numerics and of the core, run by Wine.
 musl     the program `max-weights`, linked statically, in a root folder that holds it, one model and nothing else.
 
 zig links for all of them. Programs of aarch64 start other programs of aarch64, so that the kernel has to know how to
@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "platforms"
-CRATES = ("max-weights", "max-weights-check", "max-weights-cli")
+CRATES = ("max-weights-kernels", "max-weights", "max-weights-check", "max-weights-cli")
 ARM_PACKAGES = ("libgcc-s1", "libstdc++6", "python3-minimal", "python3-venv", "ca-certificates")
 """What the folder with the other processor's libraries is made of, with all that these depend on."""
 HEADER = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
@@ -244,7 +244,7 @@ def windows() -> list[Outcome]:
         source.write_text(PROCESS_PRNG)
         zig = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-windows-gnu", "-shared"]
         need([*zig, "-o", library, source, "-ladvapi32"])
-    return [run_rust_tests("windows", "x86_64-pc-windows-gnu", CRATES[:1], "under Wine", environment=environment)]
+    return [run_rust_tests("windows", "x86_64-pc-windows-gnu", CRATES[:2], "under Wine", environment=environment)]
 
 
 def musl() -> list[Outcome]:

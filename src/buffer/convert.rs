@@ -50,7 +50,7 @@ impl Buffer {
         let multiple = whole_bytes(self.dtype, dtype);
         WORKERS.each(parts, interrupt, |(range, out), go_on| {
             self.convert_elements(range, multiple, out, go_on, |bytes, out| {
-                cast(self.dtype, dtype, bytes, out, options)
+                Ok(cast(self.dtype, dtype, bytes, out, options)?)
             })
         })
     }
@@ -89,7 +89,7 @@ pub fn dequantize(
         WORKERS.each(parts, interrupt, |(range, out), go_on| {
             let range = range.start * bytes_per_block..range.end * bytes_per_block;
             bytes.convert_elements(range, bytes_per_block, out, go_on, |bytes, out| {
-                quant::dequantize(encoding, bytes, dtype, out, stream)
+                Ok(quant::dequantize(encoding, bytes, dtype, out, stream)?)
             })
         })
     };
@@ -121,7 +121,7 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
             values.convert_elements(range, elements, out, go_on, |bytes, out| {
                 let (words, _) = bytes.as_chunks::<4>();
                 let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
-                quant::quantize(encoding, &values, out)
+                Ok(quant::quantize(encoding, &values, out)?)
             })
         })
     })
@@ -201,7 +201,7 @@ pub fn scale_blocks(
                     block,
                 };
                 stripe += stripes;
-                scale_block_rows(&scaled, 0..rows, out, dtype, options)
+                Ok(scale_block_rows(&scaled, 0..rows, out, dtype, options)?)
             })
         })
     };

@@ -81,7 +81,7 @@ pub fn dequantize_groups(
         let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
         let shares = memory::parts(out, ranges.clone().map(|range| range.len() * row_bytes));
         WORKERS.each(ranges.zip(shares).collect(), interrupt, |(range, out), _| {
-            dequantize_group_rows(&matrix, range, out, dtype, stream)
+            Ok(dequantize_group_rows(&matrix, range, out, dtype, stream)?)
         })
     };
     if let Some(out) = out {

@@ -15,7 +15,7 @@ pub(crate) use not_a_path::not_a_path;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::rules::Severity;
+use crate::rules::{self, Severity};
 use crate::text;
 
 /// Characters of a cause or of advice that a message shows: what quotes names may quote many.
@@ -166,6 +166,21 @@ impl Error {
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => Some(fault),
             _ => None,
         }
+    }
+}
+
+/// What the numerics refuse, under the rule that it breaks.
+impl From<max_weights_kernels::Error> for Error {
+    fn from(error: max_weights_kernels::Error) -> Self {
+        use max_weights_kernels::Error as Refused;
+        let (rule, message) = match error {
+            Refused::CastPair(message) => (rules::CAST_PAIR, message),
+            Refused::CastScale(message) => (rules::CAST_SCALE, message),
+            Refused::QuantizationTarget(message) => (rules::QUANTIZATION_TARGET, message),
+            Refused::QuantizationEncode(message) => (rules::QUANTIZATION_ENCODE, message),
+            Refused::Argument(message) => return Self::Argument(message),
+        };
+        Diagnostic::new(rule, message).unsupported()
     }
 }
 

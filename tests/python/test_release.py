@@ -25,7 +25,7 @@ PICTURES = ADDRESS.replace("github.com", "raw.githubusercontent.com") + "/main/"
 def texts() -> dict[Path, str]:
     """The files that may hold the address of the repository."""
     patterns = ["*.md", "*.toml", "*.cff", "*.yml", "*.yaml", ".github/**/*", "docs/**/*", "examples/*", "templates/*"]
-    patterns += ["crates/*/Cargo.toml", "src/**/*.rs", "crates/*/src/**/*", "python/**/*.py", "tools/**/*.py"]
+    patterns += ["crates/*/*.md", "crates/*/Cargo.toml", "src/**/*.rs", "crates/*/src/**/*", "python/**/*.py", "tools/**/*.py"]
     found = {path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()}
     return {path: path.read_text() for path in found if path.suffix not in {".so", ".png", ".safetensors"}}
 

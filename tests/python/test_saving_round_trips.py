@@ -32,7 +32,7 @@ TORCH = [
     "pretrained/antiberty/pytorch_model.bin", "pretrained/iglm/pytorch_model.bin",
     "pretrained/rxnfp/pytorch_model.bin", "pretrained/rxnmapper/pytorch_model.bin",
 ]  # fmt: skip
-NOT_IN_GGUF_PY = ("Q1_0",)  # decoded here, and compared with ggml by tests/quant_vectors.rs
+NOT_IN_GGUF_PY = ("Q1_0",)  # decoded here, and compared with ggml by crates/kernels/tests/quant_vectors.rs
 GGUF = ["smollm2-135m.Q4_1.gguf", "derived/minilm-ffn-allquants.gguf"]
 
 

@@ -1,10 +1,10 @@
 // What the decoders of packed blocks share: fields of blocks, small integers in the bytes of words, and the loop over a tensor.
 //
-// A thread makes twice 16 bytes of the result: four f32, or eight f16 or bf16, which lie side by side in one block. A warp writes whole lines of memory,
-// and what its threads read are a few lines, which the first of them brings to the cache for all.
+// A thread makes twice 16 bytes of the result: four f32, or eight f16 or bf16, which lie side by side in one block. A warp writes whole lines of
+// memory, and what its threads read are a few lines, which the first of them brings to the cache for all.
 //
-// Every product and sum is rounded by itself, in the order of src/quant, which gives the same bits. Where that gives a NaN, so does this; which
-// one is promised by neither, and depends on the processor: the products and sums of a GPU have only one, 0x7fffffff.
+// Every product and sum is rounded by itself, in the order of crates/kernels/src/quant, which gives the same bits. Where that gives a NaN, so does
+// this; which one is promised by neither, and depends on the processor: the products and sums of a GPU have only one, 0x7fffffff.
 #pragma once
 #include "common.h"
 

@@ -1,4 +1,5 @@
-// Formats of one and two bits, and of three values; and Q8_K, which models are computed with. As src/quant/simple.rs, ternary.rs and k.rs.
+// Formats of one and two bits, and of three values; and Q8_K, which models are computed with. As crates/kernels/src/quant/simple.rs, ternary.rs and
+// k.rs.
 #pragma once
 #include "blocks_k.h"
 

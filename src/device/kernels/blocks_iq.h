@@ -1,4 +1,5 @@
-// Formats whose elements are points of a grid, eight or four at a time. As src/quant/iq.rs; the rows of `grids.h` are those of src/quant/grids.bin.
+// Formats whose elements are points of a grid, eight or four at a time. As crates/kernels/src/quant/iq.rs; the rows of `grids.h` are those of
+// crates/kernels/src/quant/grids.bin.
 #pragma once
 #include "blocks.h"
 #include "grids.h"

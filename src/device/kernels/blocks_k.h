@@ -1,4 +1,4 @@
-// Super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own. As src/quant/k.rs.
+// Super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own. As crates/kernels/src/quant/k.rs.
 #pragma once
 #include "blocks.h"
 

@@ -1,5 +1,5 @@
-// Formats with one scale for all elements, or one for 16, and no super-blocks; and IQ4_XS, whose levels are those of IQ4_NL. As src/quant/simple.rs and
-// iq.rs.
+// Formats with one scale for all elements, or one for 16, and no super-blocks; and IQ4_XS, whose levels are those of IQ4_NL. As
+// crates/kernels/src/quant/simple.rs and iq.rs.
 #pragma once
 #include "blocks.h"
 

@@ -1,5 +1,5 @@
-// Conversion between dtypes: bit for bit what src/cast/scalar.rs gives. The pairs that models are converted between have a kernel of their own, by way of
-// float32; `cast_any` serves all others.
+// Conversion between dtypes: bit for bit what crates/kernels/src/cast/scalar.rs gives. The pairs that models are converted between have a kernel of
+// their own, by way of float32; `cast_any` serves all others.
 #include "format.h"
 
 struct Bool {
@@ -7,8 +7,8 @@ struct Bool {
     DEVICE u32 decode(u8 code) { return code != 0 ? bits_of(1.0f) : 0; }
 };
 
-// What float32 does not hold goes through it rounded to odd, toward zero and with the last bit set if anything was lost: so that a float of at most half its
-// precision is rounded once.
+// What float32 does not hold goes through it rounded to odd, toward zero and with the last bit set if anything was lost: so that a float of at most
+// half its precision is rounded once.
 struct F64 {
     typedef u64 Code;
 

@@ -1,9 +1,9 @@
 // What the kernels share: their form, which bytes a thread takes, loads and stores, and the small floats.
 //
-// This is plain C++ for two compilers. NVRTC makes `kernels.ptx` of it (tools/build_kernels.py); the host's compiler, with
-// tests/fake_cuda/host.h in front, makes functions that the stand-in driver calls. Both have to give the bits of the scalar code in src/cast
-// and src/quant: so a multiplication and an addition are never one (--fmad=false), denormals stay, and NaN, of which a GPU knows only one, is
-// made by integer arithmetic. No shared memory and no barriers: the threads of a launch know nothing of each other.
+// This is plain C++ for two compilers. NVRTC makes `kernels.ptx` of it (tools/build_kernels.py); the host's compiler, with tests/fake_cuda/host.h in
+// front, makes functions that the stand-in driver calls. Both have to give the bits of the scalar code in crates/kernels/src/cast and
+// crates/kernels/src/quant: so a multiplication and an addition are never one (--fmad=false), denormals stay, and NaN, of which a GPU knows only one,
+// is made by integer arithmetic. No shared memory and no barriers: the threads of a launch know nothing of each other.
 #pragma once
 
 typedef unsigned char u8;
@@ -96,7 +96,7 @@ constexpr u32 SIGN = 0x80000000, INFINITE = 0x7f800000, QUIET = 0x00400000, QUIE
 DEVICE bool is_nan(u32 bits) { return (bits & ~SIGN) > INFINITE; }
 DEVICE u32 quieted(u32 bits) { return is_nan(bits) ? bits | QUIET : bits; }
 
-// What a format does with the codes at the end of its range; as in src/cast/small_float.rs, and in that order.
+// What a format does with the codes at the end of its range; as in crates/kernels/src/cast/small_float.rs, and in that order.
 enum Specials : u32 { IEEE, ALL_ONES_NAN, NEGATIVE_ZERO_NAN, NO_SPECIALS, POWER_OF_TWO };
 
 // A float of at most 16 bits, by way of the bits of float32, which has all of its values.

@@ -1,5 +1,5 @@
-// Any real dtype, described by numbers: what src/cast/small_float.rs and scalar.rs do, for the pairs that have no kernel of their own. An element is taken
-// apart into a number that holds each of them, and rounded once when it is put together.
+// Any real dtype, described by numbers: what crates/kernels/src/cast/small_float.rs and scalar.rs do, for the pairs that have no kernel of their own.
+// An element is taken apart into a number that holds each of them, and rounded once when it is put together.
 #pragma once
 
 #include "common.h"

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use max_weights::cast::{CastOptions, cast};
-use max_weights::dtype::DType;
-use max_weights::simd::{LEVEL_VARIABLE, Level};
+use max_weights_kernels::cast::{CastOptions, cast};
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::simd::{LEVEL_VARIABLE, Level};
 
 const CHILD: &str = "MAX_WEIGHTS_TEST_CHILD";
 

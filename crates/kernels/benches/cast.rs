@@ -1,16 +1,16 @@
 //! Casts on one thread, in GB/s of input + output bytes, beside a memcpy of as many bytes in the same run.
 //!
-//! `cargo bench --bench cast [LEVEL] [ELEMENTS] [TEXT]`: 48 Mi elements, the rows whose names contain a text, outputs reused, the best and the
-//! median of several rounds in which the pairs and their memcpy alternate.
+//! `cargo bench -p max-weights-kernels --bench cast [LEVEL] [ELEMENTS] [TEXT]`: 48 Mi elements, the rows whose names contain a text, outputs reused,
+//! the best and the median of several rounds in which the pairs and their memcpy alternate.
 
 #![allow(clippy::expect_used)] // a bench that cannot run stops
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use max_weights::cast::{BlockScaled, CastOptions, cast_at, scale_block_rows_at};
-use max_weights::dtype::DType;
-use max_weights::simd::Level;
+use max_weights_kernels::cast::{BlockScaled, CastOptions, cast_at, scale_block_rows_at};
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::simd::Level;
 
 const ROUNDS: usize = 9;
 

@@ -41,6 +41,7 @@ macro_rules! dtypes {
 
         impl DType {
             /// The position in [`DType::all`].
+            #[inline]
             pub const fn index(self) -> usize {
                 enum Position {
                     $($dtype),*
@@ -92,20 +93,24 @@ impl DType {
     ///
     /// # Panics
     /// If there is no such position; the tables of this crate hold only positions that exist.
+    #[inline]
     pub const fn from_index(index: usize) -> Self {
         TABLE[index].dtype
     }
 
+    #[inline]
     const fn row(self) -> &'static Properties {
         &TABLE[self.index()]
     }
 
     /// The name in Python, such as `float32`.
+    #[inline]
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
     /// The name in a safetensors header, such as `BF16`.
+    #[inline]
     pub const fn safetensors_name(self) -> &'static str {
         self.row().safetensors
     }
@@ -126,17 +131,20 @@ impl DType {
     }
 
     /// Bits of one element; 4 and 6 for the packed types.
+    #[inline]
     pub const fn bits(self) -> usize {
         self.row().bits as usize
     }
 
     /// Bytes of one element; `None` for the types of less than a byte.
+    #[inline]
     pub const fn bytes(self) -> Option<usize> {
         let bits = self.bits();
         if bits.is_multiple_of(8) { Some(bits / 8) } else { None }
     }
 
     /// Bytes that an element must be aligned to: its size, but at most that of its scalar part.
+    #[inline]
     pub const fn align(self) -> usize {
         match self {
             Self::Complex64 => 4,
@@ -145,11 +153,13 @@ impl DType {
     }
 
     /// The code of the buffer protocol (native size and order); `None` for bf16, fp8, fp6 and fp4, which it cannot name.
+    #[inline]
     pub const fn buffer_format(self) -> Option<&'static std::ffi::CStr> {
         self.row().format
     }
 
     /// The code of DLPack's `DLDataTypeCode`.
+    #[inline]
     pub const fn dlpack_code(self) -> u8 {
         self.row().dlpack
     }

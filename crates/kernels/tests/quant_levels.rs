@@ -1,8 +1,8 @@
 //! Every level of instructions decodes each encoding to the bits of the scalar code, whatever the blocks, their number and where the output lies.
 
-use max_weights::dtype::DType;
-use max_weights::quant::{Encoding, dequantize_at};
-use max_weights::simd::Level;
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::quant::{Encoding, dequantize_at};
+use max_weights_kernels::simd::Level;
 use proptest::prelude::*;
 
 const TARGETS: [DType; 3] = [DType::Float32, DType::Float16, DType::BFloat16];

@@ -123,7 +123,6 @@ impl FloatFormat {
     }
 
     /// The bits of exponent and mantissa, the bias, and the number of the specials: of all kinds, in the order of [`Specials`].
-    #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub(super) const fn parts(self) -> [u64; 4] {
         [self.exponent_bits as u64, self.mantissa_bits as u64, self.bias as u64, self.specials as u64]
     }

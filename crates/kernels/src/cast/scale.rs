@@ -8,8 +8,7 @@ use std::ops::Range;
 use crate::cast::small_float::FloatFormat;
 use crate::cast::{CastOptions, convert, elements_per_group};
 use crate::dtype::DType;
-use crate::error::{Diagnostic, Error, Result};
-use crate::rules;
+use crate::error::{Error, Result};
 use crate::simd::Level;
 
 /// A matrix in row-major order with one scale for each block of it.
@@ -134,8 +133,8 @@ impl Plan {
 }
 
 /// An error unless elements of a dtype can be multiplied by scales of another one, to give those of a third.
-pub(crate) fn require_scalable(dtype: DType, scales: DType, out: DType) -> Result<()> {
-    let unsupported = |cause: String| Err(Diagnostic::new(rules::CAST_SCALE, cause).unsupported());
+pub fn require_scalable(dtype: DType, scales: DType, out: DType) -> Result<()> {
+    let unsupported = |cause: String| Err(Error::CastScale(cause));
     let is_float = |dtype| FloatFormat::of(dtype).is_some();
     if !is_exact_in_f32(dtype) {
         return unsupported(format!("{dtype} cannot be dequantised by scales in float32 without loss"));

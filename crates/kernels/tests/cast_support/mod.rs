@@ -2,9 +2,9 @@
 
 #![allow(dead_code)] // each test program uses a part
 
-use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
-use max_weights::dtype::DType;
-use max_weights::simd::Level;
+use max_weights_kernels::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::simd::Level;
 
 /// A small generator of repeatable noise (splitmix64).
 pub(crate) struct Noise(pub(crate) u64);

@@ -1,8 +1,8 @@
 //! Dequantising and quantising give the bits that the reference packages give: vectors written by tools/make_quant_vectors.py.
 
 use half::{bf16, f16};
-use max_weights::dtype::DType;
-use max_weights::quant::{Encoding, dequantize, quantize};
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::quant::{Encoding, dequantize, quantize};
 
 /// What is left of a file of vectors.
 struct Reader(&'static [u8]);

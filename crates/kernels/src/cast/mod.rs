@@ -16,13 +16,11 @@ mod x86;
 #[cfg(target_arch = "x86_64")] // for its kernels
 pub(crate) use lines::from_f32;
 pub(crate) use lines::{Lines, VALUES};
-pub(crate) use scale::require_scalable;
-pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
+pub use scale::{BlockScaled, require_scalable, scale_block_rows, scale_block_rows_at};
 
 use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
-use crate::error::{Diagnostic, Error, Result};
-use crate::rules;
+use crate::error::{Error, Result};
 use crate::simd::Level;
 
 /// How to convert.
@@ -37,14 +35,15 @@ pub struct CastOptions {
 /// True if elements of `from` can be converted to `to`.
 ///
 /// Everything can, except that complex numbers convert only to themselves: dropping the imaginary part must be asked for, not slipped in.
+#[inline]
 pub fn is_supported(from: DType, to: DType) -> bool {
     from == to || (from != DType::Complex64 && to != DType::Complex64)
 }
 
-/// A real dtype in numbers, as kernels of devices take it (`format.h`): from the lowest byte up its bits, its kind, and of a float the bits of exponent and
-/// mantissa, two bytes of the bias, and its specials.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(crate) fn description(dtype: DType) -> u64 {
+/// A real dtype in numbers, as the kernels of GPUs take it that convert any dtype: from the lowest byte up its bits; its kind, 0 for a float, 1 for an
+/// unsigned integer, 2 for a signed one, 3 for bool; and of a float the bits of exponent and mantissa, two bytes of the bias, and a number for what it
+/// does with the codes at the end of its range.
+pub fn description(dtype: DType) -> u64 {
     use DType::{Bool, Int8, Int16, Int32, Int64};
     let [exponent, mantissa, bias, specials] = FloatFormat::of(dtype).map_or([0; 4], FloatFormat::parts);
     let kind = match dtype {
@@ -56,11 +55,12 @@ pub(crate) fn description(dtype: DType) -> u64 {
 }
 
 /// The smallest positive float of a dtype whose digits are all there; 0 for a dtype of which that can be said of all, as of integers.
-pub(crate) fn smallest_normal(dtype: DType) -> f64 {
+pub fn smallest_normal(dtype: DType) -> f64 {
     FloatFormat::of(dtype).and_then(FloatFormat::smallest_normal).unwrap_or_default()
 }
 
 /// How many elements fill a whole number of bytes: a slice can be cut at multiples of this.
+#[inline]
 pub const fn elements_per_group(dtype: DType) -> usize {
     match dtype.bits() {
         4 => 2,
@@ -78,7 +78,7 @@ pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOpt
 pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
     level.require()?;
     if !is_supported(from, to) {
-        return Err(Diagnostic::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}")).unsupported());
+        return Err(Error::CastPair(format!("{from} cannot be converted to {to}")));
     }
     let (elements, room) = (elements(from, src.len())?, elements(to, dst.len())?);
     if elements != room {

@@ -1,9 +1,9 @@
 //! Every level of instructions gives the oracle's bits: for every pair of dtypes, every length and every alignment.
 
 use crate::cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
-use max_weights::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
-use max_weights::dtype::DType;
-use max_weights::simd::Level;
+use max_weights_kernels::cast::{CastOptions, cast_at, cast_by_oracle, elements_per_group};
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::simd::Level;
 
 const BOTH: [CastOptions; 2] =
     [CastOptions { saturate: false, stream: false }, CastOptions { saturate: true, stream: false }];

@@ -1,16 +1,16 @@
 //! Dequantisation on one thread, in GB/s of output, beside a memset of as many bytes in the same run.
 //!
-//! `cargo bench --bench quant [LEVEL]… [ENCODING]…`: 64 MiB of output as f32, f16 and bf16, outputs reused, medians of several rounds in which
-//! the decoder and the memset alternate. The last column is f32 against memset.
+//! `cargo bench -p max-weights-kernels --bench quant [LEVEL]… [ENCODING]…`: 64 MiB of output as f32, f16 and bf16, outputs reused, medians of several
+//! rounds in which the decoder and the memset alternate. The last column is f32 against memset.
 
 #![allow(clippy::expect_used)] // a bench that cannot run stops
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use max_weights::dtype::DType;
-use max_weights::quant::{Encoding, dequantize_at};
-use max_weights::simd::Level;
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::quant::{Encoding, dequantize_at};
+use max_weights_kernels::simd::Level;
 
 const ROUNDS: usize = 7;
 const OUTPUT: usize = 64 << 20;

@@ -72,10 +72,12 @@ impl Encoding {
     }
 
     /// The type id in a GGUF file.
+    #[inline]
     pub const fn ggml(self) -> u32 {
         self as u32
     }
 
+    #[inline]
     const fn row(self) -> &'static (Self, &'static str, usize, usize) {
         let mut i = 0;
         while i + 1 < TABLE.len() && TABLE[i].0 as u8 != self as u8 {
@@ -85,16 +87,19 @@ impl Encoding {
     }
 
     /// The name in GGUF, such as `Q4_K`.
+    #[inline]
     pub const fn name(self) -> &'static str {
         self.row().1
     }
 
     /// Elements that one block holds.
+    #[inline]
     pub const fn elements_per_block(self) -> usize {
         self.row().2
     }
 
     /// Bytes of one block.
+    #[inline]
     pub const fn bytes_per_block(self) -> usize {
         self.row().3
     }

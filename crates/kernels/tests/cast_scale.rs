@@ -1,9 +1,9 @@
 //! Dequantisation by block scales equals the product computed element by element, at every level and for ragged blocks.
 
 use crate::cast_support::Noise;
-use max_weights::cast::{BlockScaled, CastOptions, cast_by_oracle, scale_block_rows, scale_block_rows_at};
-use max_weights::dtype::DType;
-use max_weights::simd::Level;
+use max_weights_kernels::cast::{BlockScaled, CastOptions, cast_by_oracle, scale_block_rows, scale_block_rows_at};
+use max_weights_kernels::dtype::DType;
+use max_weights_kernels::simd::Level;
 
 /// The definition: each element and its scale as f32, multiplied, rounded by the oracle.
 fn by_definition(matrix: &BlockScaled<'_>, out_dtype: DType, options: CastOptions) -> Vec<u8> {

@@ -26,8 +26,7 @@ use std::fmt::Display;
 
 use crate::cast::{self, Lines, VALUES};
 use crate::dtype::DType;
-use crate::error::{Diagnostic, Error, Result};
-use crate::rules;
+use crate::error::{Error, Result};
 use crate::simd::Level;
 
 /// Sixteen f32 as they lie in memory, which is what the decoders write at a time.
@@ -103,7 +102,7 @@ fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
 }
 
 /// An error unless [`dequantize`] makes this dtype of the blocks.
-pub(crate) fn require_target(encoding: Encoding, to: DType) -> Result<()> {
+pub fn require_target(encoding: Encoding, to: DType) -> Result<()> {
     require_float(format_args!("{encoding} blocks"), to)
 }
 
@@ -112,7 +111,7 @@ fn require_float(what: impl Display, to: DType) -> Result<()> {
         DType::Float32 | DType::Float16 | DType::BFloat16 => Ok(()),
         _ => {
             let cause = format!("{what} decode to float32, float16 or bfloat16, not to {to}");
-            Err(Diagnostic::new(rules::QUANTIZATION_TARGET, cause).unsupported())
+            Err(Error::QuantizationTarget(cause))
         }
     }
 }

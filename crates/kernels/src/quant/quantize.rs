@@ -6,8 +6,7 @@
 use half::f16;
 
 use super::Encoding;
-use crate::error::{Diagnostic, Error, Result};
-use crate::rules;
+use crate::error::{Error, Result};
 
 /// Encodes `values` into whole blocks.
 pub fn quantize(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Result<()> {
@@ -19,7 +18,7 @@ pub fn quantize(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Result<()
         Encoding::Q8_0 => |values: &[f32], out: &mut [u8]| each_block(q8_0, values, out),
         _ => {
             let cause = format!("{encoding} blocks can be decoded, but not encoded");
-            return Err(Diagnostic::new(rules::QUANTIZATION_ENCODE, cause).unsupported());
+            return Err(Error::QuantizationEncode(cause));
         }
     };
     let (per_block, bytes) = (encoding.elements_per_block(), encoding.bytes_per_block());

@@ -1,0 +1,27 @@
+//! What can be wrong with what a function of this crate is given.
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no result; nothing was written to the output.
+///
+/// A variant is a reason that a caller may want to tell from others, and has the sentence for people, without a full stop.
+/// There are few, and whoever translates them into errors of its own should hear of a new one: so they can be matched without a rest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// One of the dtypes cannot be converted to the other.
+    #[error("{0}")]
+    CastPair(String),
+    /// Elements of this dtype cannot be multiplied by such scales, or not to give that dtype.
+    #[error("{0}")]
+    CastScale(String),
+    /// Packed codes cannot be decoded to this dtype.
+    #[error("{0}")]
+    QuantizationTarget(String),
+    /// Blocks of this encoding can be decoded, but not encoded.
+    #[error("{0}")]
+    QuantizationEncode(String),
+    /// An argument that makes no sense, such as slices whose lengths do not fit each other.
+    #[error("{0}")]
+    Argument(String),
+}
