@@ -24,7 +24,7 @@ pub(super) fn kernel(level: Level) -> Option<Kernel> {
 /// How a step is converted.
 ///
 /// # Safety
-/// As for [`Kernel`], with the instructions of the implementor.
+/// As for [`Kernel`], for [`STEP`] elements and with the instructions of the implementor enabled; the destination must be aligned to 64 if `STREAM`.
 trait Rounding {
     const LEVEL: Level;
     /// Steps of a run.
@@ -57,7 +57,8 @@ impl Rounding for ByInstruction {
     #[inline(always)]
     unsafe fn step<const STREAM: bool>(src: *const u8, dst: *mut u8, denormal: __mmask16) -> __mmask16 {
         const DENORMAL: i32 = 0x20;
-        // SAFETY: the caller's promise: 128 bytes are read and 64 written.
+        // SAFETY: by the contract of `Rounding` the instructions are enabled, 128 bytes are readable at `src`, and 64 writable at `dst`, which is
+        // aligned to them if `STREAM`.
         unsafe {
             let (low, high) = (_mm512_loadu_ps(src.cast()), _mm512_loadu_ps(src.add(64).cast()));
             let rounded: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
@@ -81,19 +82,20 @@ impl Rounding for ByWords {
 
     #[inline(always)]
     unsafe fn none() -> __m256 {
-        // SAFETY: registers alone; the caller's promise.
+        // SAFETY: a register alone; AVX2 is enabled, by the contract of `Rounding`.
         unsafe { _mm256_setzero_ps() }
     }
 
     #[inline(always)]
     unsafe fn is_none(nan: __m256) -> bool {
-        // SAFETY: as above.
+        // SAFETY: a register alone; AVX2 is enabled, by the contract of `Rounding`.
         unsafe { _mm256_movemask_ps(nan) == 0 }
     }
 
     #[inline(always)]
     unsafe fn step<const STREAM: bool>(src: *const u8, dst: *mut u8, nan: __m256) -> __m256 {
-        // SAFETY: the caller's promise: 128 bytes are read and 64 written.
+        // SAFETY: by the contract of `Rounding` the instructions are enabled, 128 bytes are readable at `src`, and 64 writable at `dst`, which is
+        // aligned to them if `STREAM`.
         unsafe {
             let (first, first_nan) = words(src);
             let (second, second_nan) = words(src.add(64));
@@ -113,7 +115,7 @@ impl Rounding for ByWords {
 #[inline(always)]
 unsafe fn words(src: *const u8) -> (__m256i, __m256) {
     const ODD: i32 = 0b1010_1010;
-    // SAFETY: the caller's promise that 64 bytes are readable, in which all the loads lie.
+    // SAFETY: the caller, a step, has enabled AVX2, and has 64 bytes to read, in which all the loads lie.
     unsafe {
         let load = |at: usize| _mm256_loadu_si256(src.add(at).cast());
         let (a, b) = (load(0), load(32));
@@ -179,7 +181,7 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
 /// As for [`Kernel`].
 unsafe fn convert_in_lanes(level: Level, src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     if let Some(kernel) = pair::<F32, Bf16<false>>(level) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `Kernel`, which is this function's own: the processor has the level, and both sides have the elements.
         unsafe { kernel(src, dst, elements, stream) }
     }
 }

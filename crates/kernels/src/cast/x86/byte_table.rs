@@ -135,7 +135,7 @@ fn lookup_words((low, high): (Plane, Plane), codes: &[u8; STEP]) -> (__m512i, __
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises 64 bytes to write, aligned to them if `STREAM`; the instructions are enabled here.
     unsafe {
         if STREAM {
             _mm512_stream_si512(dst.cast(), value);
@@ -152,7 +152,7 @@ pub(super) unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
 unsafe fn words<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
     for (index, codes) in steps.iter().enumerate() {
         let (first, second) = lookup_words(*planes, codes);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises 128 bytes a step, of which these are the two halves; so each is aligned to 64 if the first one is.
         unsafe {
             let to = dst.add(index * 2 * STEP);
             store::<STREAM>(to, first);
@@ -175,7 +175,7 @@ unsafe fn upper_halves<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8
     let upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
     for (index, codes) in steps.iter().enumerate() {
         let (first, second) = lookup_words(*planes, codes);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises 256 bytes a step, of which these are the quarters; so each is aligned to 64 if the first one is.
         unsafe {
             let to = dst.add(index * 4 * STEP);
             store::<STREAM>(to, _mm512_maskz_permutexvar_epi16(ODD_WORDS, lower, first));

@@ -61,7 +61,7 @@ macro_rules! at_level {
             scales: &[f32],
             stream: bool,
         ) {
-            // SAFETY: as above.
+            // SAFETY: the contract of `ScaleKernel`, and the instructions are enabled here.
             unsafe { scale::<$lanes, L, S>(src, dst, elements, block, scales, stream) }
         }
     };

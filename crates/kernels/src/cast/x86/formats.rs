@@ -77,7 +77,7 @@ unsafe fn quieted<V: Lanes>(value: V) -> V {
 /// Finite values beyond `largest` brought back to it; infinities and NaNs as they are.
 #[inline(always)]
 unsafe fn clamped<V: Lanes>(value: V, largest: u32) -> V {
-    // SAFETY: as above.
+    // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, which is this function's own.
     unsafe {
         let magnitude = value.and(V::splat(MAGNITUDE));
         let sign = value.and(V::splat(SIGN));
@@ -179,7 +179,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
 
     #[inline(always)]
     unsafe fn shift_down<V: Lanes>(value: V) -> V {
-        // SAFETY: as above.
+        // SAFETY: registers alone, under the contract of `Lanes`.
         unsafe { if MANTISSA == 3 { value.shr::<20>() } else { value.shr::<21>() } }
     }
 }

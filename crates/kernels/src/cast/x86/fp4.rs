@@ -73,7 +73,7 @@ at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16": half_steps_
 /// Blocks of whole steps.
 ///
 /// # Safety
-/// As for [`HalfFloat`], here and below; the output is at a multiple of 16 if `STREAM`.
+/// As for [`HalfFloat`]; the output is at a multiple of 16 if `STREAM`.
 #[inline(always)]
 unsafe fn steps<V: Lanes, H: HalfFloat, const STREAM: bool>(
     packed: &[[u8; STEP / 2]],
@@ -83,7 +83,8 @@ unsafe fn steps<V: Lanes, H: HalfFloat, const STREAM: bool>(
 ) {
     let blocks = packed.chunks(block / STEP).zip(out.chunks_mut(block / STEP));
     for ((packed, out), scale) in blocks.zip(scales) {
-        // SAFETY: the caller's promise; an element of `out` has room for thirty-two elements.
+        // SAFETY: the instructions are enabled by the contract of `HalfFloat`; an element of `out` has room for thirty-two of two bytes, at a
+        // multiple of 16 if `STREAM`.
         unsafe {
             let table = H::table(products::<V>(*scale));
             for (packed, out) in packed.iter().zip(out) {
@@ -97,7 +98,7 @@ unsafe fn steps<V: Lanes, H: HalfFloat, const STREAM: bool>(
 /// Blocks of half a step: a table has the results of two.
 ///
 /// # Safety
-/// As above.
+/// As for [`steps`].
 #[inline(always)]
 unsafe fn half_steps<V: WideTables, H: HalfFloat, const STREAM: bool>(
     packed: &[[u8; STEP / 2]],
@@ -106,7 +107,8 @@ unsafe fn half_steps<V: WideTables, H: HalfFloat, const STREAM: bool>(
     scales: &[f32],
 ) {
     for ((packed, out), [low, high]) in packed.iter().zip(out).zip(scales.as_chunks().0) {
-        // SAFETY: as above.
+        // SAFETY: the instructions are enabled by the contract of `HalfFloat`; an element of `out` has room for thirty-two of two bytes, at a
+        // multiple of 16 if `STREAM`.
         unsafe {
             let second = Bytes32::joined(Bytes16::splat(0), Bytes16::splat(16));
             let codes = Bytes32::nibbles_in_turns(Bytes16::load(packed)).or(second);
@@ -121,6 +123,6 @@ unsafe fn half_steps<V: WideTables, H: HalfFloat, const STREAM: bool>(
 /// As for [`Lanes`].
 #[inline(always)]
 unsafe fn products<V: Lanes>(scale: f32) -> V {
-    // SAFETY: the caller's promise; there are sixteen lanes.
+    // SAFETY: sixteen f32 are read of an array of sixteen; the instructions are enabled by the contract of `Lanes`.
     unsafe { V::load_32(E2M1.as_ptr().cast()).mul_f32(V::splat(scale.to_bits())) }
 }

@@ -78,7 +78,7 @@ pub(super) unsafe fn planes(first: __m512i, second: __m512i) -> (__m512i, __m512
 /// The lower bytes of sixty-four words.
 #[inline(always)]
 unsafe fn low_bytes(first: __m512i, second: __m512i) -> __m512i {
-    // SAFETY: as above.
+    // SAFETY: reads a constant of 64 bytes; the caller has enabled the instructions.
     unsafe { _mm512_permutex2var_epi8(first, _mm512_loadu_si512(EVEN_BYTES.as_ptr().cast()), second) }
 }
 
@@ -181,7 +181,7 @@ unsafe fn lookup(table: &'static [u8; 128], mask: __mmask64, lower: __m512i) -> 
 impl<T: Target> Narrow for FromBf16<T> {
     #[inline(always)]
     unsafe fn codes(src: *const u8) -> __m512i {
-        // SAFETY: the caller's promises.
+        // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 128 bytes.
         unsafe { bf16_codes::<T>(load(src), load(src.add(64))) }
     }
 }
@@ -191,21 +191,21 @@ impl<T: Target> Narrow for FromF32<T> {
 
     #[inline(always)]
     unsafe fn codes(src: *const u8) -> __m512i {
-        // SAFETY: the caller's promises.
+        // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 256 bytes.
         unsafe { bf16_codes::<T>(round_to_odd(src), round_to_odd(src.add(128))) }
     }
 }
 
 #[inline(always)]
 unsafe fn load(src: *const u8) -> __m512i {
-    // SAFETY: the caller's promise that 64 bytes are readable.
+    // SAFETY: the caller has enabled the instructions, and promises that 64 bytes are readable.
     unsafe { _mm512_loadu_si512(src.cast()) }
 }
 
 /// Thirty-two f32 as bf16, the last bit set if anything is cut.
 #[inline(always)]
 unsafe fn round_to_odd(src: *const u8) -> __m512i {
-    // SAFETY: the caller's promise that 128 bytes are readable, and arithmetic on registers.
+    // SAFETY: the caller has enabled the instructions, and promises that 128 bytes are readable; the constant has 64.
     unsafe {
         let odd = |value| {
             let cut = _mm512_test_epi32_mask(value, _mm512_set1_epi32(0xffff));
@@ -264,7 +264,7 @@ unsafe fn or3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 impl<const SATURATE: bool> Narrow for F16ToE4m3Fn<SATURATE> {
     #[inline(always)]
     unsafe fn codes(src: *const u8) -> __m512i {
-        // SAFETY: the caller's promises.
+        // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 128 bytes.
         unsafe { low_bytes(f16_to_e4m3fn::<SATURATE>(load(src)), f16_to_e4m3fn::<SATURATE>(load(src.add(64)))) }
     }
 }
@@ -272,7 +272,7 @@ impl<const SATURATE: bool> Narrow for F16ToE4m3Fn<SATURATE> {
 impl<const SATURATE: bool> Narrow for F16ToE5m2<SATURATE> {
     #[inline(always)]
     unsafe fn codes(src: *const u8) -> __m512i {
-        // SAFETY: the caller's promises.
+        // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 128 bytes.
         unsafe { low_bytes(f16_to_e5m2::<SATURATE>(load(src)), f16_to_e5m2::<SATURATE>(load(src.add(64)))) }
     }
 }
@@ -376,7 +376,7 @@ unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stre
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn steps<N: Narrow, const STREAM: bool>(src: *const u8, dst: *mut u8, count: usize) {
     for index in 0..count {
-        // SAFETY: the caller's promise: a step reads `STEP * BYTES` bytes and writes 64.
+        // SAFETY: of the caller's steps each reads `STEP * BYTES` bytes and writes 64, aligned to them if `STREAM`.
         unsafe {
             let codes = N::codes(src.add(N::BYTES * index * STEP));
             let to = dst.add(index * STEP).cast();

@@ -59,19 +59,23 @@ pub(super) fn rows(tables: &[SignedTable], (block, cols): (usize, usize), src: &
     for (src, dst) in src.chunks_exact(cols).zip(dst.chunks_exact_mut(2 * cols)) {
         let blocks = src.chunks(block).zip(dst.chunks_mut(2 * block));
         for (table, (src, dst)) in tables.iter().zip(blocks) {
-            if streams {
-                block_of_row::<true>(table, src, dst);
-            } else {
-                block_of_row::<false>(table, src, dst);
+            // SAFETY: it is streamed where the destination, and so each block of it, is aligned to 64; the instructions are enabled here.
+            unsafe {
+                if streams {
+                    block_of_row::<true>(table, src, dst);
+                } else {
+                    block_of_row::<false>(table, src, dst);
+                }
             }
         }
     }
 }
 
-/// With `STREAM`, `dst` must be aligned to 64.
+/// # Safety
+/// `dst` must be aligned to 64 if `STREAM`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn block_of_row<const STREAM: bool>(table: &SignedTable, src: &[u8], dst: &mut [u8]) {
+unsafe fn block_of_row<const STREAM: bool>(table: &SignedTable, src: &[u8], dst: &mut [u8]) {
     let (registers, _) = table.0.as_chunks::<64>();
     let (low, high) = ((load(&registers[0]), load(&registers[1])), (load(&registers[2]), load(&registers[3])));
     // The unpacking below works on quarters of a register, and takes the lower half of each first.

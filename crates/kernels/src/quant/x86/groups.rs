@@ -46,7 +46,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
     {
         for (group, run) in runs(*size, start, values.len()) {
             let packed = &row.codes[(start - row.first) / 2 + run.start / 2..];
-            // SAFETY: the caller's promise.
+            // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
             unsafe { nibbles::<V>(packed, row.zeros[group], row.scales[group], &mut values[run]) };
         }
         return;
@@ -62,11 +62,11 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
     match row.columns {
         Columns::Consecutive(size) => {
             for (group, run) in runs(*size, start, values.len()) {
-                // SAFETY: as above.
+                // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
                 unsafe { bytes::<V>(&codes[run.clone()], row.zeros[group], row.scales[group], &mut values[run]) };
             }
         }
-        // SAFETY: as above.
+        // SAFETY: all that is asked for are the instructions of the lanes, which the caller has enabled.
         Columns::Indexed(groups) => unsafe { indexed::<V>(row, codes, &groups[start..], values) },
     }
 }
@@ -76,7 +76,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
 unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[u8; 4]]) {
     let (pairs, rest) = values.as_chunks_mut::<32>();
     let (sixteens, _) = packed.as_chunks::<16>();
-    // SAFETY: as above.
+    // SAFETY: registers and what references lead to; the caller has enabled the instructions of the lanes.
     unsafe {
         let (zero, scale) = (Bytes16::splat(zero), V::splat(scale.to_bits()));
         for (pair, packed) in pairs.iter_mut().zip(sixteens) {
@@ -96,7 +96,7 @@ unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[
 #[inline(always)]
 unsafe fn thirty_two<V: Lanes>(packed: &[u8; 16], zero: Bytes16, scale: V, pair: &mut [[u8; 4]; 32]) {
     let (steps, _) = pair.as_chunks_mut();
-    // SAFETY: as above.
+    // SAFETY: registers and what references lead to; the caller has enabled the instructions of the lanes.
     unsafe {
         let packed = Bytes16::load(packed);
         let (low, high) = (packed.bits(0, 4), packed.bits(4, 4));
@@ -111,7 +111,7 @@ unsafe fn thirty_two<V: Lanes>(packed: &[u8; 16], zero: Bytes16, scale: V, pair:
 unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8; 4]]) {
     let (steps, rest) = values.as_chunks_mut::<16>();
     let (sixteens, left) = codes.as_chunks::<16>();
-    // SAFETY: as above.
+    // SAFETY: sixteen bytes are loaded, each time of an array of sixteen; the caller has enabled the instructions of the lanes.
     unsafe {
         let (zero, scale) = (V::splat(u32::from(zero)), V::splat(scale.to_bits()));
         for (step, codes) in steps.iter_mut().zip(sixteens) {
@@ -136,7 +136,7 @@ unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values:
             (*zero, *scale) = (row.zeros[*group as usize], row.scales[*group as usize]);
         }
         let mut step = [[0; 4]; 16];
-        // SAFETY: as above; the arrays have sixteen elements of the widths that are loaded.
+        // SAFETY: the arrays have sixteen elements of the widths that are loaded; the caller has enabled the instructions of the lanes.
         unsafe {
             let (zeros, scales) = (V::load_8(zeros.as_ptr()), V::load_32(scales.as_ptr().cast()));
             store(scaled(V::load_8(sixteen.as_ptr()), zeros, scales), &mut step);
@@ -148,12 +148,12 @@ unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values:
 /// `(code - zero point) * scale`.
 #[inline(always)]
 unsafe fn scaled<V: Lanes>(codes: V, zero: V, scale: V) -> V {
-    // SAFETY: as above.
+    // SAFETY: registers alone; the caller has enabled the instructions of the lanes.
     unsafe { codes.sub(zero).to_f32().mul_f32(scale) }
 }
 
 #[inline(always)]
 unsafe fn store<V: Lanes>(values: V, step: &mut Step) {
-    // SAFETY: as above.
+    // SAFETY: sixteen f32 are written to an array of sixteen; the caller has enabled the instructions of the lanes.
     unsafe { values.store_32::<false>(step.as_mut_ptr().cast()) }
 }

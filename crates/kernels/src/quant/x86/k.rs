@@ -38,7 +38,7 @@ pub(super) unsafe fn six_bit_scales(packed: &[u8; 12]) -> Bytes16 {
     let [first, second, rest] = [0, 1, 2].map(|index| word(packed, index));
     let low = each(first, 0, 4) | each(second, 0, 4) << 32 | (each(rest, 0, 2) | each(rest, 2, 2) << 32) << 4;
     let high = each(first, 4, 4) | each(second, 4, 4) << 32 | (each(rest, 4, 2) | each(rest, 6, 2) << 32) << 4;
-    // SAFETY: as above.
+    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
     unsafe { Bytes16::from_halves(low, high).sub(Bytes16::splat(32)) }
 }
 

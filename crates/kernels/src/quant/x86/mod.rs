@@ -117,7 +117,8 @@ pub(super) fn decode_narrow(
     let at_once = VALUES / encoding.elements_per_block();
     let (bytes_in, bytes_out) = (encoding.bytes_per_block(), encoding.elements_per_block() * to.bits() / 8);
     for (blocks, out) in blocks.chunks(at_once * bytes_in).zip(out.chunks_mut(at_once * bytes_out)) {
-        // SAFETY: the level is available, as the caller checked.
+        // SAFETY: the level is available, as the caller checked; the kernel streams only if the output is at a multiple of 16, and with it each
+        // part, of `VALUES` elements.
         let regular = with_default_rounding(|| unsafe { kernel(blocks, out.as_chunks_mut().0) });
         if !regular {
             decode_by_f32(level, encoding, blocks, to, out, stream);
@@ -187,14 +188,14 @@ unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]) ->
 unsafe fn registers<const AT: usize, const N: usize, const BYTES: usize>(block: &[u8; BYTES]) -> [Bytes16; N] {
     const { assert!(AT + 16 * N <= BYTES, "a field beyond its block") };
     let (bytes, _) = block[AT..].as_chunks::<16>();
-    // SAFETY: as above.
+    // SAFETY: each reads an array of sixteen bytes by reference; the instructions are enabled, by the contract of `Decoder`.
     std::array::from_fn(|i| unsafe { Bytes16::load(&bytes[i]) })
 }
 
 /// Writes `scale * quant` for sixteen signed bytes.
 #[inline(always)]
 unsafe fn scaled<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32) {
-    // SAFETY: as above; a step has room for sixteen lanes.
+    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe {
         let value = V::from_signed_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
         value.store_32::<false>(out[step].as_mut_ptr());
@@ -204,7 +205,7 @@ unsafe fn scaled<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale
 /// Writes `scale * quant + offset` for sixteen bytes.
 #[inline(always)]
 unsafe fn scaled_from<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, offset: f32) {
-    // SAFETY: as above.
+    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
         product.add_f32(V::splat(offset.to_bits())).store_32::<false>(out[step].as_mut_ptr());
@@ -214,7 +215,8 @@ unsafe fn scaled_from<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, 
 /// Writes `scale * quant - minimum` for sixteen bytes.
 #[inline(always)]
 unsafe fn scaled_less<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, minimum: f32) {
-    // SAFETY: as above. Subtracted and not added with the other sign, which a NaN would keep.
+    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
+    // Subtracted and not added with the other sign, which a NaN would keep.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
         product.sub_f32(V::splat(minimum.to_bits())).store_32::<false>(out[step].as_mut_ptr());
@@ -225,7 +227,7 @@ unsafe fn scaled_less<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, 
 #[inline(always)]
 unsafe fn products<V: Lanes>(quants: V, scale: V) -> [f32; 16] {
     let mut products = [0.0; 16];
-    // SAFETY: as above; the array has room for sixteen lanes.
+    // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.as_mut_ptr().cast()) };
     // In memory, from where a lane is broadcast in passing; in registers it would take shuffles, of which there are many here already.
     *black_box(&products)

@@ -14,14 +14,14 @@ pub(super) unsafe fn digits_from<const LEAST: u8>(fractions: Bytes16) -> Bytes16
 /// The first digits of bytes as -1, 0 or 1.
 #[inline(always)]
 unsafe fn digits(fractions: Bytes16) -> Bytes16 {
-    // SAFETY: as above.
+    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
     unsafe { digits_from::<255>(fractions) }
 }
 
 /// Fractions without their first digits.
 #[inline(always)]
 pub(super) unsafe fn shifted(fractions: Bytes16) -> Bytes16 {
-    // SAFETY: as above.
+    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
     unsafe { fractions.add(fractions).add(fractions) }
 }
 
@@ -31,7 +31,7 @@ pub(super) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
     let ones = u32::from_le_bytes(*bytes);
     let [threes, nines] = [tripled(ones), tripled(tripled(ones))];
     let [ones, threes, nines, rest] = [ones, threes, nines, tripled(nines)].map(u64::from);
-    // SAFETY: as above.
+    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
     unsafe { Bytes16::from_halves(ones | threes << 32, nines | rest << 32) }
 }
 
@@ -39,7 +39,7 @@ pub(super) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
 #[inline(always)]
 unsafe fn places<V: Lanes>(out: &mut [Step], stride: usize, mut fractions: Bytes16, scale: f32) {
     for place in 0..5 {
-        // SAFETY: as above.
+        // SAFETY: the instructions are enabled, by the contract of `Decoder`.
         unsafe {
             scaled::<V>(out, place * stride, digits(fractions), scale);
             fractions = shifted(fractions);

@@ -62,7 +62,7 @@ pub(in crate::quant) fn nibbles(
     if level == Level::Scalar || words > WORDS || !words.is_multiple_of(LANES) || !count.is_multiple_of(COLUMNS) {
         return false;
     }
-    // SAFETY: as above.
+    // SAFETY: the level is available, as the caller checked, and both have AVX2.
     unsafe { nibbles_avx2((lines, across), words, places, (rows, stride)) };
     true
 }

@@ -210,7 +210,7 @@ impl Avx2 {
 /// The values of eight nibbles, in the low bytes of `nibbles`.
 #[inline(always)]
 unsafe fn lookup_8(low: __m256, high: __m256, nibbles: __m128i) -> __m256i {
-    // SAFETY: as above.
+    // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
     unsafe {
         let index = _mm256_cvtepu8_epi32(nibbles);
         // The permutations look at the low three bits of an index; the fourth, moved to the sign, chooses between them.

@@ -1,6 +1,12 @@
 //! The processor's floating-point control register, which another library may have changed for the calling thread.
 //!
 //! `torch.set_flush_denormal(True)` makes it flush denormals; a cast keeps them.
+//!
+//! Rust assumes the default wherever its code runs, and wants an `asm!` block to leave the register's control bits as they were. A caller that has
+//! changed them breaks the first rule before anything here runs. Setting the default keeps it from there on, and in the end the caller, who relies on
+//! its own value, gets that back. Both blocks leave other bits behind than they found, which the second rule calls undefined, and there is no other
+//! way to change them. It works because nothing that matters can move across a block: each may touch any memory (there is no `nomem`), and memory is
+//! where the operands of the kernels come from. Where nobody has changed the register, which is nearly always, it is only read.
 
 #![allow(unsafe_code)] // the register has no safe access
 
@@ -20,7 +26,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `f` with the register as Rust expects it.
+/// Runs `f` with the register as Rust expects it, and gives it back as it was.
 pub(crate) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
     let current = get();
     if current & CONTROL == DEFAULT & CONTROL {
@@ -33,14 +39,14 @@ pub(crate) fn with_default_rounding<R>(f: impl FnOnce() -> R) -> R {
 
 fn get() -> u32 {
     let mut value = 0u32;
-    // SAFETY: writes the register's 32 bits to a local variable; SSE is part of x86-64.
+    // SAFETY: writes the register's 32 bits to a local variable and changes no flag; SSE is part of x86-64.
     unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut value, options(nostack, preserves_flags)) };
     value
 }
 
 fn set(value: u32) {
-    // SAFETY: the value is the default or one read before, so it sets no reserved bit. The language asks for the default wherever its own code
-    // runs: this is what brings it back, and `Restore` leaves another library the value that it had.
+    // SAFETY: reads a local variable; the value is the default or one read before, so that it sets no reserved bit. The exceptions of the register are
+    // among the flags of `preserves_flags`, so that is not promised. That the control bits differ afterwards is the departure described above.
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
 }
 

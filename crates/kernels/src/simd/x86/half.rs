@@ -23,13 +23,13 @@ macro_rules! half_floats {
         impl HalfFloat for $half {
             #[inline(always)]
             unsafe fn table<V: Lanes>(values: V) -> V::Table {
-                // SAFETY: the caller's promise.
+                // SAFETY: the contract of `Lanes` for this method is that of `HalfFloat`, which the caller keeps.
                 unsafe { values.$table() }
             }
 
             #[inline(always)]
             unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table {
-                // SAFETY: the caller's promise.
+                // SAFETY: the contract of `WideTables` for this method is that of `HalfFloat`, which the caller keeps.
                 unsafe { V::$wide_table(low, high) }
             }
         }

@@ -12,7 +12,7 @@ use crate::simd::x86::{
 const STEP: usize = 32;
 
 /// # Safety
-/// The processor must have the instructions of the level that the kernel was picked for.
+/// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
 type Kernel = unsafe fn(&Row<'_>, usize, usize, &mut [Group]);
 
 /// Whether [`decode`] makes f16 or bf16 of so many columns of a row from `start` on: of whole steps in groups of whole steps.
@@ -30,7 +30,7 @@ pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns
 pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DType, out: &mut [u8], stream: bool) {
     let kernel = if stream && may_stream(out) { kernel::<true>(level, to) } else { kernel::<false>(level, to) };
     let (Columns::Consecutive(size), Some(kernel)) = (row.columns, kernel) else { return };
-    // SAFETY: the level is available, as the caller checked.
+    // SAFETY: the level is available, as the caller checked, and the kernel streams only to a multiple of 16.
     with_default_rounding(|| unsafe { kernel(row, *size, start, out.as_chunks_mut().0) });
 }
 
@@ -58,7 +58,7 @@ at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512)
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: decode_avx512_bf16);
 
 /// # Safety
-/// As for [`HalfFloat`].
+/// As for [`HalfFloat`]; the output is at a multiple of 16 if `STREAM`.
 #[inline(always)]
 unsafe fn decode_columns<V: Lanes, O: HalfFloat, const STREAM: bool>(
     row: &Row<'_>,
@@ -70,7 +70,8 @@ unsafe fn decode_columns<V: Lanes, O: HalfFloat, const STREAM: bool>(
     let (packed, _) = row.codes[(start - row.first) / 2..].as_chunks::<{ STEP / 2 }>();
     for (group, run) in runs(size, start, out.len() * STEP) {
         let steps = run.start / STEP..run.end / STEP;
-        // SAFETY: the caller's promise; there are sixteen lanes, and a step has room for thirty-two elements.
+        // SAFETY: the caller has enabled the instructions; sixteen codes are read of an array of sixteen, and an element of `out` has room for
+        // thirty-two of two bytes, at a multiple of 16 if `STREAM`.
         unsafe {
             let differences = V::load_32(CODES.as_ptr().cast()).sub(V::splat(u32::from(row.zeros[group])));
             let table = O::table(differences.to_f32().mul_f32(V::splat(row.scales[group].to_bits())));

@@ -16,7 +16,7 @@ type Group = [u8; 64];
 ///
 /// # Safety
 /// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Bf16`] and AVX-512 those
-/// of AVX-512 BF16, too.
+/// of AVX-512 BF16, too. The output must be at a multiple of 16 if `STREAM`.
 trait Decoder<V: Lanes, const BYTES: usize> {
     /// Thirty-twos of a block.
     const GROUPS: usize;
@@ -29,7 +29,7 @@ trait Decoder<V: Lanes, const BYTES: usize> {
 /// Decodes all blocks that have room in the output; false if one of them is not regular.
 ///
 /// # Safety
-/// The processor must have the instructions of the level that the kernel was picked for.
+/// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
 pub(super) type Kernel = unsafe fn(&[u8], &mut [Group]) -> bool;
 
 macro_rules! at_level {
@@ -110,7 +110,8 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
 /// As for [`Decoder`].
 #[inline(always)]
 unsafe fn put<V: Lanes, O: HalfFloat, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
-    // SAFETY: the caller's promise; a group has room for thirty-two elements.
+    // SAFETY: by the contract of `Decoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
+    // `STREAM`.
     unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }
 }
 
@@ -124,6 +125,7 @@ unsafe fn put_wide<V: WideTables, O: HalfFloat, const STREAM: bool>(
     codes: Bytes32,
     [low, high]: [V; 2],
 ) {
-    // SAFETY: as above.
+    // SAFETY: by the contract of `Decoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
+    // `STREAM`.
     unsafe { V::look_up::<STREAM>(O::wide_table(low, high), codes, group.as_mut_ptr()) }
 }
