@@ -189,7 +189,13 @@ unsafe fn registers<const AT: usize, const N: usize, const BYTES: usize>(block: 
     const { assert!(AT + 16 * N <= BYTES, "a field beyond its block") };
     let (bytes, _) = block[AT..].as_chunks::<16>();
     // SAFETY: each reads an array of sixteen bytes by reference; the instructions are enabled, by the contract of `Decoder`.
-    std::array::from_fn(|i| unsafe { Bytes16::load(&bytes[i]) })
+    unsafe {
+        let mut registers = [Bytes16::splat(0); N];
+        for (register, bytes) in registers.iter_mut().zip(bytes) {
+            *register = Bytes16::load(bytes);
+        }
+        registers
+    }
 }
 
 /// Writes `scale * quant` for sixteen signed bytes.

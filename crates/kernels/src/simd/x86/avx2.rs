@@ -126,7 +126,7 @@ impl Lanes for Avx2 {
         };
         to_f32(self) -> Self => Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)));
         is_nan(self) -> Self => {
-            let [first, second] = [self.0, self.1].map(|half| _mm256_castsi256_ps(half));
+            let (first, second) = (_mm256_castsi256_ps(self.0), _mm256_castsi256_ps(self.1));
             Self(
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(first, first)),
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(second, second)),
