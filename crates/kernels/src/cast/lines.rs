@@ -99,8 +99,8 @@ impl<'a> Lines<'a> {
 /// f32 as another type, or as they are; the lengths match. After calls with `stream` a [`fence`](super::fence) is needed.
 pub(crate) fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
     let options = CastOptions { saturate: false, stream };
-    #[cfg(target_arch = "x86_64")]
-    if super::x86::convert_before_fence(level, DType::Float32, to, values, out, options) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if super::lanes::convert_before_fence(level, DType::Float32, to, values, out, options) {
         return;
     }
     convert(level, DType::Float32, to, values, out, options);

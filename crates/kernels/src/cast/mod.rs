@@ -4,6 +4,8 @@
 //! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
 //! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
 mod lines;
 mod portable;
 mod scalar;
@@ -103,8 +105,8 @@ pub fn cast_by_oracle(from: DType, to: DType, src: &[u8], dst: &mut [u8], option
 
 /// Makes streamed stores visible to other threads in order.
 pub(crate) fn fence() {
-    #[cfg(target_arch = "x86_64")]
-    crate::simd::x86::fence();
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    crate::simd::fence();
 }
 
 /// The number of elements in `bytes` bytes.
@@ -133,11 +135,11 @@ pub(crate) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mu
 
 /// In one pass, if there is a way to.
 fn convert_directly(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if x86::convert(level, from, to, src, dst, options) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if lanes::convert(level, from, to, src, dst, options) {
         return true;
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = level;
     // A table pays once there are more elements than it has entries; the oracle computes both.
     if let Some(table) = table::table(from, to, options) {

@@ -215,11 +215,11 @@ impl Stripe {
     }
 
     fn row(&self, matrix: &BlockScaled<'_>, target: Target, src: &[u8], dst: &mut [u8]) {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         {
             let (from, to) = ((matrix.dtype, src), (target.dtype, &mut *dst));
             if !target.options.saturate
-                && super::x86::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.options.stream)
+                && super::lanes::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.options.stream)
             {
                 return;
             }

@@ -9,6 +9,8 @@ mod grids;
 mod groups;
 mod iq;
 mod k;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
 mod order;
 mod quantize;
 mod scalar;
@@ -92,11 +94,11 @@ fn decode_narrow(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out
 
 /// The decoding to f32 itself; everything was checked.
 fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
-    #[cfg(target_arch = "x86_64")]
-    if x86::decode(level, encoding, blocks, out) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if lanes::decode(level, encoding, blocks, out) {
         return;
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = level;
     scalar::decode(encoding, blocks, out);
 }

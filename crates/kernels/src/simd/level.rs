@@ -15,6 +15,8 @@ pub const VARIABLE: &str = "MAX_WEIGHTS_SIMD";
 pub enum Level {
     /// Plain Rust.
     Scalar,
+    /// NEON: every processor of AArch64.
+    Neon,
     /// AVX2 and F16C: Haswell, Zen and later.
     Avx2,
     /// AVX-512 F, BW, DQ, VL and VBMI: Ice Lake, Zen 4 and later.
@@ -22,12 +24,13 @@ pub enum Level {
 }
 
 impl Level {
-    const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+    const ALL: [Self; 4] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512];
 
     /// The level's name in the environment variable.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
         }
@@ -37,6 +40,7 @@ impl Level {
     pub fn is_available(self) -> bool {
         match self {
             Self::Scalar => true,
+            Self::Neon => cfg!(target_arch = "aarch64"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c"),
             #[cfg(target_arch = "x86_64")]

@@ -1,18 +1,33 @@
 //! Vector instructions: which of them to use, and the operations that the kernels of [`cast`](crate::cast) and [`quant`](crate::quant) are
 //! written in, once for all of them.
+//!
+//! An algorithm is a generic function over [`Lanes`](lanes::Lanes), which must be inlined into the function that enables the instructions of its level, or
+//! each operation is a call.
 
+#![allow(clippy::inline_always)] // for that reason
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
 mod level;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use lanes::Lanes;
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, with_default_rounding};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512, Bytes16, f16_to_f32, fence, with_default_rounding};
 
 /// Runs `work` with the floating-point environment of the calling thread as Rust expects it: other libraries may have changed it, as
-/// `torch.set_flush_denormal(True)` does, and threads have that of the one that makes them. Afterwards it is what it was. Elsewhere than on x86-64 it is
-/// left as it is.
+/// `torch.set_flush_denormal(True)` does, and threads have that of the one that makes them. Afterwards it is what it was. Elsewhere than on x86-64 and
+/// AArch64 it is left as it is.
 pub fn with_default_environment<R>(work: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    return x86::with_default_rounding(work);
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    return with_default_rounding(work);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     work()
 }

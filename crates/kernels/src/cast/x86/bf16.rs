@@ -5,8 +5,8 @@
 
 use std::arch::x86_64::*;
 
-use super::drive::{Kernel, pair};
-use super::formats::{Bf16, F32};
+use crate::cast::lanes::drive::{Kernel, pair};
+use crate::cast::lanes::formats::{Bf16, F32};
 use crate::simd::Level;
 
 /// Elements of one step.
@@ -15,9 +15,9 @@ const STEP: usize = 32;
 /// The kernel of a level that has vectors, if this processor has one.
 pub(super) fn kernel(level: Level) -> Option<Kernel> {
     match level {
-        Level::Scalar => None,
         Level::Avx2 => Some(convert_avx2),
         Level::Avx512 => is_x86_feature_detected!("avx512bf16").then_some(convert_avx512 as Kernel),
+        _ => None,
     }
 }
 

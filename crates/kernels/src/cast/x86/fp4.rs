@@ -3,12 +3,12 @@
 
 #![allow(unsafe_code)] // built on `Lanes`
 
-use super::drive::ScaleKernel;
-use super::formats::E2M1;
+use crate::cast::lanes::drive::ScaleKernel;
+use crate::cast::lanes::formats::E2M1;
 use crate::dtype::DType;
 use crate::simd::Level;
 use crate::simd::x86::{
-    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, WideTables, are_regular, has_bf16,
+    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, Tables, WideTables, are_regular, has_bf16,
 };
 
 /// Elements of a step, and of half a one.
@@ -16,7 +16,7 @@ const STEP: usize = 32;
 const HALF: usize = STEP / 2;
 
 /// The kernel for a row of so many elements in blocks of so many, if there is one: whole steps, or with AVX-512 half ones, whose scales are regular.
-pub(super) fn kernel(
+pub(in crate::cast) fn kernel(
     level: Level,
     (from, to): (DType, DType),
     elements: usize,
@@ -75,7 +75,7 @@ at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16": half_steps_
 /// # Safety
 /// As for [`HalfFloat`]; the output is at a multiple of 16 if `STREAM`.
 #[inline(always)]
-unsafe fn steps<V: Lanes, H: HalfFloat, const STREAM: bool>(
+unsafe fn steps<V: Tables, H: HalfFloat, const STREAM: bool>(
     packed: &[[u8; STEP / 2]],
     out: &mut [[u8; 2 * STEP]],
     block: usize,

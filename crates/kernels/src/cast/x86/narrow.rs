@@ -10,7 +10,7 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::drive::Kernel;
+use crate::cast::lanes::drive::Kernel;
 use crate::dtype::DType;
 
 const STEP: usize = 64;

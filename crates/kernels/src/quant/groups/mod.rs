@@ -23,7 +23,7 @@ use products::Products;
 use tile::Tile;
 
 pub(super) use tile::Row;
-#[cfg(target_arch = "x86_64")] // for its kernels
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] // for their kernels
 pub(super) use {codes::unpack, plan::Columns, scalar::runs};
 
 /// How the codes of a matrix of `rows` outputs and `cols` inputs are packed in words of 32 bits.
@@ -137,11 +137,11 @@ pub fn dequantize_group_rows_at(
 
 /// Decodes the columns of a row from `start` on, a multiple of [`VALUES`].
 fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
-    #[cfg(target_arch = "x86_64")]
-    if super::x86::groups::decode(level, row, start, values) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if super::lanes::groups::decode(level, row, start, values) {
         return;
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = level;
     scalar::decode(row, start, values);
 }

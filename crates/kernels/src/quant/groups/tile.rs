@@ -44,7 +44,7 @@ pub(in crate::quant) struct Row<'a> {
     pub(in crate::quant) columns: &'a Columns,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Row<'_> {
     /// True for codes of so many bits, one after the other.
     pub(in crate::quant) fn is_dense(&self, bits: usize) -> bool {

@@ -1,106 +1,16 @@
-//! Decoders for x86-64, written once over [`Lanes`] for AVX2 and AVX-512. Each gives the bits of the scalar one of the same name.
-//!
-//! Packed integers are unpacked sixteen at a time into the bytes of one register ([`Bytes16`]), and become floats there, sixteen lanes of them,
-//! which are multiplied by their scale and stored. Scales of a super-block are computed sixteen at a time in the same way.
+//! What x86-64 has beside [`lanes`](super::lanes): decoders to f16 and bf16 that look elements up, and matrices of words that change places in registers.
 
 #![allow(unsafe_code)] // the instructions of a level
 #![allow(clippy::inline_always)] // or each operation on lanes is a call
 
-pub(super) mod groups;
-mod iq;
-mod k;
 pub(super) mod looked_up;
-mod simple;
-mod ternary;
 pub(super) mod transpose;
 
-use std::hint::black_box;
-
-use super::block::field;
-use super::{Encoding, STEP, Step};
+use super::{Encoding, STEP, Step, decode};
 use crate::cast::{VALUES, from_f32};
 use crate::dtype::DType;
 use crate::simd::Level;
-use crate::simd::x86::{Avx2, Avx512, Bytes16, Lanes, f16_to_f32, fence, with_default_rounding};
-
-/// A decoder of blocks of `BYTES` bytes.
-///
-/// # Safety
-/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them.
-trait Decoder<const BYTES: usize> {
-    /// Elements of a block, sixteen to a step.
-    const STEPS: usize;
-    /// Decodes a block into `STEPS` steps.
-    unsafe fn decode<V: Lanes>(block: &[u8; BYTES], out: &mut [Step]);
-}
-
-/// Decodes all blocks that have room in the output.
-///
-/// # Safety
-/// The processor must have the instructions of the level that the kernel was picked for.
-type Kernel = unsafe fn(&[u8], &mut [Step]);
-
-macro_rules! at_level {
-    ($features:literal, $lanes:ty: $name:ident) => {
-        #[target_feature(enable = $features)]
-        unsafe fn $name<D: Decoder<BYTES>, const BYTES: usize>(blocks: &[u8], out: &mut [Step]) {
-            for (block, out) in blocks.as_chunks::<BYTES>().0.iter().zip(out.chunks_exact_mut(D::STEPS)) {
-                // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
-                unsafe { D::decode::<$lanes>(block, out) }
-            }
-        }
-    };
-}
-at_level!("avx2,f16c", Avx2: decode_avx2);
-at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
-
-fn at<D: Decoder<BYTES>, const BYTES: usize>(level: Level) -> Option<Kernel> {
-    match level {
-        Level::Scalar => None,
-        Level::Avx2 => Some(decode_avx2::<D, BYTES>),
-        Level::Avx512 => Some(decode_avx512::<D, BYTES>),
-    }
-}
-
-fn kernel(level: Level, encoding: Encoding) -> Option<Kernel> {
-    match encoding {
-        Encoding::Q4_0 => at::<simple::Q4_0, 18>(level),
-        Encoding::Q4_1 => at::<simple::Q4_1, 20>(level),
-        Encoding::Q5_0 => at::<simple::Q5_0, 22>(level),
-        Encoding::Q5_1 => at::<simple::Q5_1, 24>(level),
-        Encoding::Q8_0 => at::<simple::Q8_0, 34>(level),
-        Encoding::Q8_1 => at::<simple::Q8_1, 36>(level),
-        Encoding::Q2_K => at::<k::Q2_K, 84>(level),
-        Encoding::Q3_K => at::<k::Q3_K, 110>(level),
-        Encoding::Q4_K => at::<k::Q4_K, 144>(level),
-        Encoding::Q5_K => at::<k::Q5_K, 176>(level),
-        Encoding::Q6_K => at::<k::Q6_K, 210>(level),
-        Encoding::Q8_K => at::<k::Q8_K, 292>(level),
-        Encoding::IQ2_XXS => at::<iq::IQ2_XXS, 66>(level),
-        Encoding::IQ2_XS => at::<iq::IQ2_XS, 74>(level),
-        Encoding::IQ3_XXS => at::<iq::IQ3_XXS, 98>(level),
-        Encoding::IQ1_S => at::<iq::IQ1_S, 50>(level),
-        Encoding::IQ4_NL => at::<iq::IQ4_NL, 18>(level),
-        Encoding::IQ3_S => at::<iq::IQ3_S, 110>(level),
-        Encoding::IQ2_S => at::<iq::IQ2_S, 82>(level),
-        Encoding::IQ4_XS => at::<iq::IQ4_XS, 136>(level),
-        Encoding::IQ1_M => at::<iq::IQ1_M, 56>(level),
-        Encoding::TQ1_0 => at::<ternary::TQ1_0, 54>(level),
-        Encoding::TQ2_0 => at::<ternary::TQ2_0, 66>(level),
-        Encoding::MXFP4 => at::<simple::MXFP4, 17>(level),
-        Encoding::NVFP4 => at::<simple::NVFP4, 36>(level),
-        Encoding::Q1_0 => at::<simple::Q1_0, 18>(level),
-        Encoding::Q2_0 => at::<simple::Q2_0, 18>(level),
-    }
-}
-
-/// Decodes blocks to f32, if the level has vectors. The level is available, and the output has room for all blocks and no more.
-pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) -> bool {
-    let Some(kernel) = kernel(level, encoding) else { return false };
-    // SAFETY: the level is available, as the caller checked.
-    with_default_rounding(|| unsafe { kernel(blocks, out) });
-    true
-}
+use crate::simd::x86::{fence, with_default_rounding};
 
 /// Decodes blocks to f16 or bf16, if the level, which is available, has a kernel for that. After calls with `stream` a fence is needed.
 pub(super) fn decode_narrow(
@@ -137,104 +47,4 @@ fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out
         fence(); // what was streamed to the same place is there before
     }
     from_f32(level, values.as_flattened(), to, out, stream);
-}
-
-/// Decoders, each a function of a block and its steps.
-macro_rules! decoders {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal bytes, $steps:literal steps, |$block:ident, $out:ident| $code:expr;)*) => {$(
-        $(#[$doc])*
-        #[allow(non_camel_case_types)] // GGUF spells the name so
-        pub(super) struct $name;
-
-        impl Decoder<$bytes> for $name {
-            const STEPS: usize = $steps;
-
-            #[inline(always)]
-            unsafe fn decode<V: Lanes>($block: &[u8; $bytes], $out: &mut [Step]) {
-                // SAFETY: only what needs the instructions of the lanes, which the caller has enabled.
-                unsafe { $code }
-            }
-        }
-    )*};
-}
-use decoders;
-
-/// The same code for each of sixteen steps. In a loop, what the number of the step picks would be in memory, and shifts by it in a register.
-macro_rules! sixteen_steps {
-    (|$step:ident| $code:block) => {
-        sixteen_steps!(|$step| $code, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
-    };
-    (|$step:ident| $code:block, $($number:literal)*) => {$({
-        let $step: usize = $number;
-        $code
-    })*};
-}
-use sixteen_steps;
-
-/// The f16 of a block at byte `AT`, as f32.
-#[inline(always)]
-unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]) -> f32 {
-    // Eight bytes where there are so many: a load of two waits for what the register held before.
-    let bits = match block[AT..].first_chunk() {
-        Some(bytes) => u64::from_le_bytes(*bytes),
-        None => u64::from(u16::from_le_bytes(*field::<AT, 2, BYTES>(block))),
-    };
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
-    unsafe { f16_to_f32(bits) }
-}
-
-/// `N` registers of the bytes of a block, from byte `AT` on, of `BYTES_IN` bytes.
-#[inline(always)]
-unsafe fn registers<const AT: usize, const N: usize, const BYTES: usize>(block: &[u8; BYTES]) -> [Bytes16; N] {
-    const { assert!(AT + 16 * N <= BYTES, "a field beyond its block") };
-    let (bytes, _) = block[AT..].as_chunks::<16>();
-    // SAFETY: each reads an array of sixteen bytes by reference; the instructions are enabled, by the contract of `Decoder`.
-    unsafe {
-        let mut registers = [Bytes16::splat(0); N];
-        for (register, bytes) in registers.iter_mut().zip(bytes) {
-            *register = Bytes16::load(bytes);
-        }
-        registers
-    }
-}
-
-/// Writes `scale * quant` for sixteen signed bytes.
-#[inline(always)]
-unsafe fn scaled<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32) {
-    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
-    unsafe {
-        let value = V::from_signed_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
-        value.store_32::<false>(out[step].as_mut_ptr());
-    }
-}
-
-/// Writes `scale * quant + offset` for sixteen bytes.
-#[inline(always)]
-unsafe fn scaled_from<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, offset: f32) {
-    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
-    unsafe {
-        let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
-        product.add_f32(V::splat(offset.to_bits())).store_32::<false>(out[step].as_mut_ptr());
-    }
-}
-
-/// Writes `scale * quant - minimum` for sixteen bytes.
-#[inline(always)]
-unsafe fn scaled_less<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, minimum: f32) {
-    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
-    // Subtracted and not added with the other sign, which a NaN would keep.
-    unsafe {
-        let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
-        product.sub_f32(V::splat(minimum.to_bits())).store_32::<false>(out[step].as_mut_ptr());
-    }
-}
-
-/// `scale * quant` for the scales of sixteen groups.
-#[inline(always)]
-unsafe fn products<V: Lanes>(quants: V, scale: V) -> [f32; 16] {
-    let mut products = [0.0; 16];
-    // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
-    unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.as_mut_ptr().cast()) };
-    // In memory, from where a lane is broadcast in passing; in registers it would take shuffles, of which there are many here already.
-    *black_box(&products)
 }

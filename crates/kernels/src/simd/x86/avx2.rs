@@ -5,7 +5,9 @@
 use std::arch::x86_64::*;
 
 use super::bytes::{Bytes16, Bytes32};
-use super::lanes::{Lanes, methods, store_128, store_256};
+use super::stores::{store_128, store_256};
+use super::tables::Tables;
+use crate::simd::lanes::{Lanes, methods};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(__m256i, __m256i);
@@ -26,8 +28,7 @@ macro_rules! lanes {
 
 impl Lanes for Avx2 {
     type Mask = Self;
-    /// The low bytes of the elements in both halves of a register, and the high ones.
-    type Table = (__m256i, __m256i);
+    const NAN_OF_NUMBERS_IS_NEGATIVE: bool = true;
 
     methods! {
         splat(value: u32) -> Self => Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32));
@@ -134,6 +135,14 @@ impl Lanes for Avx2 {
         };
         replace(self, mask: Self, other: Self) -> Self =>
             Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1));
+    }
+}
+
+impl Tables for Avx2 {
+    /// The low bytes of the elements in both halves of a register, and the high ones.
+    type Table = (__m256i, __m256i);
+
+    methods! {
         f16_table(self) -> Self::Table => {
             let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
             table(_mm256_shuffle_epi8(self.to_f16(), _mm256_broadcastsi128_si256(order)), [0, 1, 4, 5])

@@ -5,7 +5,9 @@
 use std::arch::x86_64::*;
 
 use super::bytes::{Bytes16, Bytes32};
-use super::lanes::{Lanes, WideTables, methods, store_128, store_256};
+use super::stores::{store_128, store_256};
+use super::tables::{Tables, WideTables};
+use crate::simd::lanes::{Lanes, methods};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512i);
@@ -23,7 +25,7 @@ macro_rules! lanes {
 
 impl Lanes for Avx512 {
     type Mask = __mmask16;
-    type Table = __m512i;
+    const NAN_OF_NUMBERS_IS_NEGATIVE: bool = true;
 
     methods! {
         splat(value: u32) -> Self => Self(_mm512_set1_epi32(value as i32));
@@ -114,6 +116,13 @@ impl Lanes for Avx512 {
         greater(self, other: Self) -> __mmask16 => _mm512_cmpgt_epi32_mask(self.0, other.0);
         equal(self, other: Self) -> __mmask16 => _mm512_cmpeq_epi32_mask(self.0, other.0);
         replace(self, mask: __mmask16, other: Self) -> Self => Self(_mm512_mask_mov_epi32(self.0, mask, other.0));
+    }
+}
+
+impl Tables for Avx512 {
+    type Table = __m512i;
+
+    methods! {
         f16_table(self) -> __m512i => {
             const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
             _mm512_castsi256_si512(_mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)))

@@ -2,14 +2,14 @@
 
 #![allow(unsafe_code)] // built on `Lanes`
 
-use super::{Lanes, WideTables};
+use super::{Tables, WideTables};
 
 /// A format of sixteen bits, and how a table of its elements is made.
 ///
 /// # Safety
 /// As for [`Lanes`]; for [`Bf16`] and AVX-512 the instructions of AVX-512 BF16, too.
 pub(crate) trait HalfFloat {
-    unsafe fn table<V: Lanes>(values: V) -> V::Table;
+    unsafe fn table<V: Tables>(values: V) -> V::Table;
     unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;
 }
 
@@ -22,7 +22,7 @@ macro_rules! half_floats {
     ($($half:ident: $table:ident, $wide_table:ident;)*) => {$(
         impl HalfFloat for $half {
             #[inline(always)]
-            unsafe fn table<V: Lanes>(values: V) -> V::Table {
+            unsafe fn table<V: Tables>(values: V) -> V::Table {
                 // SAFETY: the contract of `Lanes` for this method is that of `HalfFloat`, which the caller keeps.
                 unsafe { values.$table() }
             }

@@ -1,9 +1,5 @@
 //! Registers of x86-64, and what surrounds code that uses them.
-//!
-//! An algorithm is a generic function over [`Lanes`], which must be inlined into the function that enables the instructions of its level, or
-//! each operation is a call.
 
-#![allow(clippy::inline_always)] // for that reason
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
 
 mod avx2;
@@ -11,14 +7,17 @@ mod avx512;
 mod bytes;
 mod environment;
 mod half;
-mod lanes;
+mod stores;
+mod tables;
 
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use bytes::{Bytes16, Bytes32, f16_to_f32};
 pub(crate) use environment::with_default_rounding;
 pub(crate) use half::{Bf16, F16, HalfFloat, are_regular};
-pub(crate) use lanes::{Lanes, WideTables};
+pub(crate) use tables::{Tables, WideTables};
+
+pub(crate) use super::lanes::Lanes;
 
 /// Whether the processor has AVX-512 BF16: Zen 4, Cooper Lake and later. The level AVX-512 can do without.
 pub(crate) fn has_bf16() -> bool {

@@ -3,10 +3,10 @@
 use super::{Decoder, Group, put, put_wide};
 use crate::quant::block::field;
 use crate::quant::iq::LEVELS;
+use crate::quant::lanes::ternary::{digits_from, four_places, shifted};
+use crate::quant::lanes::{f16_field, iq, k, registers, simple};
 use crate::quant::simple::{half_e4m3, half_e8m0};
-use crate::quant::x86::ternary::{digits_from, four_places, shifted};
-use crate::quant::x86::{f16_field, iq, k, registers, simple};
-use crate::simd::x86::{Bytes16, Bytes32, HalfFloat, Lanes, WideTables};
+use crate::simd::x86::{Bytes16, Bytes32, HalfFloat, Tables, WideTables};
 
 /// Integers as f32.
 const fn floats<const N: usize>(integers: [i8; N]) -> [f32; N] {
@@ -46,21 +46,21 @@ static TWICE_FP4: [f32; 16] = floats(simple::TWICE_FP4);
 /// # Safety
 /// As for [`Decoder`], here and below.
 #[inline(always)]
-unsafe fn times<V: Lanes>(numbers: &[f32; 16], scale: f32) -> V {
+unsafe fn times<V: Tables>(numbers: &[f32; 16], scale: f32) -> V {
     // SAFETY: sixteen f32 are read of an array of sixteen; the instructions are enabled, by the contract of `Decoder`.
     unsafe { V::load_32(numbers.as_ptr().cast()).mul_f32(V::splat(scale.to_bits())) }
 }
 
 /// Numbers times a scale, and an offset.
 #[inline(always)]
-unsafe fn times_from<V: Lanes>(numbers: &[f32; 16], scale: f32, offset: f32) -> V {
+unsafe fn times_from<V: Tables>(numbers: &[f32; 16], scale: f32, offset: f32) -> V {
     // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).add_f32(V::splat(offset.to_bits())) }
 }
 
 /// Numbers times a scale, less a minimum.
 #[inline(always)]
-unsafe fn times_less<V: Lanes>(numbers: &[f32; 16], scale: f32, minimum: f32) -> V {
+unsafe fn times_less<V: Tables>(numbers: &[f32; 16], scale: f32, minimum: f32) -> V {
     // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).sub_f32(V::splat(minimum.to_bits())) }
 }
@@ -107,11 +107,11 @@ macro_rules! eight_groups {
 }
 
 decoders! {
-    Q4_0: 18 bytes, 1 groups, Lanes, if |block| are_finite(block, [0]), |block, out| {
+    Q4_0: 18 bytes, 1 groups, Tables, if |block| are_finite(block, [0]), |block, out| {
         let [packed] = registers::<2, 1, _>(block);
         put::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed), times(&NIBBLES_LESS_8, f16_field::<0, _>(block)));
     };
-    Q4_1: 20 bytes, 1 groups, Lanes, if |block| are_finite(block, [0, 2]), |block, out| {
+    Q4_1: 20 bytes, 1 groups, Tables, if |block| are_finite(block, [0, 2]), |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
         let [packed] = registers::<4, 1, _>(block);
         put::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed), times_from(&NIBBLES, scale, minimum));
@@ -166,7 +166,7 @@ decoders! {
             put_wide::<V, O, STREAM>(&mut out[group], codes, [low, high]);
         });
     };
-    Q4_K: 144 bytes, 8 groups, Lanes, if |block| are_finite(block, [0, 2]), |block, out| {
+    Q4_K: 144 bytes, 8 groups, Tables, if |block| are_finite(block, [0, 2]), |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
         let scales = k::scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let (packed, _) = field::<16, 128, _>(block).as_chunks::<32>();
@@ -188,11 +188,11 @@ decoders! {
             put_wide::<V, O, STREAM>(&mut out[group], codes.or(fifth.bits(group as u32, 1).shl(4)), values);
         });
     };
-    IQ4_NL: 18 bytes, 1 groups, Lanes, if |block| are_finite(block, [0]), |block, out| {
+    IQ4_NL: 18 bytes, 1 groups, Tables, if |block| are_finite(block, [0]), |block, out| {
         let [packed] = registers::<2, 1, _>(block);
         put::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed), times(&IQ4, f16_field::<0, _>(block)));
     };
-    IQ4_XS: 136 bytes, 8 groups, Lanes, if |block| are_finite(block, [0]), |block, out| {
+    IQ4_XS: 136 bytes, 8 groups, Tables, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let packed: [_; 8] = registers::<8, 8, _>(block);
         eight_groups!(|group| {
@@ -200,7 +200,7 @@ decoders! {
             put::<V, O, STREAM>(&mut out[group], Bytes32::nibbles(packed[group]), times(&IQ4, scale));
         });
     };
-    TQ1_0: 54 bytes, 8 groups, Lanes, if |block| are_finite(block, [52]), |block, out| {
+    TQ1_0: 54 bytes, 8 groups, Tables, if |block| are_finite(block, [52]), |block, out| {
         let values = times(&TWO_BITS_LESS_1, f16_field::<52, _>(block));
         let [mut first, mut second, mut third] = registers::<0, 3, _>(block);
         let (out, rest) = out.split_at_mut(5);
@@ -216,7 +216,7 @@ decoders! {
             third = shifted(next);
         }
     };
-    TQ2_0: 66 bytes, 8 groups, Lanes, if |block| are_finite(block, [64]), |block, out| {
+    TQ2_0: 66 bytes, 8 groups, Tables, if |block| are_finite(block, [64]), |block, out| {
         let values = times(&TWO_BITS_LESS_1, f16_field::<64, _>(block));
         let (packed, _) = field::<0, 64, _>(block).as_chunks::<32>();
         eight_groups!(|group| {
@@ -225,7 +225,7 @@ decoders! {
         });
     };
     // Two exponents are of denormal numbers; that of the greatest number is finite, and what overflows is rounded right.
-    MXFP4: 17 bytes, 1 groups, Lanes, if |block| block[0] >= 2, |block, out| {
+    MXFP4: 17 bytes, 1 groups, Tables, if |block| block[0] >= 2, |block, out| {
         let [packed] = registers::<1, 1, _>(block);
         put::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed), times(&TWICE_FP4, half_e8m0(block[0])));
     };

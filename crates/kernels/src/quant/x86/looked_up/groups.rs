@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::quant::groups::{Columns, Row, runs};
 use crate::simd::Level;
 use crate::simd::x86::{
-    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, are_regular, has_bf16, with_default_rounding,
+    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Tables, are_regular, has_bf16, with_default_rounding,
 };
 
 /// Columns of a step.
@@ -60,7 +60,7 @@ at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: dec
 /// # Safety
 /// As for [`HalfFloat`]; the output is at a multiple of 16 if `STREAM`.
 #[inline(always)]
-unsafe fn decode_columns<V: Lanes, O: HalfFloat, const STREAM: bool>(
+unsafe fn decode_columns<V: Tables, O: HalfFloat, const STREAM: bool>(
     row: &Row<'_>,
     size: usize,
     start: usize,

@@ -4,9 +4,9 @@
 mod encodings;
 pub(in crate::quant) mod groups;
 
-use super::{Encoding, Lanes, Level};
+use super::{Encoding, Level};
 use crate::dtype::DType;
-use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes32, F16, HalfFloat, WideTables, has_bf16};
+use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes32, F16, HalfFloat, Tables, WideTables, has_bf16};
 use encodings::{IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, TQ1_0, TQ2_0};
 
 /// Thirty-two elements.
@@ -17,7 +17,7 @@ type Group = [u8; 64];
 /// # Safety
 /// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Bf16`] and AVX-512 those
 /// of AVX-512 BF16, too. The output must be at a multiple of 16 if `STREAM`.
-trait Decoder<V: Lanes, const BYTES: usize> {
+trait Decoder<V: Tables, const BYTES: usize> {
     /// Thirty-twos of a block.
     const GROUPS: usize;
     /// Whether no element is NaN, or denormal in f32: then [`Bf16`] rounds all of them right.
@@ -109,7 +109,7 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
 /// # Safety
 /// As for [`Decoder`].
 #[inline(always)]
-unsafe fn put<V: Lanes, O: HalfFloat, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
+unsafe fn put<V: Tables, O: HalfFloat, const STREAM: bool>(group: &mut Group, codes: Bytes32, values: V) {
     // SAFETY: by the contract of `Decoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
     // `STREAM`.
     unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }

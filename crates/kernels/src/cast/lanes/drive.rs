@@ -3,8 +3,11 @@
 #![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
 
 use super::formats::{Load, Store};
-use crate::simd::Level;
-use crate::simd::x86::{Avx2, Avx512, Lanes};
+#[cfg(target_arch = "aarch64")]
+use crate::simd::Neon;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+use crate::simd::{Lanes, Level};
 
 /// Elements of one step.
 const STEP: usize = 16;
@@ -16,7 +19,7 @@ const STEP_BYTES: usize = STEP * 8;
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; the source must be readable and the
 /// destination writable for that many elements, and they must not overlap.
-pub(super) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
+pub(in crate::cast) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
 
 /// One row times the scales of its blocks: source, destination, number of elements, elements of a block, scales (one for each block,
 /// the last of which may be ragged), and whether to write past the caches: then
@@ -24,23 +27,31 @@ pub(super) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
 ///
 /// # Safety
 /// As for [`Kernel`].
-pub(super) type ScaleKernel = unsafe fn(*const u8, *mut u8, usize, usize, &[f32], bool);
+pub(in crate::cast) type ScaleKernel = unsafe fn(*const u8, *mut u8, usize, usize, &[f32], bool);
 
 /// The kernel of a pair of formats.
-pub(super) fn pair<L: Load, S: Store>(level: Level) -> Option<Kernel> {
+pub(in crate::cast) fn pair<L: Load, S: Store>(level: Level) -> Option<Kernel> {
     match level {
-        Level::Scalar => None,
+        #[cfg(target_arch = "x86_64")]
         Level::Avx2 => Some(convert_avx2::<L, S>),
+        #[cfg(target_arch = "x86_64")]
         Level::Avx512 => Some(convert_avx512::<L, S>),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => Some(convert_neon::<L, S>),
+        _ => None,
     }
 }
 
 /// The scaling kernel of a pair of formats.
-pub(super) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<ScaleKernel> {
+pub(in crate::cast) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<ScaleKernel> {
     match level {
-        Level::Scalar => None,
+        #[cfg(target_arch = "x86_64")]
         Level::Avx2 => Some(scale_avx2::<L, S>),
+        #[cfg(target_arch = "x86_64")]
         Level::Avx512 => Some(scale_avx512::<L, S>),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => Some(scale_neon::<L, S>),
+        _ => None,
     }
 }
 
@@ -66,8 +77,12 @@ macro_rules! at_level {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c", Avx2: convert_avx2, scale_avx2);
+#[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: convert_avx512, scale_avx512);
+#[cfg(target_arch = "aarch64")]
+at_level!("neon", Neon: convert_neon, scale_neon);
 
 #[inline(always)]
 unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
@@ -120,15 +135,17 @@ unsafe fn scale<V: Lanes, L: Load, S: Store>(
     }
 }
 
-/// The product, where a NaN value stays itself, whatever the scale is.
+/// The product, where a NaN value stays itself, whatever the scale is, and that of numbers is the one of x86-64.
 #[inline(always)]
 unsafe fn product<V: Lanes, L: Load>(value: V, scale: V) -> V {
     // SAFETY: the contract of `Lanes` is passed on.
     unsafe {
-        if !L::HAS_NAN {
-            return value.mul_f32(scale);
+        let mut product = value.mul_f32(scale);
+        if !V::NAN_OF_NUMBERS_IS_NEGATIVE {
+            let invalid = V::splat(0xffc0_0000);
+            product = product.replace(product.is_nan(), invalid).replace(scale.is_nan(), scale);
         }
-        value.mul_f32(scale).replace(value.is_nan(), value.or(V::splat(0x0040_0000)))
+        if L::HAS_NAN { product.replace(value.is_nan(), value.or(V::splat(0x0040_0000))) } else { product }
     }
 }
 

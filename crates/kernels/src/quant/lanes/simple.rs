@@ -5,7 +5,7 @@ use crate::quant::block::{EVERY, field, words};
 use crate::quant::simple::{half_e4m3, half_e8m0};
 
 /// Twice the value of each FP4.
-pub(super) const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(in crate::quant) const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// The fifth bits of sixteen elements, where they belong.
 #[inline(always)]

@@ -23,7 +23,7 @@ fn even_signs_of(word: u32, half: usize) -> [u8; 2] {
 
 /// The scale of thirty-two elements of IQ4_XS.
 #[inline(always)]
-pub(super) fn six_bit_scale(block: &[u8; 136], index: usize) -> i8 {
+pub(in crate::quant) fn six_bit_scale(block: &[u8; 136], index: usize) -> i8 {
     let high = u16::from_le_bytes(*field::<2, 2, _>(block));
     let low = field::<4, 4, _>(block)[index / 2] >> (index % 2 * 4) & 15;
     (low | ((high >> (2 * index) & 3) << 4) as u8).cast_signed() - 32

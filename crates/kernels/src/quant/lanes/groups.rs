@@ -5,8 +5,11 @@
 use super::{Bytes16, Lanes};
 use crate::cast::VALUES;
 use crate::quant::groups::{Columns, Row, runs, unpack};
-use crate::simd::Level;
-use crate::simd::x86::{Avx2, Avx512, with_default_rounding};
+#[cfg(target_arch = "aarch64")]
+use crate::simd::Neon;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+use crate::simd::{Level, with_default_rounding};
 
 /// Sixteen f32 as they lie in memory.
 type Step = [[u8; 4]; 16];
@@ -16,9 +19,13 @@ pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values
     // SAFETY: the level is available, as the caller checked.
     with_default_rounding(|| unsafe {
         match level {
-            Level::Scalar => return false,
+            #[cfg(target_arch = "x86_64")]
             Level::Avx2 => decode_avx2(row, start, values),
+            #[cfg(target_arch = "x86_64")]
             Level::Avx512 => decode_avx512(row, start, values),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => decode_neon(row, start, values),
+            _ => return false,
         }
         true
     })
@@ -33,8 +40,12 @@ macro_rules! at_level {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c", Avx2: decode_avx2);
+#[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
+#[cfg(target_arch = "aarch64")]
+at_level!("neon", Neon: decode_neon);
 
 /// # Safety
 /// As for [`Lanes`], here and below.

@@ -5,7 +5,7 @@ use crate::quant::block::field;
 
 /// The first digits in base three of bytes that are fractions of 256, each less one if `LEAST` is 255, for -1.
 #[inline(always)]
-pub(super) unsafe fn digits_from<const LEAST: u8>(fractions: Bytes16) -> Bytes16 {
+pub(in crate::quant) unsafe fn digits_from<const LEAST: u8>(fractions: Bytes16) -> Bytes16 {
     // From 86 and from 171 on, three times the byte carries into the next one.
     // SAFETY: the instructions are enabled, by the contract of `Decoder`.
     unsafe { Bytes16::splat(LEAST).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
@@ -20,14 +20,14 @@ unsafe fn digits(fractions: Bytes16) -> Bytes16 {
 
 /// Fractions without their first digits.
 #[inline(always)]
-pub(super) unsafe fn shifted(fractions: Bytes16) -> Bytes16 {
+pub(in crate::quant) unsafe fn shifted(fractions: Bytes16) -> Bytes16 {
     // SAFETY: the instructions are enabled, by the contract of `Decoder`.
     unsafe { fractions.add(fractions).add(fractions) }
 }
 
 /// Four digits of each of four bytes, all of one place after the other, as fractions that begin with them.
 #[inline(always)]
-pub(super) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
+pub(in crate::quant) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
     let ones = u32::from_le_bytes(*bytes);
     let [threes, nines] = [tripled(ones), tripled(tripled(ones))];
     let [ones, threes, nines, rest] = [ones, threes, nines, tripled(nines)].map(u64::from);

@@ -2,11 +2,7 @@
 
 #![allow(unsafe_code)] // declares what the registers of each level implement
 
-use std::arch::x86_64::{
-    __m128i, __m256i, _mm_storeu_si128, _mm_stream_si128, _mm256_storeu_si256, _mm256_stream_si256,
-};
-
-use super::{Bytes16, Bytes32};
+use super::Bytes16;
 
 /// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
 ///
@@ -17,8 +13,8 @@ use super::{Bytes16, Bytes32};
 pub(crate) trait Lanes: Copy {
     /// One truth per lane.
     type Mask: Copy;
-    /// An element of sixteen bits for each code of four bits.
-    type Table: Copy;
+    /// Whether the NaN that the processor makes of numbers, as of infinity times zero, is a negative one.
+    const NAN_OF_NUMBERS_IS_NEGATIVE: bool;
 
     unsafe fn splat(value: u32) -> Self;
     /// One value in the first eight lanes, another in the others.
@@ -77,24 +73,6 @@ pub(crate) trait Lanes: Copy {
     unsafe fn equal(self, other: Self) -> Self::Mask;
     /// `other` where the mask is true, else `self`.
     unsafe fn replace(self, mask: Self::Mask, other: Self) -> Self;
-
-    /// Elements of f16, for a lookup; NaNs become quiet.
-    unsafe fn f16_table(self) -> Self::Table;
-    /// Elements of bf16, rounded to nearest even, for a lookup; none may be NaN or denormal. AVX-512 needs the instructions of AVX-512 BF16 for it.
-    unsafe fn bf16_table(self) -> Self::Table;
-    /// Writes the elements of thirty-two codes. `STREAM` needs the address to be a multiple of 16.
-    unsafe fn look_up<const STREAM: bool>(table: Self::Table, codes: Bytes32, dst: *mut u8);
-}
-
-/// Lanes whose tables may have thirty-two elements.
-///
-/// # Safety
-/// As for [`Lanes`].
-pub(crate) trait WideTables: Lanes {
-    unsafe fn wide_f16_table(low: Self, high: Self) -> Self::Table;
-    unsafe fn wide_bf16_table(low: Self, high: Self) -> Self::Table;
-    /// Lanes from `first` on, each `TIMES` times.
-    unsafe fn spread<const TIMES: i32>(self, first: i32) -> Self;
 }
 
 /// Methods of an implementor. One argument serves them all, so it stands here and once.
@@ -108,32 +86,4 @@ macro_rules! methods {
         }
     )*};
 }
-pub(super) use methods;
-
-/// # Safety
-/// 16 bytes are writable, and `dst` is a multiple of 16 if `STREAM`.
-#[inline(always)]
-pub(super) unsafe fn store_128<const STREAM: bool>(dst: *mut u8, value: __m128i) {
-    // SAFETY: the caller promises 16 bytes to write, at a multiple of 16 if `STREAM`; SSE2 is part of x86-64.
-    unsafe {
-        if STREAM {
-            _mm_stream_si128(dst.cast(), value);
-        } else {
-            _mm_storeu_si128(dst.cast(), value);
-        }
-    }
-}
-
-/// # Safety
-/// AVX is enabled; 32 bytes are writable, and `dst` is a multiple of 32 if `STREAM`.
-#[inline(always)]
-pub(super) unsafe fn store_256<const STREAM: bool>(dst: *mut u8, value: __m256i) {
-    // SAFETY: the caller has enabled AVX, and promises 32 bytes to write, at a multiple of 32 if `STREAM`.
-    unsafe {
-        if STREAM {
-            _mm256_stream_si256(dst.cast(), value);
-        } else {
-            _mm256_storeu_si256(dst.cast(), value);
-        }
-    }
-}
+pub(in crate::simd) use methods;

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // built on `Lanes`
 
-use crate::simd::x86::Lanes;
+use crate::simd::Lanes;
 
 const SIGN: u32 = 0x8000_0000;
 const MAGNITUDE: u32 = 0x7fff_ffff;
@@ -14,7 +14,7 @@ const NAN: u32 = INFINITY | QUIET;
 ///
 /// # Safety
 /// As for [`Lanes`]; `2 * BITS` bytes are read.
-pub(super) trait Load {
+pub(in crate::cast) trait Load {
     /// Bits of one element.
     const BITS: usize;
     /// Whether an element can be NaN.
@@ -26,34 +26,34 @@ pub(super) trait Load {
 ///
 /// # Safety
 /// As for [`Lanes`]; `2 * BITS` bytes are written.
-pub(super) trait Store {
+pub(in crate::cast) trait Store {
     /// Bits of one element.
     const BITS: usize;
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V);
 }
 
 /// f32 itself.
-pub(super) struct F32;
+pub(in crate::cast) struct F32;
 /// f64, which is rounded to f32 when it is read, and so is read for that alone; `SATURATE` as in the types below.
-pub(super) struct F64<const SATURATE: bool>;
+pub(in crate::cast) struct F64<const SATURATE: bool>;
 /// bf16; `SATURATE` gives the largest value for what is too large, and matters to stores alone.
-pub(super) struct Bf16<const SATURATE: bool>;
+pub(in crate::cast) struct Bf16<const SATURATE: bool>;
 /// bf16 whose signalling NaNs stay what they are, for a store that makes them quiet.
-pub(super) struct RawBf16;
+pub(in crate::cast) struct RawBf16;
 /// bf16 stored from what it holds exactly, with quiet NaNs: nothing is left to round.
-pub(super) struct ExactBf16;
+pub(in crate::cast) struct ExactBf16;
 /// IEEE f16.
-pub(super) struct F16<const SATURATE: bool>;
+pub(in crate::cast) struct F16<const SATURATE: bool>;
 /// A format of eight bits with a sign.
-pub(super) struct F8<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>;
+pub(in crate::cast) struct F8<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>;
 /// Powers of two.
-pub(super) struct E8m0;
+pub(in crate::cast) struct E8m0;
 /// Packed nibbles.
-pub(super) struct E2m1;
+pub(in crate::cast) struct E2m1;
 /// Signed bytes.
-pub(super) struct I8;
+pub(in crate::cast) struct I8;
 /// Unsigned bytes.
-pub(super) struct U8;
+pub(in crate::cast) struct U8;
 
 /// The highest codes of an F8 are infinity and NaNs.
 const IEEE: u8 = 0;
@@ -62,10 +62,10 @@ const ALL_ONES_NAN: u8 = 1;
 /// The code of negative zero is NaN.
 const NEGATIVE_ZERO_NAN: u8 = 2;
 
-pub(super) type E4m3Fn<const SATURATE: bool> = F8<3, 7, ALL_ONES_NAN, SATURATE>;
-pub(super) type E4m3Fnuz<const SATURATE: bool> = F8<3, 8, NEGATIVE_ZERO_NAN, SATURATE>;
-pub(super) type E5m2<const SATURATE: bool> = F8<2, 15, IEEE, SATURATE>;
-pub(super) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SATURATE>;
+pub(in crate::cast) type E4m3Fn<const SATURATE: bool> = F8<3, 7, ALL_ONES_NAN, SATURATE>;
+pub(in crate::cast) type E4m3Fnuz<const SATURATE: bool> = F8<3, 8, NEGATIVE_ZERO_NAN, SATURATE>;
+pub(in crate::cast) type E5m2<const SATURATE: bool> = F8<2, 15, IEEE, SATURATE>;
+pub(in crate::cast) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SATURATE>;
 
 /// NaNs made quiet.
 #[inline(always)]
@@ -120,7 +120,7 @@ loads! {
 }
 
 /// The values of the codes of e2m1.
-pub(super) static E2M1: [f32; 16] =
+pub(in crate::cast) static E2M1: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 macro_rules! stores {

@@ -20,7 +20,7 @@ fn word(bytes: &[u8; 12], index: usize) -> u32 {
 
 /// The eight scales of Q4_K and Q5_K, and the eight minima.
 #[inline(always)]
-pub(super) unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
+pub(in crate::quant) unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
     let [scales, minima, rest] = [0, 1, 2].map(|index| word(packed, index));
     let last_scales = each(rest, 0, 4) | each(scales, 6, 2) << 4;
     let last_minima = each(rest, 4, 4) | each(minima, 6, 2) << 4;
@@ -34,7 +34,7 @@ pub(super) unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, 
 
 /// The sixteen scales of Q3_K, six bits each less 32.
 #[inline(always)]
-pub(super) unsafe fn six_bit_scales(packed: &[u8; 12]) -> Bytes16 {
+pub(in crate::quant) unsafe fn six_bit_scales(packed: &[u8; 12]) -> Bytes16 {
     let [first, second, rest] = [0, 1, 2].map(|index| word(packed, index));
     let low = each(first, 0, 4) | each(second, 0, 4) << 32 | (each(rest, 0, 2) | each(rest, 2, 2) << 32) << 4;
     let high = each(first, 4, 4) | each(second, 4, 4) << 32 | (each(rest, 4, 2) | each(rest, 6, 2) << 32) << 4;

@@ -1,0 +1,33 @@
+//! Stores that go past the caches where they are told to.
+
+#![allow(unsafe_code)] // vector intrinsics
+
+use std::arch::x86_64::*;
+
+/// # Safety
+/// 16 bytes are writable, and `dst` is a multiple of 16 if `STREAM`.
+#[inline(always)]
+pub(super) unsafe fn store_128<const STREAM: bool>(dst: *mut u8, value: __m128i) {
+    // SAFETY: the caller promises 16 bytes to write, at a multiple of 16 if `STREAM`; SSE2 is part of x86-64.
+    unsafe {
+        if STREAM {
+            _mm_stream_si128(dst.cast(), value);
+        } else {
+            _mm_storeu_si128(dst.cast(), value);
+        }
+    }
+}
+
+/// # Safety
+/// AVX is enabled; 32 bytes are writable, and `dst` is a multiple of 32 if `STREAM`.
+#[inline(always)]
+pub(super) unsafe fn store_256<const STREAM: bool>(dst: *mut u8, value: __m256i) {
+    // SAFETY: the caller has enabled AVX, and promises 32 bytes to write, at a multiple of 32 if `STREAM`.
+    unsafe {
+        if STREAM {
+            _mm256_stream_si256(dst.cast(), value);
+        } else {
+            _mm256_storeu_si256(dst.cast(), value);
+        }
+    }
+}
