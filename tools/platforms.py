@@ -223,6 +223,15 @@ def aarch64() -> list[Outcome]:
     environment = {"QEMU_LD_PREFIX": str(libraries)}
     return [
         run_rust_tests("aarch64", "aarch64-unknown-linux-gnu", CRATES, "under qemu", before, environment),
+        # The processor above has instructions for bf16, which not all have.
+        run_rust_tests(
+            "aarch64",
+            "aarch64-unknown-linux-gnu",
+            ["max-weights-kernels"],
+            "as a Cortex-A72, under qemu",
+            before,
+            environment | {"QEMU_CPU": "cortex-a72"},
+        ),
         arm_wheel(before, libraries, environment),
     ]
 

@@ -292,7 +292,7 @@ def test_a_truncated_file_gives_an_error_while_converting(make_file: Make) -> No
             read()
 
 
-@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512", "neon"])
 def test_every_level_of_instructions_gives_the_same_bits(level: str) -> None:
     script = """
 import hashlib, numpy as np

@@ -4,6 +4,9 @@
 
 use super::Bytes16;
 
+/// The bit of an f32 that makes a NaN quiet.
+pub(crate) const QUIET: u32 = 0x0040_0000;
+
 /// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
 ///
 /// # Safety
@@ -65,6 +68,25 @@ pub(crate) trait Lanes: Copy {
     unsafe fn mul_f32(self, other: Self) -> Self;
     /// Signed integers as f32.
     unsafe fn to_f32(self) -> Self;
+
+    /// f32 rounded to bf16, to nearest even; NaNs become quiet, their payload truncated.
+    #[inline(always)]
+    unsafe fn store_bf16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: the contract of the trait is passed on; the upper words are zero after the shift.
+        unsafe {
+            let odd = self.shr::<16>().and(Self::splat(1));
+            let rounded = self.add(odd.add(Self::splat(0x7fff)));
+            let rounded = rounded.replace(self.is_nan(), self.or(Self::splat(QUIET)));
+            rounded.shr::<16>().store_16::<STREAM>(dst);
+        }
+    }
+
+    /// f32 with quiet NaNs.
+    #[inline(always)]
+    unsafe fn quieted(self) -> Self {
+        // SAFETY: the contract of the trait is passed on.
+        unsafe { self.replace(self.is_nan(), self.or(Self::splat(QUIET))) }
+    }
 
     /// True for lanes that are NaN.
     unsafe fn is_nan(self) -> Self::Mask;

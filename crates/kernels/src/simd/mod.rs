@@ -15,10 +15,10 @@ mod neon;
 pub(crate) mod x86;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use lanes::Lanes;
+pub(crate) use lanes::{Lanes, QUIET};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 #[cfg(target_arch = "aarch64")]
-pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, with_default_rounding};
+pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, has_bf16, with_default_rounding};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512, Bytes16, f16_to_f32, fence, with_default_rounding};
 

@@ -3,11 +3,11 @@
 #![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
 
 use super::formats::{Load, Store};
-#[cfg(target_arch = "aarch64")]
-use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Lanes, Level};
+#[cfg(target_arch = "aarch64")]
+use crate::simd::{Neon, has_bf16};
 
 /// Elements of one step.
 const STEP: usize = 16;
@@ -37,6 +37,8 @@ pub(in crate::cast) fn pair<L: Load, S: Store>(level: Level) -> Option<Kernel> {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => Some(convert_avx512::<L, S>),
         #[cfg(target_arch = "aarch64")]
+        Level::Neon if has_bf16() => Some(convert_neon_bf16::<L, S>),
+        #[cfg(target_arch = "aarch64")]
         Level::Neon => Some(convert_neon::<L, S>),
         _ => None,
     }
@@ -49,6 +51,8 @@ pub(in crate::cast) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<Sc
         Level::Avx2 => Some(scale_avx2::<L, S>),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => Some(scale_avx512::<L, S>),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon if has_bf16() => Some(scale_neon_bf16::<L, S>),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => Some(scale_neon::<L, S>),
         _ => None,
@@ -82,7 +86,9 @@ at_level!("avx2,f16c", Avx2: convert_avx2, scale_avx2);
 #[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: convert_avx512, scale_avx512);
 #[cfg(target_arch = "aarch64")]
-at_level!("neon", Neon: convert_neon, scale_neon);
+at_level!("neon", Neon<false>: convert_neon, scale_neon);
+#[cfg(target_arch = "aarch64")]
+at_level!("neon,bf16", Neon<true>: convert_neon_bf16, scale_neon_bf16);
 
 #[inline(always)]
 unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {

@@ -2,12 +2,11 @@
 
 #![allow(unsafe_code)] // built on `Lanes`
 
-use crate::simd::Lanes;
+use crate::simd::{Lanes, QUIET};
 
 const SIGN: u32 = 0x8000_0000;
 const MAGNITUDE: u32 = 0x7fff_ffff;
 const INFINITY: u32 = 0x7f80_0000;
-const QUIET: u32 = 0x0040_0000;
 const NAN: u32 = INFINITY | QUIET;
 
 /// A format that sixteen elements are read from, exactly.
@@ -67,13 +66,6 @@ pub(in crate::cast) type E4m3Fnuz<const SATURATE: bool> = F8<3, 8, NEGATIVE_ZERO
 pub(in crate::cast) type E5m2<const SATURATE: bool> = F8<2, 15, IEEE, SATURATE>;
 pub(in crate::cast) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SATURATE>;
 
-/// NaNs made quiet.
-#[inline(always)]
-unsafe fn quieted<V: Lanes>(value: V) -> V {
-    // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, which is this function's own.
-    unsafe { value.replace(value.is_nan(), value.or(V::splat(QUIET))) }
-}
-
 /// Finite values beyond `largest` brought back to it; infinities and NaNs as they are.
 #[inline(always)]
 unsafe fn clamped<V: Lanes>(value: V, largest: u32) -> V {
@@ -104,7 +96,7 @@ macro_rules! loads {
 loads! {
     [] F32: 32 bits, NaN true, |src| V::load_32(src);
     [const SATURATE: bool] F64<SATURATE>: 64 bits, NaN true, |src| V::load_f64::<SATURATE>(src);
-    [const SATURATE: bool] Bf16<SATURATE>: 16 bits, NaN true, |src| quieted(RawBf16::load::<V>(src));
+    [const SATURATE: bool] Bf16<SATURATE>: 16 bits, NaN true, |src| RawBf16::load::<V>(src).quieted();
     [] RawBf16: 16 bits, NaN true, |src| V::load_16(src).shl::<16>();
     [const SATURATE: bool] F16<SATURATE>: 16 bits, NaN true, |src| V::load_f16(src);
     [] E2m1: 4 bits, NaN false, |src| V::lookup_4(src, &E2M1);
@@ -143,10 +135,7 @@ stores! {
     [] ExactBf16: 16 bits, |dst, value| value.shr::<16>().store_16::<STREAM>(dst);
     [const SATURATE: bool] Bf16<SATURATE>: 16 bits, |dst, value| {
         let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
-        let odd = value.shr::<16>().and(V::splat(1));
-        let rounded = value.add(odd.add(V::splat(0x7fff)));
-        let rounded = rounded.replace(value.is_nan(), value.or(V::splat(QUIET)));
-        rounded.shr::<16>().store_16::<STREAM>(dst);
+        value.store_bf16::<STREAM>(dst);
     };
     [const SATURATE: bool] F16<SATURATE>: 16 bits, |dst, value| {
         let value = if SATURATE { clamped(value, 65504f32.to_bits()) } else { value };

@@ -45,7 +45,7 @@ at_level!("avx2,f16c", Avx2: decode_avx2);
 #[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
 #[cfg(target_arch = "aarch64")]
-at_level!("neon", Neon: decode_neon);
+at_level!("neon", Neon<false>: decode_neon);
 
 /// # Safety
 /// As for [`Lanes`], here and below.

@@ -6,10 +6,11 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::Bytes16;
-use crate::simd::lanes::{Lanes, methods};
+use crate::simd::lanes::{Lanes, QUIET, methods};
 
+/// With the instructions for bf16 that ARMv8.6 has, and many processors before it, if `BF16`.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon([uint32x4_t; 4]);
+pub(crate) struct Neon<const BF16: bool>([uint32x4_t; 4]);
 
 /// The same of each register.
 macro_rules! each {
@@ -32,7 +33,7 @@ macro_rules! lanes {
     )*};
 }
 
-impl Lanes for Neon {
+impl<const BF16: bool> Lanes for Neon<BF16> {
     type Mask = Self;
     const NAN_OF_NUMBERS_IS_NEGATIVE: bool = false;
 
@@ -113,6 +114,12 @@ impl Lanes for Neon {
             let [low, high] = self.words().map(|words| vreinterpretq_u8_u16(words));
             vst1q_u8(dst, vuzp1q_u8(low, high));
         };
+        store_bf16<const STREAM: bool>(self, dst: *mut u8) => {
+            let [a, b, c, d] = self.0;
+            let halves = if BF16 { [bf16_of(a, b), bf16_of(c, d)] } else { [rounded_to_bf16(a, b), rounded_to_bf16(c, d)] };
+            vst1q_u8(dst, vreinterpretq_u8_u16(halves[0]));
+            vst1q_u8(dst.add(16), vreinterpretq_u8_u16(halves[1]));
+        };
         store_f16<const STREAM: bool>(self, dst: *mut u8) => {
             let [a, b, c, d] = self.0;
             vst1q_u8(dst, vreinterpretq_u8_u16(f16_of(a, b)));
@@ -138,6 +145,7 @@ impl Lanes for Neon {
         shr<const BITS: u32>(self) -> Self => each!(self, |lanes| vshlq_u32(lanes, vdupq_n_s32(-(BITS as i32))));
         to_f32(self) -> Self =>
             each!(self, |lanes| vreinterpretq_u32_f32(vcvtq_f32_s32(vreinterpretq_s32_u32(lanes))));
+        quieted(self) -> Self => each!(self, |lanes| quieted(lanes));
         is_nan(self) -> Self => each!(self, |lanes| {
             let lanes = vreinterpretq_f32_u32(lanes);
             vmvnq_u32(vceqq_f32(lanes, lanes))
@@ -149,7 +157,7 @@ impl Lanes for Neon {
     }
 }
 
-impl Neon {
+impl<const BF16: bool> Neon<BF16> {
     /// Words, extended with zeros.
     #[inline(always)]
     unsafe fn from_words(low: uint16x8_t, high: uint16x8_t) -> Self {
@@ -196,6 +204,18 @@ unsafe fn signed_words(bytes: uint8x16_t) -> [int16x8_t; 2] {
     }
 }
 
+/// The greater of a value and itself, which is quiet where it is NaN. Of an intrinsic the compiler would leave nothing.
+#[inline(always)]
+unsafe fn quieted(lanes: uint32x4_t) -> uint32x4_t {
+    let quiet: uint32x4_t;
+    // SAFETY: registers alone, and the instruction is part of AArch64; the flags of the status register, which it may set, are left open.
+    unsafe {
+        asm!("fmax {quiet:v}.4s, {lanes:v}.4s, {lanes:v}.4s",
+            lanes = in(vreg) lanes, quiet = lateout(vreg) quiet, options(pure, nomem, nostack));
+    }
+    quiet
+}
+
 /// Eight f16 as f32. The intrinsics for it need a type that stable Rust does not have.
 #[inline(always)]
 unsafe fn f32_of(halves: uint16x8_t) -> [uint32x4_t; 2] {
@@ -218,6 +238,36 @@ unsafe fn f16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
             low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves, options(pure, nomem, nostack));
     }
     halves
+}
+
+/// Eight f32 as bf16, rounded to nearest even.
+///
+/// # Safety
+/// The processor has the instructions for bf16.
+#[inline(always)]
+unsafe fn bf16_of(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
+    let halves: uint16x8_t;
+    // SAFETY: registers alone; the caller's promise. The flags of the status register, which they may set, are left open.
+    unsafe {
+        asm!(".arch_extension bf16", "bfcvtn {halves:v}.4h, {low:v}.4s", "bfcvtn2 {halves:v}.8h, {high:v}.4s",
+            low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves, options(pure, nomem, nostack));
+    }
+    halves
+}
+
+/// The same by the instructions that every processor has.
+#[inline(always)]
+unsafe fn rounded_to_bf16(low: uint32x4_t, high: uint32x4_t) -> uint16x8_t {
+    // SAFETY: registers alone; NEON is part of AArch64.
+    let rounded = |lanes: uint32x4_t| unsafe {
+        // Half a step, less what makes it stay at an even neighbour, carries into the upper word.
+        let odd = vandq_u32(vshrq_n_u32::<16>(lanes), vdupq_n_u32(1));
+        let rounded = vaddq_u32(vaddq_u32(lanes, vdupq_n_u32(0x7fff)), odd);
+        let value = vreinterpretq_f32_u32(lanes);
+        vbslq_u32(vceqq_f32(value, value), rounded, vorrq_u32(lanes, vdupq_n_u32(QUIET)))
+    };
+    // SAFETY: as in `rounded`: registers alone, and NEON is part of AArch64.
+    unsafe { vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded(low)), rounded(high)) }
 }
 
 /// Two f64 that are to be rounded to f32.

@@ -10,5 +10,10 @@ pub(crate) use bytes::{Bytes16, f16_to_f32};
 pub(crate) use environment::with_default_rounding;
 pub(crate) use lanes::Neon;
 
+/// Whether the processor has instructions for bf16: Neoverse V1 and N2, Grace, M2 and later. The level can do without.
+pub(crate) fn has_bf16() -> bool {
+    std::arch::is_aarch64_feature_detected!("bf16")
+}
+
 /// Makes streamed stores visible to other threads in order: here no store goes past the caches.
 pub(crate) const fn fence() {}
