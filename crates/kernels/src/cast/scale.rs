@@ -189,7 +189,11 @@ impl Stripe {
         let tables = (rows >= TABLE_ROWS && matrix.block.1 >= TABLE_COLS && !target.options.saturate)
             .then(|| {
                 let memory = before.tables.unwrap_or_default();
-                super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales, memory)
+                let scaled = |scale: &f32, codes: &[u8], words: &mut [u8]| {
+                    let (from, to, scale) = ((matrix.dtype, codes), (target.dtype, words), std::slice::from_ref(scale));
+                    super::kernel::scale_row(target.level, from, to, codes.len(), scale, false)
+                };
+                super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales, memory, scaled)
             })
             .flatten();
         #[cfg(not(target_arch = "x86_64"))]
@@ -219,7 +223,7 @@ impl Stripe {
         {
             let (from, to) = ((matrix.dtype, src), (target.dtype, &mut *dst));
             if !target.options.saturate
-                && super::lanes::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.options.stream)
+                && super::kernel::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.options.stream)
             {
                 return;
             }

@@ -39,8 +39,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load_f16(src: *const u8) -> Self;
 
     /// The f32 of sixteen f16 whose sign is the top bit of a byte and whose next bits are the rest of it, after one zero bit if `ZERO_BIT`:
-    /// e4m3 is one bit of exponent short of f16.
-    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self;
+    /// e4m3 is one bit of exponent short of f16. The code `NAN` is NaN: 0x7f with either sign, 0x80 alone, or 0 for none but those of f16.
+    unsafe fn load_8_as_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> Self;
     /// Sixteen f64 rounded to f32, to nearest even; NaNs become quiet, their payload truncated. `SATURATE` brings finite values that are
     /// too large back to the largest f32.
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self;
@@ -52,6 +52,12 @@ pub(crate) trait Lanes: Copy {
     unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8);
     /// The low bytes; the others must be zero.
     unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8);
+    /// The upper words.
+    #[inline(always)]
+    unsafe fn store_upper_16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: the contract of the trait is passed on; the upper words are zero after the shift.
+        unsafe { self.shr::<16>().store_16::<STREAM>(dst) }
+    }
     /// f32 rounded to f16, to nearest even; NaNs become quiet, their payload truncated.
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8);
 
@@ -72,12 +78,12 @@ pub(crate) trait Lanes: Copy {
     /// f32 rounded to bf16, to nearest even; NaNs become quiet, their payload truncated.
     #[inline(always)]
     unsafe fn store_bf16<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: the contract of the trait is passed on; the upper words are zero after the shift.
+        // SAFETY: the contract of the trait is passed on.
         unsafe {
             let odd = self.shr::<16>().and(Self::splat(1));
             let rounded = self.add(odd.add(Self::splat(0x7fff)));
             let rounded = rounded.replace(self.is_nan(), self.or(Self::splat(QUIET)));
-            rounded.shr::<16>().store_16::<STREAM>(dst);
+            rounded.store_upper_16::<STREAM>(dst);
         }
     }
 
@@ -99,9 +105,9 @@ pub(crate) trait Lanes: Copy {
 
 /// Methods of an implementor. One argument serves them all, so it stands here and once.
 macro_rules! methods {
-    ($($name:ident $(<const $constant:ident: $kind:ty>)? ($($argument:ident $(: $type:ty)?),*) $(-> $result:ty)? => $value:expr;)*) => {$(
+    ($($name:ident $(<$(const $constant:ident: $kind:ty),+>)? ($($argument:ident $(: $type:ty)?),*) $(-> $result:ty)? => $value:expr;)*) => {$(
         #[inline(always)]
-        unsafe fn $name $(<const $constant: $kind>)? ($($argument $(: $type)?),*) $(-> $result)? {
+        unsafe fn $name $(<$(const $constant: $kind),+>)? ($($argument $(: $type)?),*) $(-> $result)? {
             // SAFETY: by the contract of `Lanes` the instructions are enabled. At a pointer are as many bytes as sixteen elements of the width
             // in the method's name take, aligned as `STREAM` needs it, and the method reads or writes no others.
             unsafe { $value }

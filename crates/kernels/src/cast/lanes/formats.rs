@@ -132,7 +132,7 @@ macro_rules! stores {
 stores! {
     [] F32: 32 bits, |dst, value| value.store_32::<STREAM>(dst);
     [] F64<false>: 64 bits, |dst, value| value.store_f64::<STREAM>(dst);
-    [] ExactBf16: 16 bits, |dst, value| value.shr::<16>().store_16::<STREAM>(dst);
+    [] ExactBf16: 16 bits, |dst, value| value.store_upper_16::<STREAM>(dst);
     [const SATURATE: bool] Bf16<SATURATE>: 16 bits, |dst, value| {
         let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
         value.store_bf16::<STREAM>(dst);
@@ -183,18 +183,16 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
         unsafe {
             // By way of f16, whose conversion keeps denormals at full speed. e5m2 is its upper half; e4m3 differs by a factor.
             if KIND == IEEE {
-                return V::load_8_as_f16::<false>(src);
+                return V::load_8_as_f16::<false, 0>(src);
             }
             if MANTISSA == 3 {
                 let factor = V::splat((127 + 15 - BIAS) << 23);
-                let value = V::load_8_as_f16::<true>(src).mul_f32(factor);
-                let nan = if KIND == ALL_ONES_NAN {
-                    value.and(V::splat(MAGNITUDE)).equal(V::splat(480f32.to_bits()))
+                let value = if KIND == ALL_ONES_NAN {
+                    V::load_8_as_f16::<true, 0x7f>(src)
                 } else {
-                    value.equal(V::splat(SIGN))
+                    V::load_8_as_f16::<true, 0x80>(src)
                 };
-                let sign = if KIND == ALL_ONES_NAN { value.and(V::splat(SIGN)) } else { V::splat(0) };
-                return value.replace(nan, sign.or(V::splat(NAN)));
+                return value.mul_f32(factor);
             }
             // e5m2fnuz has a finite value where f16 has infinity. A denormal is an integer times the smallest value.
             let code = V::load_8(src);

@@ -14,7 +14,6 @@ use byte_table::Output;
 use signed_table::{SignedTable, is_symmetric};
 
 use super::lanes::drive::Kernel;
-use super::lanes::scale_row;
 use crate::cast::{CastOptions, table};
 use crate::dtype::DType;
 use crate::simd::Level;
@@ -66,8 +65,16 @@ pub(super) fn convert_bytes(
 pub(super) struct ScaleTables(Vec<SignedTable>);
 
 impl ScaleTables {
-    /// The tables, if this level looks bytes up and the pair is one of bytes to words that allows it, in the memory of those `before`.
-    pub(super) fn new(level: Level, from: DType, to: DType, scales: &[f32], before: Self) -> Option<Self> {
+    /// The tables, if this level looks bytes up and the pair is one of bytes to words that allows it, in the memory of those `before`. `scaled` writes the
+    /// words of some bytes times a scale, if it can.
+    pub(super) fn new(
+        level: Level,
+        from: DType,
+        to: DType,
+        scales: &[f32],
+        before: Self,
+        scaled: impl Fn(&f32, &[u8], &mut [u8]) -> bool,
+    ) -> Option<Self> {
         let symmetric = |scale: &f32| is_symmetric(from, *scale);
         if level != Level::Avx512 || to.bits() != 16 || !scales.iter().all(symmetric) {
             return None;
@@ -77,7 +84,7 @@ impl ScaleTables {
         tables.clear();
         let mut words = [0; 2 * signed_table::CODES];
         for scale in scales {
-            if !scale_row(level, (from, &codes), (to, &mut words), codes.len(), std::slice::from_ref(scale), false) {
+            if !scaled(scale, &codes, &mut words) {
                 return None;
             }
             // SAFETY: the level AVX-512 is available, so its instructions are.

@@ -76,15 +76,23 @@ impl<const BF16: bool> Lanes for Neon<BF16> {
             let [low, high] = [0, 16].map(|at| vreinterpretq_u16_u8(vld1q_u8(src.add(at))));
             Self::from_f16(low, high)
         };
-        load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self => {
+        load_8_as_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> Self => {
             let [low, high] = signed_words(vld1q_u8(src)).map(|words| {
                 let words = vreinterpretq_u16_s16(words);
-                if ZERO_BIT {
+                let words = if ZERO_BIT {
                     // The sign, extended, fills the top two bits.
                     vandq_u16(vshlq_n_u16::<7>(words), vdupq_n_u16(0xbfff))
                 } else {
                     vshlq_n_u16::<8>(words)
-                }
+                };
+                // The word of the code, and what makes the quiet NaN without a payload of it.
+                let (compared, code) = match NAN {
+                    0 => return words,
+                    0x7f => (vandq_u16(words, vdupq_n_u16(0x7fff)), 0x3f80),
+                    _ => (words, 0x8000),
+                };
+                let nan = vceqq_u16(compared, vdupq_n_u16(code));
+                veorq_u16(words, vandq_u16(nan, vdupq_n_u16(code ^ 0x7e00)))
             });
             Self::from_f16(low, high)
         };
@@ -113,6 +121,11 @@ impl<const BF16: bool> Lanes for Neon<BF16> {
         store_8<const STREAM: bool>(self, dst: *mut u8) => {
             let [low, high] = self.words().map(|words| vreinterpretq_u8_u16(words));
             vst1q_u8(dst, vuzp1q_u8(low, high));
+        };
+        store_upper_16<const STREAM: bool>(self, dst: *mut u8) => {
+            let [a, b, c, d] = self.0.map(|lanes| vreinterpretq_u16_u32(lanes));
+            vst1q_u8(dst, vreinterpretq_u8_u16(vuzp2q_u16(a, b)));
+            vst1q_u8(dst.add(16), vreinterpretq_u8_u16(vuzp2q_u16(c, d)));
         };
         store_bf16<const STREAM: bool>(self, dst: *mut u8) => {
             let [a, b, c, d] = self.0;

@@ -64,14 +64,8 @@ impl Lanes for Avx2 {
             _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.cast()))),
             _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.add(16).cast()))),
         );
-        load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self => {
-            let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
-            let words = if ZERO_BIT {
-                // The sign, extended, fills the top two bits.
-                _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbfff_u16 as i16))
-            } else {
-                _mm256_slli_epi16::<8>(words)
-            };
+        load_8_as_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> Self => {
+            let words = words_of_f16::<ZERO_BIT, NAN>(src);
             let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             Self(_mm256_castps_si256(_mm256_cvtph_ps(first)), _mm256_castps_si256(_mm256_cvtph_ps(second)))
         };
@@ -243,5 +237,28 @@ unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
             value = _mm256_blendv_pd(value, _mm256_or_pd(largest, sign), _mm256_and_pd(above, finite));
         }
         _mm256_cvtpd_ps(value)
+    }
+}
+
+/// The f16 that sixteen bytes are the upper part of, as [`Lanes::load_8_as_f16`] says.
+#[inline(always)]
+pub(super) unsafe fn words_of_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> __m256i {
+    // SAFETY: called by that method only, for 16 bytes that it may read, and under its contract the instructions are enabled.
+    unsafe {
+        let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
+        let words = if ZERO_BIT {
+            // The sign, extended, fills the top two bits.
+            _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbfff_u16.cast_signed()))
+        } else {
+            _mm256_slli_epi16::<8>(words)
+        };
+        // The word of the code, and what makes the quiet NaN without a payload of it.
+        let (compared, code) = match NAN {
+            0 => return words,
+            0x7f => (_mm256_and_si256(words, _mm256_set1_epi16(0x7fff)), 0x3f80_u16),
+            _ => (words, 0x8000),
+        };
+        let nan = _mm256_cmpeq_epi16(compared, _mm256_set1_epi16(code.cast_signed()));
+        _mm256_xor_si256(words, _mm256_and_si256(nan, _mm256_set1_epi16((code ^ 0x7e00).cast_signed())))
     }
 }

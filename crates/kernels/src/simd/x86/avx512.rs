@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::avx2::words_of_f16;
 use super::bytes::{Bytes16, Bytes32};
 use super::stores::{store_128, store_256};
 use super::tables::{Tables, WideTables};
@@ -47,16 +48,8 @@ impl Lanes for Avx512 {
             Self(_mm512_castps_si512(_mm512_permutexvar_ps(nibbles, values)))
         };
         load_f16(src: *const u8) -> Self => Self(_mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(src.cast()))));
-        load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self => {
-            let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
-            let words = if ZERO_BIT {
-                // The sign, extended, fills the top two bits.
-                _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbfff_u16 as i16))
-            } else {
-                _mm256_slli_epi16::<8>(words)
-            };
-            Self(_mm512_castps_si512(_mm512_cvtph_ps(words)))
-        };
+        load_8_as_f16<const ZERO_BIT: bool, const NAN: u8>(src: *const u8) -> Self =>
+            Self(_mm512_castps_si512(_mm512_cvtph_ps(words_of_f16::<ZERO_BIT, NAN>(src))));
         load_f64<const SATURATE: bool>(src: *const u8) -> Self => {
             let first = half_from_f64::<SATURATE>(src);
             let second = half_from_f64::<SATURATE>(src.add(64));
