@@ -100,7 +100,7 @@ impl<'a> Lines<'a> {
 pub(crate) fn from_f32(level: Level, values: &[u8], to: DType, out: &mut [u8], stream: bool) {
     let options = CastOptions { saturate: false, stream };
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if super::kernel::convert_before_fence(level, DType::Float32, to, values, out, options) {
+    if super::lanes::kernel::convert_before_fence(level, DType::Float32, to, values, out, options) {
         return;
     }
     convert(level, DType::Float32, to, values, out, options);

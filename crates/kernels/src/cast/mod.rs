@@ -5,8 +5,6 @@
 //! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod kernel;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod lines;
 mod portable;
@@ -138,7 +136,7 @@ pub(crate) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mu
 /// In one pass, if there is a way to.
 fn convert_directly(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if kernel::convert(level, from, to, src, dst, options) {
+    if lanes::kernel::convert(level, from, to, src, dst, options) {
         return true;
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -191,7 +191,7 @@ impl Stripe {
                 let memory = before.tables.unwrap_or_default();
                 let scaled = |scale: &f32, codes: &[u8], words: &mut [u8]| {
                     let (from, to, scale) = ((matrix.dtype, codes), (target.dtype, words), std::slice::from_ref(scale));
-                    super::kernel::scale_row(target.level, from, to, codes.len(), scale, false)
+                    super::lanes::kernel::scale_row(target.level, from, to, codes.len(), scale, false)
                 };
                 super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales, memory, scaled)
             })
@@ -223,7 +223,14 @@ impl Stripe {
         {
             let (from, to) = ((matrix.dtype, src), (target.dtype, &mut *dst));
             if !target.options.saturate
-                && super::kernel::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.options.stream)
+                && super::lanes::kernel::scale_row(
+                    target.level,
+                    from,
+                    to,
+                    matrix.block.1,
+                    &self.scales,
+                    target.options.stream,
+                )
             {
                 return;
             }

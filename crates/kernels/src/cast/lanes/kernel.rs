@@ -1,8 +1,8 @@
 //! The kernel for a pair of dtypes, if there is one at a level. Every kernel gives the same bits as the oracle; where a processor has something better for a
-//! pair than [`lanes`](super::lanes), that is asked first.
+//! pair than the lanes of [`drive`](super::drive), that is asked first.
 
-use super::lanes::drive::{Kernel, ScaleKernel, pair, scaled_pair};
-use super::lanes::formats::{
+use super::drive::{Kernel, ScaleKernel, pair, scaled_pair};
+use super::formats::{
     Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8,
 };
 
@@ -11,9 +11,16 @@ use crate::dtype::DType;
 use crate::simd::{Level, fence, with_default_rounding};
 
 /// Converts, if there is a kernel for the pair. The lengths and the level were checked.
-pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
+pub(in crate::cast) fn convert(
+    level: Level,
+    from: DType,
+    to: DType,
+    src: &[u8],
+    dst: &mut [u8],
+    options: CastOptions,
+) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if super::x86::convert_bytes(level, from, to, src, dst, options) {
+    if crate::cast::x86::convert_bytes(level, from, to, src, dst, options) {
         return true;
     }
     let done = convert_before_fence(level, from, to, src, dst, options);
@@ -24,7 +31,7 @@ pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mu
 }
 
 /// The same by a kernel for lanes; after calls with `stream` a [`fence`] is needed.
-pub(super) fn convert_before_fence(
+pub(in crate::cast) fn convert_before_fence(
     level: Level,
     from: DType,
     to: DType,
@@ -46,7 +53,7 @@ pub(super) fn convert_before_fence(
 }
 
 /// One row times the scales of its blocks of columns, if there is a kernel for the pair.
-pub(super) fn scale_row(
+pub(in crate::cast) fn scale_row(
     level: Level,
     (from, src): (DType, &[u8]),
     (to, dst): (DType, &mut [u8]),
@@ -56,7 +63,7 @@ pub(super) fn scale_row(
 ) -> bool {
     let elements = src.len() * 8 / from.bits();
     #[cfg(target_arch = "x86_64")]
-    let looked_up = super::x86::scale_kernel(level, (from, to), elements, block, scales);
+    let looked_up = crate::cast::x86::scale_kernel(level, (from, to), elements, block, scales);
     #[cfg(not(target_arch = "x86_64"))]
     let looked_up = None;
     let Some(kernel) = looked_up.or_else(|| scale_kernel(level, from, to)) else { return false };
@@ -75,7 +82,7 @@ pub(super) fn scale_row(
 
 fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(kernel) = super::x86::kernel(level, from, to, saturate) {
+    if let Some(kernel) = crate::cast::x86::kernel(level, from, to, saturate) {
         return Some(kernel);
     }
     match (to, saturate) {
