@@ -25,9 +25,10 @@ PICTURES = ADDRESS.replace("github.com", "raw.githubusercontent.com") + "/main/"
 def texts() -> dict[Path, str]:
     """The files that may hold the address of the repository."""
     patterns = ["*.md", "*.toml", "*.cff", "*.yml", "*.yaml", ".github/**/*", "docs/**/*", "examples/*", "templates/*"]
-    patterns += ["crates/*/*.md", "crates/*/Cargo.toml", "src/**/*.rs", "crates/*/src/**/*", "python/**/*.py", "tools/**/*.py"]
+    patterns += ["src/**/*.rs", "python/**/*.py", "tools/**/*.py"]
+    patterns += ["crates/*/*.md", "crates/*/Cargo.toml", "crates/*/src/**/*"]
     found = {path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()}
-    return {path: path.read_text() for path in found if path.suffix not in {".so", ".png", ".safetensors"}}
+    return {path: path.read_text() for path in found if path.suffix not in {".bin", ".so", ".png", ".safetensors"}}
 
 
 def slugs(page: str) -> set[str]:
