@@ -1,6 +1,7 @@
 //! [`Lines`]: f32 values that are made some at a time, on their way to an output of a narrower type, or one that is streamed to.
 
 use super::{CastOptions, convert};
+use crate::aligned::Aligned;
 use crate::dtype::DType;
 use crate::simd::Level;
 
@@ -12,8 +13,7 @@ const KEPT: usize = LINE / 2;
 pub(crate) const VALUES: usize = 2048;
 
 /// Values, and directly before them those of a line that was not complete yet.
-#[repr(align(64))]
-struct Buffer([[u8; 4]; KEPT + VALUES]);
+type Buffer = Aligned<[[u8; 4]; KEPT + VALUES]>;
 
 /// An output is streamed to in whole lines, wherever it begins: the processor waits for memory where a part of one is written, which would be at both
 /// ends of what is made at a time. NumPy's arrays begin in the middle of a line.
@@ -31,7 +31,7 @@ pub(crate) struct Lines<'a> {
 impl<'a> Lines<'a> {
     /// For an output of float32, float16 or bfloat16, by the instructions of a level, which must be available.
     pub(crate) const fn new(level: Level, to: DType, out: &'a mut [u8], stream: bool) -> Self {
-        Self { buffer: Buffer([[0; 4]; KEPT + VALUES]), kept: 0, level, to, stream, out, place: 0 }
+        Self { buffer: Aligned([[0; 4]; KEPT + VALUES]), kept: 0, level, to, stream, out, place: 0 }
     }
 
     /// The next values go to this byte of the output.

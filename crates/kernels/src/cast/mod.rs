@@ -20,6 +20,7 @@ pub(crate) use lines::from_f32;
 pub(crate) use lines::{Lines, VALUES};
 pub use scale::{BlockScaled, require_scalable, scale_block_rows, scale_block_rows_at};
 
+use crate::aligned::Aligned;
 use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -174,10 +175,10 @@ fn convert_through_f32(level: Level, from: DType, to: DType, src: &[u8], dst: &m
     if (wide && !narrow) || (to.bits() < 8) || to == DType::Float8E8M0Fnu {
         return false;
     }
-    let mut block = [0; BLOCK * 4];
+    let mut block = Aligned([0; BLOCK * 4]);
     let (from_bytes, to_bytes) = (BLOCK * from.bits() / 8, BLOCK * to.bits() / 8);
     for (src, dst) in src.chunks(from_bytes).zip(dst.chunks_mut(to_bytes)) {
-        let block = &mut block[..src.len() * 8 / from.bits() * 4];
+        let block = &mut block.0[..src.len() * 8 / from.bits() * 4];
         if !portable::to_f32_for_rounding(from, src, block) {
             convert(level, from, F32, src, block, CastOptions::default());
         }

@@ -7,6 +7,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
+use crate::aligned::Aligned;
 use crate::cast::CastOptions;
 use crate::dtype::DType;
 
@@ -164,9 +165,9 @@ fn bf16_to_f32(src: &[u8], dst: &mut [u8]) {
 const AT_ONCE: usize = 256;
 
 fn f16_to_f32(src: &[u8], dst: &mut [u8]) {
-    let (mut halves, mut values) = ([f16::ZERO; AT_ONCE], [0.0; AT_ONCE]);
+    let (mut halves, mut values) = (Aligned([f16::ZERO; AT_ONCE]), Aligned([0.0; AT_ONCE]));
     for (src, dst) in src.as_chunks().0.chunks(AT_ONCE).zip(dst.as_chunks_mut().0.chunks_mut(AT_ONCE)) {
-        let (halves, values) = (&mut halves[..src.len()], &mut values[..src.len()]);
+        let (halves, values) = (&mut halves.0[..src.len()], &mut values.0[..src.len()]);
         halves.iter_mut().zip(src).for_each(|(half, code)| *half = f16::from_le_bytes(*code));
         halves.convert_to_f32_slice(values);
         dst.iter_mut().zip(values).for_each(|(code, value)| *code = value.to_le_bytes());
@@ -183,9 +184,9 @@ fn f32_to_bf16(src: &[u8], dst: &mut [u8]) {
 }
 
 fn f32_to_f16(src: &[u8], dst: &mut [u8]) {
-    let (mut values, mut halves) = ([0.0; AT_ONCE], [f16::ZERO; AT_ONCE]);
+    let (mut values, mut halves) = (Aligned([0.0; AT_ONCE]), Aligned([f16::ZERO; AT_ONCE]));
     for (src, dst) in src.as_chunks().0.chunks(AT_ONCE).zip(dst.as_chunks_mut().0.chunks_mut(AT_ONCE)) {
-        let (values, halves) = (&mut values[..src.len()], &mut halves[..src.len()]);
+        let (values, halves) = (&mut values.0[..src.len()], &mut halves.0[..src.len()]);
         values.iter_mut().zip(src).for_each(|(value, code)| *value = f32::from_le_bytes(*code));
         halves.convert_from_f32_slice(values);
         dst.iter_mut().zip(halves).for_each(|(code, half)| *code = half.to_le_bytes());

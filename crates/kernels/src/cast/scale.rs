@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::aligned::Aligned;
 use crate::cast::small_float::FloatFormat;
 use crate::cast::{CastOptions, convert, elements_per_group};
 use crate::dtype::DType;
@@ -176,10 +177,10 @@ impl Stripe {
         let mut scales = before.scales;
         scales.clear();
         scales.resize(bytes.len() / (matrix.scales_dtype.bits() / 8), 0.0);
-        let mut buffer = [0u8; 4 * SEGMENT];
+        let mut buffer = Aligned([0; 4 * SEGMENT]);
         let scale_bytes = matrix.scales_dtype.bits() / 8;
         for (bytes, scales) in bytes.chunks(SEGMENT * scale_bytes).zip(scales.chunks_mut(SEGMENT)) {
-            let buffer = &mut buffer[..4 * scales.len()];
+            let buffer = &mut buffer.0[..4 * scales.len()];
             convert(target.level, matrix.scales_dtype, DType::Float32, bytes, buffer, CastOptions::default());
             for (scale, bytes) in scales.iter_mut().zip(buffer.as_chunks::<4>().0) {
                 *scale = quieted(f32::from_le_bytes(*bytes));
@@ -235,11 +236,11 @@ impl Stripe {
                 return;
             }
         }
-        let mut buffer = [0u8; 4 * SEGMENT];
+        let mut buffer = Aligned([0; 4 * SEGMENT]);
         let (src_bytes, dst_bytes) = (SEGMENT * matrix.dtype.bits() / 8, SEGMENT * target.dtype.bits() / 8);
         let segments = src.chunks(src_bytes).zip(dst.chunks_mut(dst_bytes));
         for (start, (src, dst)) in (0..).step_by(SEGMENT).zip(segments) {
-            let buffer = &mut buffer[..src.len() * 8 / matrix.dtype.bits() * 4];
+            let buffer = &mut buffer.0[..src.len() * 8 / matrix.dtype.bits() * 4];
             convert(target.level, matrix.dtype, DType::Float32, src, buffer, CastOptions::default());
             for (col, value) in (start..).zip(buffer.as_chunks_mut::<4>().0) {
                 let scale = self.scales.get(col / matrix.block.1).copied().unwrap_or(f32::NAN);

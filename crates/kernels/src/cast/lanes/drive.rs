@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
 
 use super::formats::{Load, Store};
+use crate::aligned::Aligned;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Lanes, Level};
@@ -191,14 +192,14 @@ unsafe fn partial_step<V: Lanes, L: Load, S: Store, const SCALED: bool>(
     if elements == 0 {
         return;
     }
-    let mut from = [0u8; STEP_BYTES];
-    let mut to = [0u8; STEP_BYTES];
+    let mut from = Aligned([0; STEP_BYTES]);
+    let mut to = Aligned([0; STEP_BYTES]);
     // SAFETY: fewer than sixteen elements are copied, and both arrays hold sixteen of the widest type.
     unsafe {
-        std::ptr::copy_nonoverlapping(src, from.as_mut_ptr(), elements * L::BITS / 8);
-        let value = L::load::<V>(from.as_ptr());
+        std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), elements * L::BITS / 8);
+        let value = L::load::<V>(from.0.as_ptr());
         let value = if SCALED { product::<V, L>(value, scale) } else { value };
-        S::store::<V, false>(to.as_mut_ptr(), value);
-        std::ptr::copy_nonoverlapping(to.as_ptr(), dst, elements * S::BITS / 8);
+        S::store::<V, false>(to.0.as_mut_ptr(), value);
+        std::ptr::copy_nonoverlapping(to.0.as_ptr(), dst, elements * S::BITS / 8);
     }
 }

@@ -3,6 +3,7 @@
 //! Nibbles are unpacked in registers; codes of other widths in memory, to bytes. They become floats sixteen at a time.
 
 use super::{Bytes16, Lanes};
+use crate::aligned::Aligned;
 use crate::cast::VALUES;
 use crate::quant::groups::{Columns, Row, runs, unpack};
 #[cfg(target_arch = "aarch64")]
@@ -62,11 +63,11 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
         }
         return;
     }
-    let mut unpacked = [0; VALUES];
+    let mut unpacked = Aligned([0; VALUES]);
     let codes = if row.is_dense(8) {
         &row.codes[start - row.first..][..values.len()]
     } else {
-        let codes = &mut unpacked[..values.len()];
+        let codes = &mut unpacked.0[..values.len()];
         unpack(row.codes, row.form, row.bits, start - row.first, codes);
         codes
     };

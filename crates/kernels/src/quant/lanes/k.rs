@@ -3,6 +3,7 @@
 use super::{
     Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_less, sixteen_steps,
 };
+use crate::aligned::Aligned;
 use crate::quant::block::field;
 
 /// The low bits of four bytes, in each of which `bits` are kept after a shift to the right.
@@ -20,7 +21,11 @@ fn word(bytes: &[u8; 12], index: usize) -> u32 {
 
 /// The eight scales of Q4_K and Q5_K, and the eight minima.
 #[inline(always)]
-pub(in crate::quant) unsafe fn scales_and_minima<V: Lanes>(packed: &[u8; 12], scale: f32, minimum: f32) -> [f32; 16] {
+pub(in crate::quant) unsafe fn scales_and_minima<V: Lanes>(
+    packed: &[u8; 12],
+    scale: f32,
+    minimum: f32,
+) -> Aligned<[f32; 16]> {
     let [scales, minima, rest] = [0, 1, 2].map(|index| word(packed, index));
     let last_scales = each(rest, 0, 4) | each(scales, 6, 2) << 4;
     let last_minima = each(rest, 4, 4) | each(minima, 6, 2) << 4;
@@ -53,7 +58,7 @@ decoders! {
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
-            scaled_less::<V>(out, step, quants, scales[step], minima[step]);
+            scaled_less::<V>(out, step, quants, scales.0[step], minima.0[step]);
         });
     };
     Q3_K: 110 bytes, 16 steps, |block, out| {
@@ -64,7 +69,7 @@ decoders! {
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2).or(high[half].bits(i as u32, 1).shl(2));
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(4)), scales[step]);
+            scaled::<V>(out, step, quants.sub(Bytes16::splat(4)), scales.0[step]);
         });
     };
     Q4_K: 144 bytes, 16 steps, |block, out| {
@@ -74,7 +79,7 @@ decoders! {
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4);
-            scaled_less::<V>(out, step, quants, groups[i], groups[8 + i]);
+            scaled_less::<V>(out, step, quants, groups.0[i], groups.0[8 + i]);
         });
     };
     Q5_K: 176 bytes, 16 steps, |block, out| {
@@ -84,7 +89,7 @@ decoders! {
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4).or(high[half].bits(i as u32, 1).shl(4));
-            scaled_less::<V>(out, step, quants, groups[i], groups[8 + i]);
+            scaled_less::<V>(out, step, quants, groups.0[i], groups.0[8 + i]);
         });
     };
     Q6_K: 210 bytes, 16 steps, |block, out| {
@@ -97,7 +102,7 @@ decoders! {
             let (part, quarter) = (i / 4, i % 4);
             let nibbles = low[part * 4 + quarter % 2 * 2 + half].bits(quarter as u32 / 2 * 4, 4);
             let quants = nibbles.or(high[part * 2 + half].bits(quarter as u32 * 2, 2).shl(4));
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(32)), scales[step]);
+            scaled::<V>(out, step, quants.sub(Bytes16::splat(32)), scales.0[step]);
         });
     };
     Q8_K: 292 bytes, 16 steps, |block, out| {

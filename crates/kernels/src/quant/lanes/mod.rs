@@ -16,6 +16,7 @@ use std::hint::black_box;
 
 use super::block::field;
 use super::{Encoding, Step};
+use crate::aligned::Aligned;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
@@ -203,10 +204,10 @@ unsafe fn scaled_less<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, 
 
 /// `scale * quant` for the scales of sixteen groups.
 #[inline(always)]
-unsafe fn products<V: Lanes>(quants: V, scale: V) -> [f32; 16] {
-    let mut products = [0.0; 16];
+unsafe fn products<V: Lanes>(quants: V, scale: V) -> Aligned<[f32; 16]> {
+    let mut products = Aligned([0.0; 16]);
     // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
-    unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.as_mut_ptr().cast()) };
+    unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.0.as_mut_ptr().cast()) };
     // In memory, from where a lane is broadcast in passing; in registers it would take shuffles, of which there are many here already.
     *black_box(&products)
 }

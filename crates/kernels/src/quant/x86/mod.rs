@@ -7,6 +7,7 @@ pub(super) mod looked_up;
 pub(super) mod transpose;
 
 use super::{Encoding, STEP, Step, decode};
+use crate::aligned::Aligned;
 use crate::cast::{VALUES, from_f32};
 use crate::dtype::DType;
 use crate::simd::Level;
@@ -40,8 +41,8 @@ pub(super) fn decode_narrow(
 /// The same for at most [`VALUES`] elements by way of f32, by what rounds every value right.
 #[cold]
 fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
-    let mut values: [Step; VALUES / STEP] = [[0; 4 * STEP]; _];
-    let values = &mut values[..out.len() / (to.bits() / 8) / STEP];
+    let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
+    let values = &mut values.0[..out.len() / (to.bits() / 8) / STEP];
     decode(level, encoding, blocks, values);
     if stream {
         fence(); // what was streamed to the same place is there before

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use crate::aligned::Aligned;
 use crate::simd::Level;
 
 /// A word as it lies in memory.
@@ -75,9 +76,9 @@ fn nibbles_avx2(
     (rows, stride): (&mut [Word], usize),
 ) {
     // A copy of some lines first: loads that nothing waits for are under way together.
-    let mut copy = [[[0; 4]; WORDS]; COLUMNS];
+    let mut copy = Aligned([[[0; 4]; WORDS]; COLUMNS]);
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(COLUMNS * across)) {
-        for (copy, line) in copy.iter_mut().zip(lines.chunks(across)) {
+        for (copy, line) in copy.0.iter_mut().zip(lines.chunks(across)) {
             for word in (0..words).step_by(LANES) {
                 fetch(&line[word..], AHEAD * across);
                 store(&mut copy[word..], load(&line[word..]));
@@ -85,7 +86,7 @@ fn nibbles_avx2(
         }
         for word in (0..words).step_by(LANES) {
             let mut blocks = [[_mm256_setzero_si256(); LANES]; LANES];
-            for (block, lines) in blocks.iter_mut().zip(copy.as_chunks::<LANES>().0) {
+            for (block, lines) in blocks.iter_mut().zip(copy.0.as_chunks::<LANES>().0) {
                 for (register, line) in block.iter_mut().zip(lines) {
                     *register = load(&line[word..]);
                 }

@@ -172,7 +172,7 @@ decoders! {
         let (packed, _) = field::<16, 128, _>(block).as_chunks::<32>();
         eight_groups!(|group| {
             let codes = Bytes32::load(&packed[group / 2]).bits(group as u32 % 2 * 4, 4);
-            put::<V, O, STREAM>(&mut out[group], codes, times_less(&NIBBLES, scales[group], scales[8 + group]));
+            put::<V, O, STREAM>(&mut out[group], codes, times_less(&NIBBLES, scales.0[group], scales.0[8 + group]));
         });
     };
     Q5_K: 176 bytes, 8 groups, WideTables, if |block| are_finite(block, [0, 2]), |block, out| {
@@ -183,7 +183,7 @@ decoders! {
         eight_groups!(|group| {
             let codes = Bytes32::load(&packed[group / 2]).bits(group as u32 % 2 * 4, 4);
             let [low, high] = &FIVE_BITS;
-            let (scale, minimum) = (scales[group], scales[8 + group]);
+            let (scale, minimum) = (scales.0[group], scales.0[8 + group]);
             let values = [times_less(low, scale, minimum), times_less(high, scale, minimum)];
             put_wide::<V, O, STREAM>(&mut out[group], codes.or(fifth.bits(group as u32, 1).shl(4)), values);
         });
