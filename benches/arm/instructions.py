@@ -1,11 +1,12 @@
 """Count the instructions per element of conversions on ARM, under qemu: `python benches/arm/instructions.py`.
 
-An emulator says nothing about time. What it can count is how many instructions the vector code needs where the scalar code needs others, and this
-stands in for speed where no ARM machine is at hand. A program converts the same elements twice, and four times; each instruction is logged, and the
-difference is divided by how many elements that is: what starts and ends the program does not count.
+An emulator says nothing about time. What it can count is how many instructions the vector code needs where the scalar
+code needs others, and this stands in for speed where no ARM machine is at hand. A program converts the same elements
+twice, and four times; each instruction is logged, and the difference is divided by how many elements that is: what
+starts and ends the program does not count.
 
-The scalar code is counted twice: as it is written, one element after the other, and as the compiler makes it, which finds vectors in much of it by itself.
-Wants qemu-user-static and Rust's aarch64-unknown-linux-musl.
+The scalar code is counted twice: as it is written, one element after the other, and as the compiler makes it, which
+finds vectors in much of it by itself. Wants qemu-user-static and Rust's aarch64-unknown-linux-musl.
 """
 
 from __future__ import annotations
@@ -54,7 +55,16 @@ def build(folder: str, *flags: str) -> Path:
 
 def instructions(program: Path, *arguments: str) -> int:
     """Return how many instructions a run of the program takes."""
-    command = ["qemu-aarch64-static", "-singlestep", "-d", "exec,nochain", "-D", "/dev/stdout", str(program), *arguments]
+    command = [
+        "qemu-aarch64-static",
+        "-singlestep",
+        "-d",
+        "exec,nochain",
+        "-D",
+        "/dev/stdout",
+        str(program),
+        *arguments,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         if process.stdout is None:
             sys.exit("qemu has no output")
