@@ -227,3 +227,20 @@ proptest! {
         prop_assert!(matches!(error, Error::FileChanged(_)));
     }
 }
+
+#[cfg(target_os = "linux")] // elsewhere a page that has lost its file ends the process
+#[test]
+fn pages_are_touched_and_those_of_a_file_that_was_truncated_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pages");
+    std::fs::write(&path, vec![7; 3 * 4096 + 5]).unwrap();
+    let file = LocalFile::open(&path).unwrap();
+    let mapping = file.mapping().unwrap();
+    for (start, len) in [(0, 3 * 4096 + 5), (1, 10), (4096, 0), (3 * 4096, 5), (5000, 1 << 40)] {
+        mapping.touch(start, len).unwrap();
+    }
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    mapping.touch(0, 4096).unwrap();
+    let failed = mapping.touch(0, 3 * 4096).expect_err("two pages are gone");
+    assert!(matches!(failed, Error::FileChanged(_)) && failed.to_string().contains("truncated"), "{failed}");
+}

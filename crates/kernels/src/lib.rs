@@ -4,7 +4,6 @@
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("max_weights_kernels works on little-endian numbers: it needs a 64-bit little-endian target");
 
-mod aligned;
 pub mod cast;
 pub mod dtype;
 mod error;

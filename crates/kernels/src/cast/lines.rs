@@ -1,8 +1,8 @@
 //! [`Lines`]: f32 values that are made some at a time, on their way to an output of a narrower type, or one that is streamed to.
 
 use super::{CastOptions, convert};
-use crate::aligned::Aligned;
 use crate::dtype::DType;
+use crate::simd::Aligned;
 use crate::simd::Level;
 
 /// Bytes of a line of the cache.

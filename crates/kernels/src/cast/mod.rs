@@ -20,10 +20,10 @@ pub(crate) use lines::from_f32;
 pub(crate) use lines::{Lines, VALUES};
 pub use scale::{BlockScaled, require_scalable, scale_block_rows, scale_block_rows_at};
 
-use crate::aligned::Aligned;
 use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::simd::Aligned;
 use crate::simd::Level;
 
 /// How to convert.

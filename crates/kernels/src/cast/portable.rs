@@ -7,9 +7,9 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
-use crate::aligned::Aligned;
 use crate::cast::CastOptions;
 use crate::dtype::DType;
+use crate::simd::Aligned;
 
 /// Converts a slice; the lengths were checked.
 pub(super) type Convert = fn(&[u8], &mut [u8]);

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use crate::aligned::Aligned;
 use crate::cast::small_float::FloatFormat;
 use crate::cast::{CastOptions, convert, elements_per_group};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::simd::Aligned;
 use crate::simd::Level;
 
 /// A matrix in row-major order with one scale for each block of it.

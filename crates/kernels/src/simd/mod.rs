@@ -6,6 +6,7 @@
 
 #![allow(clippy::inline_always)] // for that reason
 
+mod aligned;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod level;
@@ -14,6 +15,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
+pub(crate) use aligned::Aligned;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use lanes::{Lanes, QUIET};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};

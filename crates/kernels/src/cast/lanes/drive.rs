@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
 
 use super::formats::{Load, Store};
-use crate::aligned::Aligned;
+use crate::simd::Aligned;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Lanes, Level};

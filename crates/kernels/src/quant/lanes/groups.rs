@@ -3,9 +3,9 @@
 //! Nibbles are unpacked in registers; codes of other widths in memory, to bytes. They become floats sixteen at a time.
 
 use super::{Bytes16, Lanes};
-use crate::aligned::Aligned;
 use crate::cast::VALUES;
 use crate::quant::groups::{Columns, Row, runs, unpack};
+use crate::simd::Aligned;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]

@@ -3,8 +3,8 @@
 use super::{
     Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_less, sixteen_steps,
 };
-use crate::aligned::Aligned;
 use crate::quant::block::field;
+use crate::simd::Aligned;
 
 /// The low bits of four bytes, in each of which `bits` are kept after a shift to the right.
 #[inline(always)]

@@ -16,7 +16,7 @@ use std::hint::black_box;
 
 use super::block::field;
 use super::{Encoding, Step};
-use crate::aligned::Aligned;
+use crate::simd::Aligned;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]

@@ -7,9 +7,9 @@ pub(super) mod looked_up;
 pub(super) mod transpose;
 
 use super::{Encoding, STEP, Step, decode};
-use crate::aligned::Aligned;
 use crate::cast::{VALUES, from_f32};
 use crate::dtype::DType;
+use crate::simd::Aligned;
 use crate::simd::Level;
 use crate::simd::x86::{fence, with_default_rounding};
 

@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::aligned::Aligned;
+use crate::simd::Aligned;
 use crate::simd::Level;
 
 /// A word as it lies in memory.
