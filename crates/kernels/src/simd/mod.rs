@@ -1,7 +1,7 @@
 //! Vector instructions: which of them to use, and the operations that the kernels of [`cast`](crate::cast) and [`quant`](crate::quant) are
 //! written in, once for all of them.
 //!
-//! An algorithm is a generic function over [`Lanes`](lanes::Lanes), which must be inlined into the function that enables the instructions of its level, or
+//! An algorithm is a generic function over `Lanes`, which must be inlined into the function that enables the instructions of its level, or
 //! each operation is a call.
 
 #![allow(clippy::inline_always)] // for that reason
