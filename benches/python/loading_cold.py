@@ -70,7 +70,7 @@ def measure(folder: Path, small: bool) -> Report:
         targets=targets,
         limits=frozenset(limits.DISK),
         notes=(
-            f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are fetched ahead. One byte of"
+            f"**{harness.OURS}** is `weights.load()`: views, or memory of their own, as is faster here. One byte of"
             " every 4 KiB page is read of what a loader returns, and of what the limit rows map; the limit rows that"
             " read do nothing with the bytes. Targets are relative to the best of them. The second reader reads b "
             "past the page cache, 1 MiB at a time. A shared disk can be twice as slow from one minute to the next: "

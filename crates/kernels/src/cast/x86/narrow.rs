@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 
 use crate::cast::lanes::drive::Kernel;
 use crate::dtype::DType;
+use crate::simd::Aligned;
 
 const STEP: usize = 64;
 /// Steps between two fences. A single one at the end would do, but this loop is so short that its streamed stores, when nothing makes them
@@ -399,12 +400,12 @@ unsafe fn partial_step<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize)
     if elements == 0 {
         return;
     }
-    let mut from = [0u8; 4 * STEP];
-    let mut to = [0u8; STEP];
+    let mut from = Aligned([0; 4 * STEP]);
+    let mut to = Aligned([0; STEP]);
     // SAFETY: fewer than 64 elements of at most four bytes are copied, and both arrays hold as many.
     unsafe {
-        std::ptr::copy_nonoverlapping(src, from.as_mut_ptr(), N::BYTES * elements);
-        steps::<N, false>(from.as_ptr(), to.as_mut_ptr(), 1);
-        std::ptr::copy_nonoverlapping(to.as_ptr(), dst, elements);
+        std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), N::BYTES * elements);
+        steps::<N, false>(from.0.as_ptr(), to.0.as_mut_ptr(), 1);
+        std::ptr::copy_nonoverlapping(to.0.as_ptr(), dst, elements);
     }
 }

@@ -95,11 +95,11 @@ unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[
             thirty_two(packed, zero, scale, pair);
         }
         if !rest.is_empty() {
-            let (mut last, mut pair) = ([0; 16], [[0; 4]; 32]);
+            let (mut last, mut pair) = ([0; 16], Aligned([[0; 4]; 32]));
             let left = &packed[pairs.len() * 16..][..rest.len().div_ceil(2)];
             last[..left.len()].copy_from_slice(left);
-            thirty_two(&last, zero, scale, &mut pair);
-            rest.copy_from_slice(&pair[..rest.len()]);
+            thirty_two(&last, zero, scale, &mut pair.0);
+            rest.copy_from_slice(&pair.0[..rest.len()]);
         }
     }
 }
@@ -130,10 +130,10 @@ unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8;
             store(scaled(V::load_8(codes.as_ptr()), zero, scale), step);
         }
         if !rest.is_empty() {
-            let (mut codes, mut step) = ([0; 16], [[0; 4]; 16]);
+            let (mut codes, mut step) = ([0; 16], Aligned([[0; 4]; 16]));
             codes[..left.len()].copy_from_slice(left);
-            store(scaled(V::load_8(codes.as_ptr()), zero, scale), &mut step);
-            rest.copy_from_slice(&step[..rest.len()]);
+            store(scaled(V::load_8(codes.as_ptr()), zero, scale), &mut step.0);
+            rest.copy_from_slice(&step.0[..rest.len()]);
         }
     }
 }
@@ -142,18 +142,18 @@ unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8;
 #[inline(always)]
 unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values: &mut [[u8; 4]]) {
     for ((codes, groups), values) in codes.chunks(16).zip(groups.chunks(16)).zip(values.chunks_mut(16)) {
-        let (mut sixteen, mut zeros, mut scales) = ([0; 16], [0; 16], [0f32; 16]);
+        let (mut sixteen, mut zeros, mut scales) = ([0; 16], [0; 16], Aligned([0f32; 16]));
         sixteen[..codes.len()].copy_from_slice(codes);
-        for ((zero, scale), group) in zeros.iter_mut().zip(&mut scales).zip(groups) {
+        for ((zero, scale), group) in zeros.iter_mut().zip(&mut scales.0).zip(groups) {
             (*zero, *scale) = (row.zeros[*group as usize], row.scales[*group as usize]);
         }
-        let mut step = [[0; 4]; 16];
+        let mut step = Aligned([[0; 4]; 16]);
         // SAFETY: the arrays have sixteen elements of the widths that are loaded; the caller has enabled the instructions of the lanes.
         unsafe {
-            let (zeros, scales) = (V::load_8(zeros.as_ptr()), V::load_32(scales.as_ptr().cast()));
-            store(scaled(V::load_8(sixteen.as_ptr()), zeros, scales), &mut step);
+            let (zeros, scales) = (V::load_8(zeros.as_ptr()), V::load_32(scales.0.as_ptr().cast()));
+            store(scaled(V::load_8(sixteen.as_ptr()), zeros, scales), &mut step.0);
         }
-        values.copy_from_slice(&step[..values.len()]);
+        values.copy_from_slice(&step.0[..values.len()]);
     }
 }
 
