@@ -96,7 +96,7 @@ pub fn dequantize_groups(
 }
 
 /// The bytes of a contiguous tensor.
-fn bytes(tensor: &Buffer) -> Result<&[u8]> {
+pub(super) fn bytes(tensor: &Buffer) -> Result<&[u8]> {
     tensor.storage.slice(tensor.offset, tensor.size())
 }
 

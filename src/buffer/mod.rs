@@ -1,5 +1,6 @@
 //! The one tensor type of the project: storage, dtype, shape, strides.
 
+mod codebook;
 mod convert;
 mod elements;
 mod groups;
@@ -12,6 +13,7 @@ mod there;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use codebook::{PackedCodes, dequantize_codebook};
 pub use convert::{dequantize, quantize, scale_blocks};
 pub(crate) use elements::{check_fits, check_out};
 pub use groups::{PackedGroups, dequantize_groups};

@@ -7,6 +7,7 @@ mod cast_rules;
 mod cast_scale;
 mod cast_simd_variable;
 mod cast_support;
+mod quant_codebook;
 mod quant_groups;
 mod quant_levels;
 mod quant_sizes;

@@ -7,6 +7,7 @@ mod buffer_of;
 mod buffer_protocol;
 mod check;
 mod children;
+mod codebook;
 mod command_line;
 mod convert;
 mod dlpack;
@@ -77,6 +78,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<node::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;
+    module.add_function(function!(codebook::dequantize_codebook, module)?)?;
     module.add_function(function!(groups::dequantize_groups, module)?)?;
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;

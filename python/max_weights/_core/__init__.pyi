@@ -42,9 +42,10 @@ __all__ = [  # noqa: RUF022 -- several in a line
     "PytorchWeights", "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
     "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
-    "command_line", "data_of_all", "dequantize", "dequantize_groups", "difference_of", "digests_of", "export_dlpack",
-    "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights",
-    "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names", "safetensors_header",
+    "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of",
+    "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator",
+    "near_names", "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory",
+    "renamed_names", "safetensors_header",
     "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
     "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
 ]
@@ -205,6 +206,11 @@ def dequantize(
     blocks: Buffer, encoding: QuantizationEncoding, dtype: DTypeLike, shape: Sequence[int], *, out: Any = None
 ) -> Buffer:
     """The elements of packed blocks as a float dtype, on all cores."""
+
+def dequantize_codebook(packed: Buffer, values: Buffer, scales: Buffer, *, bits: int, block: int, shape: Sequence[int],
+                        factor: float | None = None, offset: float | None = None, dtype: DTypeLike,
+                        out: Any = None) -> Buffer:  # fmt: skip
+    """`value of the code × scale of its block`, and that `× factor` or `+ offset`, on all cores."""
 
 def dequantize_groups(packed: Buffer, scales: Buffer, *, layout: str, bits: int, shape: tuple[int, int],
                       zero_points: Buffer | None, group_index: Buffer | None, group_size: int | None,

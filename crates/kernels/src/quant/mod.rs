@@ -1,9 +1,12 @@
-//! Packed blocks into floats, and back: the quantised types of GGUF; and packed integers whose scales are apart ([`Groups`]).
+//! Packed blocks into floats, and back: the quantised types of GGUF; and packed integers and codes whose scales are apart
+//! ([`Groups`], [`Codebook`]).
 //!
 //! A block holds a fixed number of elements in a fixed number of bytes ([`Encoding`]), and depends on no other block. A range of
 //! blocks is therefore a sub-slice, and several threads may each take a part. The layouts and formulas are in docs/quantization.md.
 
+mod after;
 mod block;
+mod codebook;
 mod encoding;
 mod grids;
 mod groups;
@@ -19,6 +22,8 @@ mod ternary;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use after::After;
+pub use codebook::{Codebook, dequantize_codes, dequantize_codes_at};
 pub use encoding::Encoding;
 pub use groups::{Groups, Layout, dequantize_group_rows, dequantize_group_rows_at};
 pub use order::swap_bytes;

@@ -22,9 +22,10 @@ use plan::Plan;
 use products::Products;
 use tile::Tile;
 
+pub(super) use scalar::runs;
 pub(super) use tile::Row;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] // for their kernels
-pub(super) use {codes::unpack, plan::Columns, scalar::runs};
+pub(super) use {codes::unpack, plan::Columns};
 
 /// How the codes of a matrix of `rows` outputs and `cols` inputs are packed in words of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

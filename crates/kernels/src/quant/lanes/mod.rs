@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // the instructions of a level
 #![allow(clippy::inline_always)] // or each operation on lanes is a call
 
+pub(super) mod codebook;
 pub(super) mod groups;
 pub(super) mod iq;
 pub(super) mod k;
