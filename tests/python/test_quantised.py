@@ -281,10 +281,22 @@ def test_a_configuration_that_is_none_is_an_error(make: Made, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("tensors", "scheme"),
     [
-        ({"a.weight": random_bytes(32, 1), "a.weight.absmax": torch.ones(1)}, "bitsandbytes-fp4"),
-        ({"a.weight": random_bytes(8, 8).view(torch.int8), "a.SCB": torch.ones(8)}, "bitsandbytes-int8"),
-        ({"a.weight": random_bytes(8, 16), "a.weight_scale": torch.ones(16, 1)}, "modelopt-int4"),
-        ({"a.weight_packed": random_bytes(8, 24), "a.weight_scale": random_bytes(8, 1)}, "mxfp6"),
+        (
+            {
+                "a.weight": random_bytes(8, 8).view(torch.int8),
+                "a.SCB": torch.ones(8),
+                "a.weight_format": torch.tensor(1, dtype=torch.uint8),
+            },
+            "bitsandbytes-int8",
+        ),
+        (
+            {
+                "a.weight_packed": random_bytes(8, 24),
+                "a.weight_scale": random_bytes(8, 1),
+                "a.weight_codebook": torch.ones(8),
+            },
+            "codebook",
+        ),
     ],
 )
 def test_a_scheme_that_cannot_be_decoded_says_so(make: Made, tensors: Any, scheme: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
+from compressed_tensors.compressors.mxfp6.base import MXFP6PackedCompressor
 from compressed_tensors.compressors.mxfp8.base import MXFP8QuantizationCompressor
 from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor
 from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
@@ -15,7 +16,7 @@ from compressed_tensors.compressors.pack_quantized.base import PackedQuantizatio
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import save_file
 
-from max_weights import load_weights
+from max_weights import FormatError, load_weights
 from max_weights.quantised import QuantisedWeight
 
 Make = Callable[..., tuple[QuantisedWeight, torch.Tensor]]
@@ -119,11 +120,42 @@ def test_nvfp4(make: Make) -> None:
     same(found, expected)
 
 
-@pytest.mark.parametrize(("bits", "scheme"), [(4, "mxfp4"), (8, "mxfp8")])
+MICROSCALING = {4: MXFP4PackedCompressor, 6: MXFP6PackedCompressor, 8: MXFP8QuantizationCompressor}
+
+
+@pytest.mark.parametrize(("bits", "scheme"), [(4, "mxfp4"), (6, "mxfp6"), (8, "mxfp8")])
 def test_microscaling(make: Make, bits: int, scheme: str) -> None:
     scale = torch.exp2(torch.randint(-6, 4, (64, 4)).float())
     state = {"weight": random(64, 128, dtype=torch.bfloat16), "weight_scale": scale.to(torch.bfloat16)}
-    compressor = MXFP4PackedCompressor if bits == 4 else MXFP8QuantizationCompressor
-    found, expected = make(compressor, state, num_bits=bits, type="float", strategy="group", group_size=32)
+    found, expected = make(MICROSCALING[bits], state, num_bits=bits, type="float", strategy="group", group_size=32)
     assert (found.scheme, found.bits, found.block) == (scheme, bits, (1, 32))
     same(found, expected)
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_said: bool) -> None:
+    """The bits are told by the shapes alone where the configuration says nothing of them."""
+    packed = torch.arange(256, dtype=torch.uint8).repeat(2, 9).reshape(96, 48)
+    scale = torch.arange(192, dtype=torch.uint8).reshape(96, 2) + 32
+    save_file({"a.weight_packed": packed, "a.weight_scale": scale}, tmp_path / "model.safetensors")
+    weights: dict[str, Any] = {"num_bits": 6, "type": "float", "strategy": "group", "group_size": 32}
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**weights))
+    if is_said:
+        said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
+        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    state = {"weight_packed": packed, "weight_scale": scale}
+    expected = MXFP6PackedCompressor.decompress(state, scheme)["weight"]
+    found = load_weights(tmp_path).quantised("a")
+    assert (found.scheme, found.bits, found.shape, found.block) == ("mxfp6", 6, [96, 64], (1, 32))
+    same(found, expected.detach())
+
+
+@pytest.mark.parametrize(("packed", "scale"), [((8, 47), (8, 2)), ((8, 48), (8, 3)), ((48,), (2,))])
+def test_mxfp6_that_does_not_fit_is_an_error(tmp_path: Path, packed: Any, scale: Any) -> None:
+    parts = {"weight_packed": packed, "weight_scale": scale}
+    tensors = {f"a.{part}": torch.zeros(shape, dtype=torch.uint8) for part, shape in parts.items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    said = {"config_groups": {"group_0": {"weights": {"num_bits": 6}}}}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    with pytest.raises(FormatError, match=r"'a.weight_(packed|scale)': it has the shape"):
+        load_weights(tmp_path).quantised("a")

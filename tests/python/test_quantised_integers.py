@@ -1,4 +1,4 @@
-"""`weights.quantised()` of packed integers: GPTQ, AWQ, AutoRound, compressed-tensors, against their formulas."""
+"""`weights.quantised()` of packed integers against the formulas: GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt."""
 
 import json
 from collections.abc import Callable
@@ -157,6 +157,36 @@ def test_int4_in_bytes_has_signs(make: Make, inputs: int) -> None:
     found = make({"weight_packed": weight, "weight_scale": scale})
     assert (found.scheme, found.bits) == ("int4", 4)
     check(found, values.astype(np.float32) * np.repeat(scale, inputs // 2, 1))
+
+
+def modelopt_packed(values: Array) -> Array:
+    """`pack_int4_in_uint8` of modelopt/torch/export/quant_utils.py (0.47), in NumPy: two outputs in a byte."""
+    return (values[..., 0::2, :] & 15 | (values[..., 1::2, :] & 15) << 4).astype(np.uint8)
+
+
+@pytest.mark.parametrize("with_second_scale", [True, False])  # W4A8, whose weights are those of W4A16
+@pytest.mark.parametrize("inputs", [256, 384, 33])
+@pytest.mark.parametrize("outer", [(), (3,)])
+def test_int4_of_modelopt_has_two_outputs_in_a_byte(
+    make: Make, outer: tuple[int, ...], inputs: int, with_second_scale: bool
+) -> None:
+    rng, groups = np.random.default_rng(8), max(inputs // 128, 1)
+    values = rng.integers(-8, 8, (*outer, 10, inputs)).astype(np.int8)
+    scale = rng.uniform(0, 1, (*outer, 10, groups)).astype(np.float32)
+    second = {"weight_scale_2": np.ones((), np.float32)} if with_second_scale else {}
+    parts = {"weight": modelopt_packed(values), "weight_scale": scale, **second}
+    said = {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}
+    found = make({**parts, "pre_quant_scale": np.ones(inputs, np.float32)}, said)
+    assert (found.scheme, found.bits, found.method) == ("modelopt-int4", 4, "modelopt")
+    assert found.group_size == inputs // groups
+    check(found, values.astype(np.float32) * np.repeat(scale, inputs // groups, -1))
+
+
+@pytest.mark.parametrize("shape", [(9, 2), (10, 0), (5, 2), (10, 65), (10,)])
+def test_scales_that_int4_of_modelopt_cannot_have_are_an_error(make: Make, shape: tuple[int, ...]) -> None:
+    parts = {"weight": np.zeros((5, 64), np.uint8), "weight_scale": np.ones(shape, np.float32)}
+    with pytest.raises(FormatError, match=r"'a.weight_scale': .*expected \[10, groups\] for rows of 64 inputs"):
+        make(parts)
 
 
 @pytest.mark.parametrize("is_reordered", [True, False])

@@ -1,12 +1,14 @@
-"""Weights that are integers of two to eight bits, packed in words: compressed-tensors, GPTQ and AWQ."""
+"""Weights that are integers of two to eight bits, packed: compressed-tensors, GPTQ, AWQ and ModelOpt's int4."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
 from max_weights.quantised.group import FLOAT_SCALES, Group, Part, cut
 from max_weights.quantised.layout import Decode, Layout
 from max_weights.quantization import dequantize_groups
@@ -14,7 +16,7 @@ from max_weights.quantization import dequantize_groups
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["awq", "gptq", "is_awq", "packed_integers", "shifted_bytes"]
+__all__ = ["awq", "gptq", "is_awq", "packed_integers", "pairs_of_outputs", "shifted_bytes"]
 
 _PACKED = "pack-quantized"
 _WORD = 32
@@ -135,6 +137,47 @@ def _nibbles(group: Group, weight: Part, scale: Part) -> Layout:
         raise group.refused(weight, "int4", "int4 in bytes with zero points cannot be decoded")
     decode = _as_words(weight, scale, (rows, inputs), bits=4, size=size, flip=0x88, zeros=None)
     return Layout("int4", 4, (rows, inputs), (1, size), decode)
+
+
+def pairs_of_outputs(group: Group) -> Layout:
+    """Return the layout of ModelOpt's int4: signed, two outputs in a byte, the even one in its low half."""
+    weight, scale = group.need("weight"), group.need("weight_scale")
+    if len(weight.shape) < 2:
+        raise group.fault(_SHAPE_RULE, weight, f"it has the shape {list(weight.shape)}; expected [out / 2, in]")
+    *outer, pairs, inputs = weight.shape
+    shape, groups = (*outer, 2 * pairs, inputs), scale.shape[-1] if scale.shape else 0
+    size = cut(inputs, groups, group.declared.group_size, _USUAL)
+    if size is None or scale.shape != (*shape[:-1], groups):
+        cause = f"it has the shape {list(scale.shape)}; expected {[*shape[:-1], 'groups']} for rows of {inputs} inputs"
+        raise group.fault(_SCALE_RULE, scale, cause.replace("'", ""))
+    matrix = math.prod(shape[:-1]), inputs
+
+    def words() -> Buffer:
+        import numpy as np
+
+        packed = weight.buffer()._contiguous().to_numpy().reshape(-1, inputs)
+        # Pairs of inputs in place of pairs of outputs, without signs, and rows that end on a word.
+        rows = np.zeros((packed.shape[0], 2, -(-inputs // 8) * 4), np.uint8)
+        first, second = packed[:, ::2], packed[:, 1::2]
+        rows[:, 0, : first.shape[1]] = first & 0x0F
+        rows[:, 1, : first.shape[1]] = first >> 4
+        rows[:, 0, : second.shape[1]] |= second << 4
+        rows[:, 1, : second.shape[1]] |= second & 0xF0
+        rows ^= 0x88
+        return Buffer.of(rows.reshape(-1, rows.shape[2]).view("<i4"))
+
+    def decode(dtype: DType, out: Any) -> Buffer:
+        if out is not None:
+            out = Buffer.of(out)
+            if out.shape != shape:
+                raise ArgumentError(f"out must have the shape {list(shape)}; it has {list(out.shape)}")
+            out = out.view(out.dtype, matrix)
+        scales = scale.buffer()._contiguous()
+        scales = scales.view(scales.dtype, (matrix[0], groups))
+        options: dict[str, Any] = {"layout": "rows", "bits": 4, "shape": matrix, "group_size": size}
+        return dequantize_groups(words(), scales, dtype=dtype, out=out, **options).view(dtype, shape)
+
+    return Layout("modelopt-int4", 4, shape, (1, size), decode)
 
 
 def shifted_bytes(group: Group, weight: Part, scale: Part, zeros: Part, block: tuple[int, int]) -> Layout:

@@ -38,6 +38,7 @@ _OF_MODULE = {
     "scale": "scales",
     "qscale_weight": "scales",
     "SCB": "scales",
+    "weight_format": "format",
     "weight.absmax": "scales",
     "weight.quant_map": "codebook",
     "weight.nested_absmax": "nested_scales",
@@ -106,6 +107,8 @@ def is_quantised(parts: dict[str, str], dtype: DType | str | None, declares_mxfp
         return True
     if "_blocks" in parts and ("_scales" in parts or declares_mxfp4):
         return True
+    if dtype is not None and "weight.absmax" in parts and any(part in parts for part in _STATES):
+        return True  # codes of four bits may be stored as any dtype
     if dtype is None or dtype in PLAIN:
         return False
     if "scale" in parts or "qscale_weight" in parts:
@@ -114,10 +117,8 @@ def is_quantised(parts: dict[str, str], dtype: DType | str | None, declares_mxfp
     return any(part in parts for part in _SCALES)
 
 
-_SCALES = (
-    *("weight_scale", "weight_scale_2", "weight_scale_inv", "_scale_inv", "SCB", "weight.absmax"),
-    *(part for part in _OF_MODULE if part.startswith("weight.quant_state")),
-)
+_STATES = tuple(part for part in _OF_MODULE if part.startswith("weight.quant_state"))
+_SCALES = ("weight_scale", "weight_scale_2", "weight_scale_inv", "_scale_inv", "SCB", "weight.absmax", *_STATES)
 
 
 def groups(node: WeightsNode, declares_mxfp4: bool) -> Iterator[str]:

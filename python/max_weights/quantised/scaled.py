@@ -1,4 +1,4 @@
-"""Weights that are numbers times the scale of their block: FP8, MXFP8, MXFP4, NVFP4 and int8.
+"""Weights that are numbers times the scale of their block: FP8, MXFP8, MXFP6, MXFP4, NVFP4 and int8.
 
 `scale_blocks` decodes all of them, from the tensors where they are. Only scales that are not a matrix yet, or of which
 there are two, are put together first.
@@ -66,14 +66,14 @@ def nvfp4(group: Group) -> Layout:
 
 
 def packed_floats(group: Group) -> Layout:
-    """Return the layout of NVFP4 or MXFP4 of compressed-tensors; there the scale of all of NVFP4 is a divisor."""
+    """Return the layout of NVFP4, MXFP4 or MXFP6 of compressed-tensors, whose NVFP4 is divided by the scale of all."""
     weight, scale = group.need("weight_packed", rule="quantised.scale-orphan"), group.need("weight_scale")
     if scale.dtype in FLOAT8:
         return _nvfp4(group, weight, scale, group.need("weight_global_scale"), divides=True)
     group.require_dtype(scale, *_EXPONENTS, *FLOAT8)
     of_six = scale.shape and weight.shape == (*scale.shape[:-1], scale.shape[-1] * _MX_GROUP * 6 // 8)
     if group.declared.bits == 6 or (of_six and group.declared.bits is None):
-        raise group.refused(weight, "mxfp6", "MXFP6 is known, but cannot be decoded")
+        return _packed(group, weight, scale, "mxfp6", DType.float6_e2m3fn, _MX_GROUP)
     return _fp4(group, weight, scale, "mxfp4", _MX_GROUP)
 
 
@@ -93,14 +93,20 @@ def mxfp4_of_blocks(group: Group) -> Layout:
 
 def _fp4(group: Group, weight: Part, scale: Part, scheme: str, size: int) -> Layout:
     """Return the layout of rows of pairs, low half first, with a scale for each group of a row."""
-    shape = _shape_of_pairs(group, weight, scale, size)
+    return _packed(group, weight, scale, scheme, DType.float4_e2m1fn, size)
+
+
+def _packed(group: Group, weight: Part, scale: Part, scheme: str, dtype: DType, size: int) -> Layout:
+    """Return the layout of rows of a float of four or six bits, the lowest bits first, with a scale for each group."""
+    bits = dtype.size_in_bits
+    shape = _shape_of_packed(group, weight, scale, size, bits)
     block = (1, size)
-    return Layout(scheme, 4, shape, block, _decoder(weight, DType.float4_e2m1fn, shape, _whole(scale), block))
+    return Layout(scheme, bits, shape, block, _decoder(weight, dtype, shape, _whole(scale), block))
 
 
 def _nvfp4(group: Group, weight: Part, scale: Part, whole: Part, *, divides: bool) -> Layout:
     group.require_dtype(whole, *FLOAT_SCALES)
-    shape = _shape_of_pairs(group, weight, scale, _NVFP4_GROUP)
+    shape = _shape_of_packed(group, weight, scale, _NVFP4_GROUP, 4)
     outer = shape[:-2]
     shapes = [(), (1,), *([outer, (*outer, 1), (*outer, 1, 1)] if outer else [])]
     group.require_shape(whole, *shapes, why="for the one scale of a whole weight")
@@ -120,12 +126,13 @@ def _nvfp4(group: Group, weight: Part, scale: Part, whole: Part, *, divides: boo
     return Layout("nvfp4", 4, shape, block, _decoder(weight, DType.float4_e2m1fn, shape, scales, block))
 
 
-def _shape_of_pairs(group: Group, weight: Part, scale: Part, size: int) -> tuple[int, ...]:
+def _shape_of_packed(group: Group, weight: Part, scale: Part, size: int, bits: int) -> tuple[int, ...]:
     group.require_dtype(weight, DType.uint8, DType.int8)
-    if len(weight.shape) < 2:
-        raise group.fault("quantised.shape", weight, f"it has the shape {list(weight.shape)}; expected [out, in / 2]")
-    *outer, columns = weight.shape
-    inputs = 2 * columns
+    *outer, columns = weight.shape or (0,)
+    inputs, rest = divmod(8 * columns, bits)
+    if not outer or rest:
+        cause = f"it has the shape {list(weight.shape)}; expected [out, in {'/ 2' if bits == 4 else '* 3 / 4'}]"
+        raise group.fault("quantised.shape", weight, cause)
     why = f"for rows of {inputs} elements in groups of {size}"
     group.require_shape(scale, (*outer, -(-inputs // size)), why=why)
     return (*outer, inputs)

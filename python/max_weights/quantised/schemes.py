@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from max_weights._core import shown
 from max_weights.dtype import DType
+from max_weights.quantised import bitsandbytes
 from max_weights.quantised.group import Group
-from max_weights.quantised.integers import awq, gptq, is_awq, packed_integers
+from max_weights.quantised.integers import awq, gptq, is_awq, packed_integers, pairs_of_outputs
 from max_weights.quantised.layout import Layout
 from max_weights.quantised.names import BARE, FLOAT8, WEIGHT
 from max_weights.quantised.scaled import mxfp4_of_blocks, nvfp4, packed_floats, scaled
 
 __all__ = ["layout_of"]
 
-_BITSANDBYTES = ("weight.absmax", "weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4", "SCB")
+_FOUR_BITS = ("weight.absmax", "weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4")
 _METHODS = ("gptq", "awq", "auto-round", "fp8", "compressed-tensors", "modelopt", "mxfp4", "bitsandbytes", None)
 
 
@@ -37,13 +38,13 @@ def layout_of(group: Group) -> Layout:
         return mxfp4_of_blocks(group)
     if weight is None:
         raise group.fault("quantised.scale-orphan", None, "there is no weight for its scales")
-    if any(part in group for part in _BITSANDBYTES):
-        kind = "int8" if "SCB" in group else "nf4" if _BITSANDBYTES[1] in group else "fp4"
-        raise group.refused(weight, f"bitsandbytes-{kind}", f"{kind} of bitsandbytes is known, but cannot be decoded")
+    if "SCB" in group:
+        return bitsandbytes.int8(group)
+    if any(part in group for part in _FOUR_BITS):
+        return bitsandbytes.four_bits(group)
     if weight.dtype is DType.uint8 and scale is not None:
         if scale.dtype in FLOAT8:
             return nvfp4(group)
         if scale.dtype is DType.float32:
-            why = "int4 of ModelOpt, two outputs in a byte, is known, but cannot be decoded"
-            raise group.refused(weight, "modelopt-int4", why)
+            return pairs_of_outputs(group)
     return scaled(group)

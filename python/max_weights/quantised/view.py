@@ -62,8 +62,9 @@ class QuantisedWeight:
     def scheme(self) -> str:
         """How numbers are packed and scaled.
 
-        It is `fp8`, `mxfp8`, `int8`, `fp4`, `mxfp4`, `nvfp4`, `int4`, `pack-quantized`, `gptq`, `gptq_v2` or `awq`; or
-        the name of a scheme that cannot be decoded.
+        It is `fp8`, `mxfp8`, `int8`, `fp4`, `mxfp4`, `mxfp6`, `nvfp4`, `int4`, `pack-quantized`, `gptq`, `gptq_v2`,
+        `awq`, `modelopt-int4`, `bitsandbytes-nf4`, `bitsandbytes-fp4` or `bitsandbytes-int8`; or the name of a scheme
+        that cannot be decoded.
         """
         return self._found.scheme
 

@@ -371,6 +371,23 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
+    let state = "m.0.q_proj.weight.quant_state.bitsandbytes__nf4";
+    let config = json!({"quantization_config": said}).to_string();
+    for (stored, rules) in [
+        (json!({"shape": [64, 256], "blocksize": 64}), vec![]),
+        (json!({"shape": [64, 256], "blocksize": 128}), vec!["quantised.scale-shape"]),
+        (json!({"shape": [64, 255], "blocksize": 64}), vec!["quantised.shape"]),
+        (json!({"shape": [64, 256], "blocksize": 48}), vec!["quantised.shape"]),
+        (json!({"shape": [u64::MAX, 2], "blocksize": 64}), vec!["quantised.shape"]),
+        (json!({"shape": [-1, 256], "blocksize": 64}), vec!["quantised.shape"]),
+        (json!({"shape": [64, 256]}), vec!["quantised.shape"]),
+    ] {
+        // Blanks to the end, as the others of the fixture are zeros.
+        let stored = format!("{:97}", stored.to_string());
+        let folder =
+            Fixture::new().with("config.json", &config).weights_holding(MODEL, &tensors, state, stored.as_bytes());
+        assert_eq!(folder.rules(), rules, "{stored}");
+    }
     let fp4 = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"});
     assert_eq!(model(&tensors, &fp4).rules(), ["quantised.method"]);
     let eight = json!({"quant_method": "bitsandbytes", "load_in_8bit": true, "load_in_4bit": false});

@@ -6,10 +6,13 @@
 use max_weights::dtype::DType;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorInfo};
+use max_weights::text::shape;
+use serde_json::Value;
 
 use super::Check;
 use super::declared::Method;
 use super::parts::{Layer, Part};
+use crate::bytes::Bytes;
 
 /// The usual block.
 const BLOCK: u64 = 64;
@@ -20,6 +23,8 @@ const NESTED_BLOCK: u64 = 256;
 /// The values of four bits, and those of the eight bits of quantised scales.
 const MAP: u64 = 16;
 const NESTED_MAP: u64 = 256;
+/// A longer state is none.
+const MAX_STATE: u64 = 1 << 16;
 
 pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let parts = [Part::Absmax, Part::QuantState, Part::Scb];
@@ -58,7 +63,12 @@ fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'
     let elements = weight.bytes().saturating_mul(2);
     let &[found] = absmax.shape else { return };
     let mut sizes = std::iter::successors(Some(BLOCKS.0), |size| size.checked_mul(2).filter(|size| *size <= BLOCKS.1));
-    if !sizes.any(|size| elements.div_ceil(size) == found) {
+    let stored = check.get(layer, Part::QuantState);
+    if let Some((state, said)) = stored.and_then(|state| said(check, &state).map(|said| (state, said))) {
+        if !says(check, &state, &said, (weight, &absmax)) {
+            return;
+        }
+    } else if !sizes.any(|size| elements.div_ceil(size) == found) {
         let why = format!("for {elements} elements in blocks of {BLOCK}");
         check.shape(&absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(BLOCK)], &why);
     }
@@ -74,6 +84,53 @@ fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'
     }
     if let Some(map) = check.get(layer, Part::NestedQuantMap) {
         check.shape(&map, rules::QUANTISED_SHAPE, &[NESTED_MAP], "for the values of eight bits");
+    }
+}
+
+/// What a state says; nothing where it is no JSON object.
+fn said(check: &Check<'_, '_, '_>, state: &TensorInfo<'_>) -> Option<Value> {
+    if state.element != Element::Plain(DType::UInt8) || state.bytes() > MAX_STATE {
+        return None;
+    }
+    let file = check.set.files.get(state.file as usize).copied().flatten()?.open().ok()?;
+    let bytes = file.part(state.span.start(), state.bytes() as usize).ok()?;
+    serde_json::from_slice::<Value>(&bytes).ok().filter(Value::is_object)
+}
+
+/// Whether the shape and the block that a state says are those of its weight and its scales.
+fn says(
+    check: &Check<'_, '_, '_>,
+    state: &TensorInfo<'_>,
+    said: &Value,
+    (weight, absmax): (&TensorInfo<'_>, &TensorInfo<'_>),
+) -> bool {
+    let wrong = |cause: String| {
+        check.add(state, rules::QUANTISED_SHAPE, cause);
+        false
+    };
+    let sizes = said.get("shape").and_then(Value::as_array);
+    let Some(sizes) = sizes.and_then(|sizes| sizes.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>()) else {
+        return wrong("it does not say the shape of the weight".to_owned());
+    };
+    let Some(elements) = sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size)) else {
+        return wrong(format!("it says the shape {}, whose elements are too many to count", shape(&sizes)));
+    };
+    if weight.bytes() != elements.div_ceil(2) {
+        let (sizes, bytes) = (shape(&sizes), weight.bytes());
+        return wrong(format!(
+            "it says the shape {sizes}, which has {elements} elements; {bytes} bytes cannot be these"
+        ));
+    }
+    match said.get("blocksize").and_then(Value::as_u64) {
+        Some(block) if block.is_power_of_two() && (BLOCKS.0..=BLOCKS.1).contains(&block) => {
+            let why = format!("for {elements} elements in blocks of {block}");
+            check.shape(absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(block)], &why);
+            true
+        }
+        Some(block) => {
+            wrong(format!("it says blocks of {block}; expected a power of two from {} to {}", BLOCKS.0, BLOCKS.1))
+        }
+        None => wrong("it does not say the size of blocks".to_owned()),
     }
 }
 
