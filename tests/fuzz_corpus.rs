@@ -132,6 +132,11 @@ fn buffer_keeps_its_promises() {
 }
 
 #[test]
+fn codebook_keeps_its_promises() {
+    replay("codebook", 5_000);
+}
+
+#[test]
 fn groups_keep_their_promises() {
     replay("groups", 2_500);
 }

@@ -9,12 +9,12 @@ use max_weights::memory::Storage;
 use max_weights::quant::{Groups, Layout, dequantize_group_rows};
 use max_weights::workers::uninterrupted;
 
+use super::floats::{FLOATS, check_element};
 use super::program::Program;
 use super::random::Random;
 use super::{check_message, memory};
 
 const LAYOUTS: [Layout; 3] = [Layout::Rows, Layout::Gptq, Layout::Awq];
-const FLOATS: [DType; 3] = [DType::Float32, DType::BFloat16, DType::Float16];
 /// Which output a word of AWQ has in each of its nibbles.
 const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 /// Elements that are looked at one by one.
@@ -209,23 +209,7 @@ fn compare(parts: &Parts, rows: Range<usize>, out: &[u8], dtype: DType) {
     let step = found.len() / LOOKED_AT + 1;
     let elements = rows.flat_map(|row| (0..parts.cols).map(move |col| (row, col)));
     for ((row, col), found) in elements.zip(found).step_by(step) {
-        let expected = parts.element(row, col);
-        let (same, is_nan) = match (dtype, found) {
-            (DType::Float32, &[a, b, c, d]) => {
-                let found = f32::from_le_bytes([a, b, c, d]);
-                (found.to_bits() == expected.to_bits(), found.is_nan())
-            }
-            (DType::BFloat16, &[a, b]) => {
-                let found = bf16::from_le_bytes([a, b]);
-                (found.to_bits() == bf16::from_f32(expected).to_bits(), found.is_nan())
-            }
-            (_, &[a, b]) => {
-                let found = f16::from_le_bytes([a, b]);
-                (found.to_bits() == f16::from_f32(expected).to_bits(), found.is_nan())
-            }
-            _ => (false, false),
-        };
-        assert!(same || (expected.is_nan() && is_nan), "{expected} at {row}, {col} of {dtype}; found {found:?}");
+        check_element(found, parts.element(row, col), dtype, (row, col));
     }
 }
 

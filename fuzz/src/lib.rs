@@ -5,6 +5,8 @@
 
 pub mod archive;
 pub mod buffer;
+pub mod codebook;
+mod floats;
 pub mod folder;
 pub mod gguf;
 pub mod groups;
@@ -39,7 +41,7 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
@@ -52,5 +54,6 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "torch_open", check: torch_open::check, layout: Layout::Archive },
     Target { name: "names", check: names::check, layout: Layout::Names },
     Target { name: "buffer", check: buffer::check, layout: Layout::Program },
+    Target { name: "codebook", check: codebook::check, layout: Layout::Program },
     Target { name: "groups", check: groups::check, layout: Layout::Program },
 ];
