@@ -228,7 +228,7 @@ lint-types: $(stamps)/test-packages $(stamps)/extension
 	MYPY_CACHE_DIR=.mypy_cache/tests MYPYPATH=tests/gpu mypy tests/gpu
 
 .PHONY: bench
-bench: need-cargo $(stamps)/release-extension $(stamps)/test-packages $(stamps)/models ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
+bench: need-cargo $(stamps)/release-extension $(stamps)/test-packages $(stamps)/models ## time the rivals side by side; rewrites the tables and the charts of docs/benchmarks
 	@cargo build --quiet --release --package fake-cuda # the driver that gpu_link measures on
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 

@@ -58,7 +58,10 @@ class Recording:
 
 RECORDINGS = (
     Recording(
-        "ls", "The tree of a checkpoint, with dtypes, shapes and sizes", "max-weights ls minilm.safetensors --lines 26"
+        "ls",
+        "The tree of a checkpoint, with dtypes, shapes and sizes",
+        "max-weights ls minilm.safetensors --lines 14",
+        columns=72,
     ),
     Recording(
         "show",

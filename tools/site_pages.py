@@ -18,13 +18,17 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages outside docs/, by what the site calls them. The README is none: it says what the pages say.
+# Pages outside docs/, by what the site calls them. The README is its home.
 OUTSIDE = {
+    "index.md": "README.md",
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/examples.md": "examples/README.md",
     "project/fuzzing.md": "fuzz/README.md",
 }
+
+# What an address begins with as long as nobody knows it.
+UNKNOWN = "https://github.com/OWNER/"
 
 log = logging.getLogger("mkdocs.hooks.site_pages")
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
@@ -40,12 +44,18 @@ def urls() -> dict[str, str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie outside docs/."""
     for name, path in OUTSIDE.items():
-        files.append(File.generated(config, name, content=(ROOT / path).read_text()))
+        # The home has the tabs above, and no list of pages beside it.
+        head = "---\nhide: [navigation]\n---\n\n" if name == "index.md" else ""
+        files.append(File.generated(config, name, content=head + (ROOT / path).read_text()))
     return files
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: object) -> str:
-    """Lead to the pages that texts of the package name, as people read them by `help()`."""
+    """Lead to the pages that texts of the package name, as people read them by `help()`.
+
+    A link to the repository is its text alone as long as the repository has no address.
+    """
+    html = re.sub(rf'<a href="{re.escape(UNKNOWN)}[^"]*">(.*?)</a>', r"\1", html, flags=re.DOTALL)
 
     def led(match: re.Match[str]) -> str:
         named = files.get_file_from_path(match[1])
@@ -91,7 +101,7 @@ def with_links(markdown: str, name: str, pages: set[str]) -> str:
         if not (ROOT / path).exists():
             log.warning("%s: the link to %s leads to no file of the repository", name, link)
         kind = "tree" if (ROOT / path).is_dir() else "blob"
-        return f"{urls().get('source', 'https://github.com/OWNER/max-weights')}/{kind}/main/{path}{anchor}"
+        return f"{urls().get('source', UNKNOWN + 'max-weights')}/{kind}/main/{path}{anchor}"
 
     # Code is left as it is.
     parts = []

@@ -4,8 +4,8 @@
 
 Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
 folder (17 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where
-they stay for the next run. `--docs` rewrites the tables between
-their markers and the charts beside the page; without it the tables are printed. `--small` runs everything once on small
+they stay for the next run. `--docs docs/benchmarks.md` rewrites the charts and, in the folder of the page's name beside
+it, the tables between their markers; without it the tables are printed. `--small` runs everything once on small
 files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 """
 
@@ -72,6 +72,20 @@ def discover() -> dict[str, ModuleType]:
     return {name: modules[name] for name in sorted(found, key=lambda name: (order(name), name))}
 
 
+def draw_charts(page: Path) -> None:
+    """Draw the chart of the overview `page`, and that of the decoders, from the tables of the pages in its folder."""
+    folder = page.with_suffix("")
+    tables = report.all_tables(folder)
+    drawing = page.with_suffix(".svg")
+    chart.draw(tables, drawing)
+    image = f"![Each loader's time as a multiple of max_weights': lazy above, touched below]({drawing.name})"
+    page.write_text(report.replace_table(page.read_text(encoding="utf-8"), "chart", image), encoding="utf-8")
+    drawing = folder / "gguf-blocks.svg"
+    chart.draw_blocks(tables, drawing)
+    image = f"![GB/s at which each decoder makes float32 of packed blocks, and memset's]({drawing.name})"
+    report.publish(folder, "blocks chart", image)
+
+
 def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
     """Run the benches in `folder` and publish each one as it ends; whether every target was met."""
     benches = discover()
@@ -92,20 +106,11 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
         if options.docs is None:
             print(body, flush=True)
         else:
-            page = options.docs.read_text(encoding="utf-8")
-            options.docs.write_text(report.replace_table(page, name, body), encoding="utf-8")
+            report.publish(options.docs.with_suffix(""), name, body)
             print(report.summary(result), flush=True)
         met = met and all(target.met for target in result.targets)
     if options.docs is not None:
-        drawing = options.docs.with_suffix(".svg")
-        page = options.docs.read_text(encoding="utf-8")
-        chart.draw(page, drawing)
-        image = f"![Each loader's time as a multiple of max_weights': lazy above, touched below]({drawing.name})"
-        page = report.replace_table(page, "chart", image)
-        drawing = drawing.with_stem(f"{drawing.stem}-blocks")
-        chart.draw_blocks(page, drawing)
-        image = f"![GB/s at which each decoder makes float32 of packed blocks, and memset's]({drawing.name})"
-        options.docs.write_text(report.replace_table(page, "blocks chart", image), encoding="utf-8")
+        draw_charts(options.docs)
     return met
 
 

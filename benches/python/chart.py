@@ -1,4 +1,4 @@
-"""The charts of docs/benchmarks.md, drawn from the tables of that page.
+"""The charts of the benchmarks, drawn from the tables of the pages in docs/benchmarks/.
 
 One has lazy loads, and loads that touch every page; the other the rates at which packed blocks are decoded.
 """

@@ -1,4 +1,4 @@
-"""What a bench found, and its two outlets: JSON, and the tables of docs/benchmarks.md, which chart.py draws."""
+"""What a bench found, and its two outlets: JSON, and the tables of docs/benchmarks/, which chart.py draws."""
 
 from __future__ import annotations
 
@@ -143,18 +143,35 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def replace_table(page: str, name: str, body: str) -> str:
-    """Return `page` with `body` between `<!-- table: name -->` and `<!-- end -->`; a name it lacks gets a section."""
+    """Return `page` with `body` between `<!-- table: name -->` and `<!-- end -->`, which it has."""
     begin = f"<!-- table: {name} -->"
-    if page.count(begin) > 1:
-        raise MarkerError(f"the page has {begin} {page.count(begin)} times; it may stand there once")
-    block = f"{begin}\n{body}\n{END}"
-    if begin not in page:
-        return f"{page.rstrip()}\n\n## {name}\n\n{block}\n"
+    if page.count(begin) != 1:
+        raise MarkerError(f"the page has {begin} {page.count(begin)} times; it stands there once")
     before, rest = page.split(begin)
     inside, found, after = rest.partition(END)
     if not found or "<!-- table:" in inside:
         raise MarkerError(f"the page has {begin} without {END} after it")
-    return before + block + after
+    return f"{before}{begin}\n{body}\n{END}{after}"
+
+
+def all_tables(folder: Path) -> str:
+    """Return the text of every page of a folder."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md")))
+
+
+def publish(folder: Path, name: str, body: str) -> Path:
+    """Write a table into the page of `folder` that has its markers, and return the page: a new one if none has."""
+    begin = f"<!-- table: {name} -->"
+    pages = [path for path in sorted(folder.glob("*.md")) if begin in path.read_text(encoding="utf-8")]
+    if len(pages) > 1:
+        raise MarkerError(f"{begin} stands in {' and '.join(path.name for path in pages)}; one page may have it")
+    page = pages[0] if pages else folder / f"{name}.md"
+    if not pages:
+        if page.exists():
+            raise MarkerError(f"{page.name} has no {begin}")
+        page.write_text(f"# {name}\n\n{begin}\n{END}\n", encoding="utf-8")
+    page.write_text(replace_table(page.read_text(encoding="utf-8"), name, body), encoding="utf-8")
+    return page
 
 
 def environment() -> dict[str, Any]:

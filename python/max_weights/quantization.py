@@ -270,7 +270,7 @@ def dequantize_groups(
     often, and differ by that. It runs on all cores.
 
     Tensors are Buffers, weights, arrays or any DLPack tensors. How each layout packs is described in
-    docs/quantization.md.
+    docs/layouts.md.
 
     Args:
         packed: The codes, int32: [rows, words] in the layout "rows", [words, rows] in "gptq", [columns, rows / 8] in

@@ -60,6 +60,18 @@ def test_a_page_loads_nothing_from_another_machine(site: Path) -> None:
         assert not re.search(r"url\([\"']?(https?:)?//|@import", path.read_text()), path.name
 
 
+def test_no_link_leads_to_an_address_that_is_not_known(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        assert re.findall(r'(?:href|src)="[^"]*OWNER[^"]*"', path.read_text()) == [], path.name
+
+
+def test_the_readme_is_the_home_of_the_site(site: Path) -> None:
+    home = (site / "index.html").read_text()
+    assert 'href="loading.html"' in home
+    assert 'src="terminal/ls.svg"' in home
+    assert "From the source" in home
+
+
 def test_links_lead_to_pages_and_else_to_the_repository(caplog: pytest.LogCaptureFixture) -> None:
     from site_pages import with_links
 

@@ -2,7 +2,7 @@
 //! ([`Groups`], [`Codebook`]).
 //!
 //! A block holds a fixed number of elements in a fixed number of bytes ([`Encoding`]), and depends on no other block. A range of
-//! blocks is therefore a sub-slice, and several threads may each take a part. The layouts and formulas are in docs/quantization.md.
+//! blocks is therefore a sub-slice, and several threads may each take a part. The layouts and formulas are in docs/layouts.md.
 
 mod after;
 mod block;

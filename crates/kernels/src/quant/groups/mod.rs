@@ -1,7 +1,7 @@
 //! Integers of 2 to 8 bits with a scale, and perhaps a zero point, for each group of columns: what compressed-tensors, GPTQ and AWQ write.
 //!
 //! An element is `(code - zero point) * scale`. The difference of the integers is exact, their product with the scale is rounded to f32, and that once to
-//! a narrower type. The layouts are described in docs/quantization.md. GPTQ and AWQ pack along the rows of the transposed matrix; some rows of
+//! a narrower type. The layouts are described in docs/layouts.md. GPTQ and AWQ pack along the rows of the transposed matrix; some rows of
 //! the result at a time are brought into the layout of [`Layout::Rows`], which is decoded row by row.
 
 mod codes;
