@@ -314,7 +314,6 @@ wheel: need-cargo $(stamps)/release-packages ## the sdist, and an abi3 wheel tha
 .PHONY: test-wheel
 test-wheel: $(stamps)/venv ## try the wheel in dist/ with NumPy alone, in every Python from 3.11 on that is found here
 	@ls dist/max_weights-*.whl >/dev/null 2>&1 || { echo "no wheel is in dist/: run 'make wheel'"; exit 1; } >&2
-	@python tools/get_models.py $(MODELS) --only minilm smollm2 crepe
 	@python tools/wheel_check.py dist/max_weights-*.whl
 
 # What can be checked here of other systems: rustup brings their standard libraries, and zig compiles the C of one dependency for them.

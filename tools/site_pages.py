@@ -23,6 +23,7 @@ OUTSIDE = {
     "index.md": "README.md",
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
+    "project/security.md": "SECURITY.md",
     "project/examples.md": "examples/README.md",
     "project/fuzzing.md": "fuzz/README.md",
 }
@@ -65,8 +66,10 @@ def on_page_content(html: str, page: Page, files: Files, **_: object) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
-    """Turn links that leave the site into links to the repository."""
+    """Turn links that leave the site into links to the repository; give the tables of benchmarks more room."""
     name = page.file.src_uri
+    if name.startswith("benchmarks/"):
+        page.meta["hide"] = ["toc"]
     return with_links(markdown, name, {file.src_uri for file in files})
 
 

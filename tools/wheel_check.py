@@ -6,7 +6,7 @@
 
 For each interpreter a fresh environment gets the wheel, and what it depends on from the index.
 There the snippets of the README run that need NumPy alone (those that need more are marked: `<!-- needs torch -->`),
-and `wheel_smoke.py`. The models that the snippets open are those of `.models` (`tools/get_models.py`).
+and `wheel_smoke.py`.
 """
 
 from __future__ import annotations
@@ -66,13 +66,12 @@ def run(command: list[str | Path], folder: Path) -> None:
         )
 
 
-def check(wheel: Path, python: str, models: Path, folder: Path) -> str:
+def check(wheel: Path, python: str, folder: Path) -> str:
     """Try the wheel with one interpreter, in `folder`; return a line that says what was done."""
     run([python, "-m", "venv", folder / "venv"], folder)
     scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     inside = scripts / ("python.exe" if os.name == "nt" else "python")
     before = packages(inside)
-    (folder / ".models").symlink_to(models, target_is_directory=True)
     run([inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel], folder)
     brought = packages(inside) - before
     if brought != {"max-weights", "numpy"}:
@@ -98,7 +97,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", nargs="+", help="interpreters; those of this machine without it")
-    parser.add_argument("--models", type=Path, default=Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")))
     parser.add_argument(
         "--largest", type=int, default=LARGEST, metavar="BYTES", help="what the wheel may have (%(default)s)"
     )
@@ -110,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{wheel.name}: {size:,} bytes")
     for python in options.python or interpreters() or [sys.executable]:
         with tempfile.TemporaryDirectory(prefix="wheel_check_") as folder:
-            print(check(wheel, python, options.models.resolve(), Path(folder)), flush=True)
+            print(check(wheel, python, Path(folder)), flush=True)
     return 0
 
 
