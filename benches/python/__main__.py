@@ -4,9 +4,9 @@
 
 Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
 folder (17 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where
-they stay for the next run. `--docs docs/benchmarks.md` rewrites the charts and, in the folder of the page's name beside
-it, the tables between their markers; without it the tables are printed. `--small` runs everything once on small
-files, to show that it runs: its figures say nothing, and it refuses `--docs`.
+they stay for the next run. Without `--docs` the tables are printed. `--docs docs/benchmarks.md` rewrites the charts
+and, in the folder of the page's name beside it, the tables between their markers; a table that no page has gets one.
+`--small` runs everything once on small files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 """
 
 from __future__ import annotations
