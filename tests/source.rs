@@ -1,5 +1,6 @@
 //! What a reader asks its source for, and what becomes of a source that fails, ends early, or answers late.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,17 +231,46 @@ proptest! {
 
 #[cfg(target_os = "linux")] // elsewhere a page that has lost its file ends the process
 #[test]
-fn pages_are_touched_and_those_of_a_file_that_was_truncated_are_an_error() {
+fn pages_are_fetched_and_those_of_a_file_that_was_truncated_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pages");
     std::fs::write(&path, vec![7; 3 * 4096 + 5]).unwrap();
     let file = LocalFile::open(&path).unwrap();
-    let mapping = file.mapping().unwrap();
-    for (start, len) in [(0, 3 * 4096 + 5), (1, 10), (4096, 0), (3 * 4096, 5), (5000, 1 << 40)] {
-        mapping.touch(start, len).unwrap();
+    for (start, len) in [(0, 3 * 4096 + 5), (1, 10), (4096, 4096), (3 * 4096, 5)] {
+        file.fetch(start, len).unwrap();
     }
     std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-    mapping.touch(0, 4096).unwrap();
-    let failed = mapping.touch(0, 3 * 4096).expect_err("two pages are gone");
+    file.fetch(0, 4096).unwrap();
+    let failed = file.fetch(0, 3 * 4096).expect_err("two pages are gone");
     assert!(matches!(failed, Error::FileChanged(_)) && failed.to_string().contains("truncated"), "{failed}");
+    let bytes = InMemory::new("a.safetensors", vec![0; 8]);
+    assert!(bytes.fetch(0, 8).unwrap_err().to_string().contains("only files are mapped"));
+}
+
+#[cfg(target_os = "linux")] // the page cache is asked
+#[test]
+fn a_file_that_is_not_held_open_is_read_ahead_and_forgotten_too() {
+    let len = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let written = std::fs::File::create(&path).unwrap();
+    (&written).write_all(&vec![7; len as usize]).unwrap();
+    written.sync_all().unwrap();
+    for is_mapped in [false, true] {
+        let mut file = LocalFile::open(&path).unwrap();
+        file.close_for_now();
+        if is_mapped {
+            file.mapping().unwrap();
+        }
+        file.forget(0, len);
+        if file.is_cached(0, len) != Some(false) {
+            return; // a filesystem in memory, which forgets nothing
+        }
+        file.read_ahead(0, len);
+        let begun = std::time::Instant::now();
+        while file.is_cached(0, len) != Some(true) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "nothing comes; mapped: {is_mapped}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

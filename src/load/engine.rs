@@ -169,10 +169,7 @@ impl Layout {
                 if self.choice.cold && !direct {
                     extents.iter().try_for_each(|extent| ahead.before(extent))?;
                 }
-                let is_fetched = |job: &&Job<'a, R>| self.choice.cold && job.pieces.is_empty();
-                let fetched: Vec<Extent> = jobs.iter().filter(is_fetched).map(|job| job.extent).collect();
                 bring(jobs, reader, direct, interrupt)?;
-                fetched.iter().try_for_each(|extent| touch(checkpoint, extent))?;
                 extents.into_iter().try_for_each(finished)
             })?;
             Ok(begun.elapsed())
@@ -388,12 +385,6 @@ impl Layout {
         }
         Ok(made)
     }
-}
-
-/// Touches pages that came from a disk.
-fn touch(checkpoint: &Checkpoint, extent: &Extent) -> Result<()> {
-    let mapping = checkpoint.file(extent.file)?.mapping();
-    mapping.map_or(Ok(()), |mapping| mapping.touch(extent.offset as usize, extent.len as usize))
 }
 
 /// A tensor that was made in host memory, where it is wanted.

@@ -351,8 +351,7 @@ impl Job<'_> {
         let file = checkpoint.file(self.extent.file)?;
         let Extent { offset, len, .. } = self.extent;
         if self.pieces.is_empty() {
-            let mapping = file.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
-            return mapping.populate(offset as usize, len as usize);
+            return file.fetch(offset, len);
         }
         if let Some(deflated) = self.deflated {
             return inflate(&deflated, self.pieces, checkpoint, scratch, interrupt);

@@ -270,7 +270,11 @@ impl Shared {
             return Ok(());
         }
         match (&job.view, self.checkpoint.upgrade()) {
-            (Some(view), _) => view.upgrade().map_or(Ok(()), |mapping| mapping.populate(offset as usize, len as usize)),
+            (Some(view), _) => {
+                let Some(mapping) = view.upgrade() else { return Ok(()) };
+                mapping.will_need(offset as usize, len as usize);
+                mapping.populate(offset as usize, len as usize)
+            }
             (None, Some(checkpoint)) => {
                 checkpoint.file(job.file)?.read_ahead(offset, len);
                 Ok(())

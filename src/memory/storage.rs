@@ -20,12 +20,11 @@ use crate::device::{Device, DeviceMemory};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// Bytes of a page, at least.
-const PAGE: usize = 4096;
-
 /// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
 #[cfg(unix)]
 pub(crate) const READ_AHEAD: usize = 128 << 10;
+/// Bytes that are asked for between two looks at whether to go on.
+const ASKED_AT_A_TIME: usize = 4 << 20;
 
 /// Memory with an owner.
 pub struct Storage {
@@ -196,18 +195,26 @@ impl Storage {
     ///
     /// A first touch reads around the page instead, as far as the disk's read-ahead goes, which may be many times what is wanted.
     pub fn prefetch(&self, start: usize, len: usize, interrupt: Interrupt<'_>) -> Result<()> {
+        let end = start.saturating_add(len).min(self.len);
+        for at in (start..end).step_by(ASKED_AT_A_TIME) {
+            self.will_need(at, ASKED_AT_A_TIME.min(end - at));
+            interrupt()?;
+        }
+        Ok(())
+    }
+
+    /// [`Self::prefetch`] of a few megabytes.
+    pub(crate) fn will_need(&self, start: usize, len: usize) {
         #[cfg(unix)]
         if let Owner::Mapping { map, .. } = &self.owner {
             let end = start.saturating_add(len).min(self.len);
             for at in (start..end).step_by(READ_AHEAD) {
                 // Advice: where the system does not take it, the first touch reads.
                 let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
-                interrupt()?;
             }
         }
         #[cfg(not(unix))]
-        let _ = (start, len, interrupt);
-        Ok(())
+        let _ = (start, len);
     }
 
     /// Brings these bytes of a mapped file into memory and into the page table, so that nobody waits at the first touch; elsewhere it does
@@ -226,18 +233,6 @@ impl Storage {
         }
         let _ = (start, len);
         Ok(())
-    }
-
-    /// Reads one byte of each page. A machine that is emulated has fresh pages mapped once more, by its host, when its processor first comes to them,
-    /// which can take as long as the disk took; on the threads that fetch pages it takes the time in which these wait for the disk.
-    pub fn touch(&self, start: usize, len: usize) -> Result<()> {
-        let Owner::Mapping { origin, .. } = &self.owner else { return Ok(()) };
-        let (first, end) = (start.next_multiple_of(PAGE), start.saturating_add(len).min(self.len));
-        let pages: Vec<(*const u8, usize)> =
-            (first..end).step_by(PAGE).map(|at| (self.start.as_ptr().wrapping_add(at).cast_const(), 1)).collect();
-        // SAFETY: each byte is in the mapping, which stays as long as this does.
-        let read = unsafe { guard::copy(&pages, &mut vec![0; pages.len()]) };
-        read.map_err(|_| origin.truncated())
     }
 }
 

@@ -214,12 +214,17 @@ impl Source for LocalFile {
     }
 
     fn read_ahead(&self, offset: u64, len: u64) {
-        #[cfg(target_os = "linux")]
-        if let Some(file) = &self.file {
-            page_cache::will_need(file, offset..offset.saturating_add(len).min(self.len()));
+        let end = offset.saturating_add(len).min(self.len());
+        // Of a mapped file, without opening it again.
+        if let (None, Some(Ok(mapping))) = (&self.file, self.mapping.get()) {
+            mapping.will_need(offset as usize, end.saturating_sub(offset) as usize);
+            return;
         }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (offset, len);
+        #[cfg(target_os = "linux")]
+        let _ = self.with_file(|file| {
+            page_cache::will_need(file, offset..end);
+            Ok(())
+        });
     }
 
     #[cfg(target_os = "linux")]
@@ -229,9 +234,11 @@ impl Source for LocalFile {
 
     #[cfg(target_os = "linux")]
     fn forget(&self, offset: u64, len: u64) {
-        if let Some(file) = &self.file {
+        // Advice: that it cannot be opened again is told to whoever reads it.
+        let _ = self.with_file(|file| {
             page_cache::dont_need(file, offset, len);
-        }
+            Ok(())
+        });
     }
 
     #[cfg(target_os = "linux")]

@@ -112,6 +112,12 @@ pub trait Source: Send + Sync + fmt::Debug {
         Err("only files are mapped")
     }
 
+    /// Brings bytes of the mapping into memory and into the page table, so that nobody waits at the first touch.
+    fn fetch(&self, offset: u64, len: u64) -> Result<()> {
+        let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
+        mapping.populate(offset as usize, len as usize)
+    }
+
     /// Whether this process may have written to the private memory of some of these bytes. [`Self::read`] gives what was written; who reads in
     /// another way asks first.
     fn is_written(&self, offset: u64, len: u64) -> bool {

@@ -57,7 +57,8 @@ struct Table {
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut table = Table::default();
+    // Room for all at once: every scan of a pickle begins with this.
+    let mut table = Table { exact: HashMap::with_capacity(ROWS.len() / 8), ..Table::default() };
     for (module, entry, names) in rows() {
         for name in names.split(' ') {
             match (module, name) {
