@@ -16,7 +16,6 @@ from max_weights._core import (
     _buffer_of_bytes,
     _PickledFile,
     _remap_buffer,
-    hand_over,
 )
 from max_weights.dtype import DType
 from max_weights.errors import DeviceError, FileChangedError, UnsupportedError
@@ -284,23 +283,3 @@ def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]
 
 def _of_bytes(data: bytes, dtype: DType, shape: list[int]) -> Buffer:
     return _buffer_of_bytes(data, dtype, shape)
-
-
-hand_over(
-    array=array,
-    assign=assign,
-    buffer_html=html,
-    buffer_of_bytes=_of_bytes,
-    contains=contains,
-    from_numpy=from_numpy,
-    memmap=memmap,
-    numbers=numbers,
-    pickled_array=pickled_array,
-    remap_buffer=_remapped,
-    scalar=scalar,
-    text=text,
-    to_numpy=to_numpy,
-    to_torch=to_torch,
-    writable=writable,
-    writable_unsaid=writable_unsaid,
-)

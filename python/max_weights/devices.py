@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from max_weights._core import accelerator_count, hand_over, missing_accelerator, shown
+from max_weights._core import accelerator_count, missing_accelerator, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
 __all__ = [
@@ -357,6 +357,3 @@ class NoData:
 
     def __repr__(self) -> str:
         return "NoData()"
-
-
-hand_over(Device=Device, place=place)

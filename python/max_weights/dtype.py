@@ -10,8 +10,6 @@ import sys
 from enum import Enum, EnumMeta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from max_weights._core import hand_over
-
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -363,5 +361,3 @@ _AMBIGUOUS = {
     "float8": "there are several 8-bit kinds",
     "float8_e4m3": "float8_e4m3fn is the common one; the kind with infinities is not supported",
 }
-
-hand_over(DType=DType)

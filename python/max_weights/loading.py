@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Convert",
-    "LazyArguments",
     "LoadOptions",
-    "PlanArguments",
     "Rank",
     "RanksOptions",
     "Rename",
     "Select",
-    "StreamArguments",
     "TensorsOptions",
     "Wanted",
     "as_they_are",
@@ -101,33 +98,6 @@ class RanksOptions(_Read, total=False):
     shard: Required[Ranks]
     storage: Literal["arena", "per-tensor"]
     device: Required[list[Any] | tuple[Any, ...]]
-
-
-class PlanArguments(_Kept, total=False):
-    """The keyword arguments of `WeightsNode.plan`, which are those of `load`."""
-
-    shard: Shard | Ranks | None
-    framework: Literal["numpy", "torch", "jax"] | None
-    device: Any
-    out: Mapping[str, Any] | None
-
-
-class StreamArguments(_Read, total=False):
-    """The keyword arguments of `WeightsNode.stream`."""
-
-    shard: Shard | None
-    framework: Literal["numpy", "torch", "jax"] | None
-    device: Any
-    reuse: bool
-
-
-class LazyArguments(TypedDict, total=False):
-    """The keyword arguments of `WeightsNode.lazy_state_dict`."""
-
-    rename: Rename | str | None
-    dtype: Any
-    packed: bool
-    copy: bool | None
 
 
 # The values that mean the same as leaving the option out.

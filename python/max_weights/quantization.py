@@ -310,6 +310,3 @@ def dequantize_groups(
         dtype=dtype,
         out=out,
     )
-
-
-_core.hand_over(QuantizationEncoding=QuantizationEncoding)

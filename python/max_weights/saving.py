@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from max_weights import _core
 from max_weights._core import printable, shown
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from max_weights.selection import Select
     from max_weights.sharding.by_name import Shard
 
-__all__ = ["SafetensorsWriter", "SaveOptions", "save_file", "save_sharded", "save_weights"]
+__all__ = ["SafetensorsWriter", "save_file", "save_sharded", "save_weights"]
 
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
@@ -164,22 +164,6 @@ def save_sharded(
         close()
 
 
-class SaveOptions(TypedDict, total=False):
-    """The keyword arguments of `WeightsNode.save`."""
-
-    dtype: Any
-    rename: Rename | str | None
-    select: Select | None
-    shard: Shard | None
-    metadata: Mapping[str, str] | None
-    max_shard_size: int | str | None
-    name: str
-    alignment: int
-    sync: bool
-    verify: bool
-    progress: Progress | bool | None
-
-
 def save_weights(
     node: WeightsNode,
     path: StrPath,
@@ -196,42 +180,7 @@ def save_weights(
     verify: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[Path]:
-    """Save the weights of a tree, of any format, as safetensors: `weights.save(path)`.
-
-    They are read, converted and written in parts, so memory does not grow with the model. You can save over the file
-    that the tree was loaded from.
-
-    Args:
-        node: The tree, or a branch of it; the file has the full names.
-        path: The file; with `max_shard_size`, the folder.
-        dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only. Packed weights of GGUF
-            files become float32 unless it says otherwise.
-        rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors that
-            llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
-            otherwise.
-        select: As for `load`.
-        shard: As for `load`: (rank, number of ranks, strategies); that rank's part of each weight is saved.
-        metadata: As for `save_file`.
-        max_shard_size: As for `save_sharded`; `None` for one file.
-        name: As for `save_sharded`.
-        alignment: As for `save_file`.
-        sync: As for `save_file`.
-        verify: As for `save_file`.
-        progress: As for `save_file`.
-
-    Returns:
-        The paths of the files, with the index, if there is one, last.
-
-    Raises:
-        ValueError: two weights get the same new name, a name that a file cannot have, a size that is not valid, a
-            weight that cannot be split this way, floats that would become integers, or the path of one of several files
-            that the tree was loaded from.
-        UnsupportedError: elements of a type that safetensors files do not have.
-        WeightNotFoundError: a name or pattern that selects nothing.
-        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
-        OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
-            that the file has been replaced.
-    """
+    """Save the weights of a tree as safetensors; see `WeightsNode.save`."""
     target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None

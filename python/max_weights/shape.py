@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias, overload
 
-from max_weights._core import hand_over
 from max_weights.dim import Dim, DimLike, StaticDim, SymbolicDim, to_dim
 
 __all__ = ["Shape", "ShapeLike", "matches"]
@@ -149,6 +148,3 @@ def _to_dims(dims: ShapeLike) -> list[Dim]:
 def listed(dims: Iterable[object]) -> str:
     """Return a shape as people write it: `[n, 5]`."""
     return f"[{', '.join(map(str, dims))}]"
-
-
-hand_over(Shape=Shape)

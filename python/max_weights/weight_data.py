@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import hand_over, shown
+from max_weights._core import shown
 from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dim import DimLike
 from max_weights.dtype import DType, DTypeLike
@@ -247,6 +247,3 @@ def _is_numpy(data: object) -> bool:
     # If it is a NumPy array, NumPy has been imported already.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(data, numpy.ndarray)
-
-
-hand_over(WeightData=WeightData)

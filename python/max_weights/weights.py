@@ -18,32 +18,24 @@ from max_weights._core import (
     WeightInfo,
     WeightInfos,
     WeightSlice,
-    WeightsNode,
     _reopen_weights,
-    hand_over,
     open_weights,
     printable,
 )
 from max_weights.errors import ArgumentError
+from max_weights.node import WeightsNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from typing import Any, Literal
 
     from max_weights.buffer import DLPackArray
     from max_weights.devices import DeviceRef
-    from max_weights.difference import Difference
     from max_weights.dim import Dim
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
-    from max_weights.lazy import LazyTensor
-    from max_weights.planning import LoadPlan
-    from max_weights.quantised import QuantisedWeight, QuantisedWeights
     from max_weights.quantization import QuantizationEncoding
-    from max_weights.streaming import WeightStream
     from max_weights.weight_data import WeightData
-    from max_weights.weight_statistics import WeightStatistics
 
 __all__ = [
     "RESERVED",
@@ -240,109 +232,11 @@ def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     return files
 
 
-# Methods of the trees whose modules import the graph or gguf-py.
-def _allocate(node: WeightsNode, *arguments: Any) -> Weight:
-    from max_weights.allocation import allocate
-
-    return allocate(node, *arguments)
-
-
-def _allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
-    from max_weights.allocation import allocate_as_bytes
-
-    return allocate_as_bytes(node, dtype)
-
-
-def _lazy_state_dict(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, LazyTensor]:
-    from max_weights.lazy import lazy_state_dict
-
-    return lazy_state_dict(node, *arguments, **options)
-
-
-def _html(value: Any, *made: Any) -> str:
-    from max_weights.views import html_of
-
-    return html_of(value, *made)
-
-
-def _load(node: WeightsNode, *arguments: Any, **options: Any) -> Any:
-    from max_weights.loading import load
-
-    return load(node, *arguments, **options)
-
-
-def _digests(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, str]:
-    from max_weights.loading import digests
-
-    return digests(node, *arguments, **options)
-
-
-def _save(node: WeightsNode, path: Any, **options: Any) -> list[Path]:
-    from max_weights.saving import save_weights
-
-    return save_weights(node, path, **options)
-
-
-def _stats(node: WeightsNode, *arguments: Any, **options: Any) -> WeightStatistics:
-    from max_weights.weight_statistics import stats
-
-    return stats(node, *arguments, **options)
-
-
-def _diff(node: WeightsNode, other: Any, **options: Any) -> Difference:
-    from max_weights.difference import diff
-
-    return diff(node, other, **options)
-
-
-def _stream(node: WeightsNode, *arguments: Any, **options: Any) -> WeightStream:
-    from max_weights.streaming import stream
-
-    return stream(node, *arguments, **options)
-
-
-def _plan(node: WeightsNode, *arguments: Any, **options: Any) -> LoadPlan:
-    from max_weights.planning import plan
-
-    return plan(node, *arguments, **options)
-
-
-def _quantised(node: WeightsNode, name: str | None) -> QuantisedWeight | QuantisedWeights:
-    from max_weights.quantised import quantised
-
-    return quantised(node, name)
-
-
-def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
-    from max_weights.renaming import renamed
-
-    return renamed(node, scheme)
-
-
 # The functions that pickles of trees name.
 def _reopened(paths: list[str], arguments: dict[str, Any], marks: list[tuple[int, int]], name: str) -> WeightsNode:
     return _reopen_weights(paths, arguments, marks, name)
 
 
 def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
-    tree = _renamed(file, scheme)
+    tree = file.renamed(scheme)
     return tree[name] if name else tree
-
-
-hand_over(
-    allocate=_allocate,
-    allocate_as_bytes=_allocate_as_bytes,
-    diff=_diff,
-    digests=_digests,
-    html=_html,
-    lazy_state_dict=_lazy_state_dict,
-    load=_load,
-    plan=_plan,
-    quantised=_quantised,
-    renamed=_renamed,
-    reopen_renamed=_reopened_renamed,
-    reopen_weights=_reopened,
-    save=_save,
-    stats=_stats,
-    stream=_stream,
-)

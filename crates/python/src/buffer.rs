@@ -20,8 +20,8 @@ use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_pyth
 use crate::dlpack::{self, Access};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
-use crate::handed;
 use crate::own::{is_same, own_or_imported, require_file};
+use crate::package;
 use crate::pickle;
 use crate::place;
 use crate::tensor::Buffer;
@@ -70,7 +70,7 @@ impl Buffer {
     ) -> Outcome<Bound<'py, Self>> {
         let py = value.py();
         let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
-        let made = handed::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype_from_python(dtype)?)?))?;
+        let made = package::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype_from_python(dtype)?)?))?;
         place::to(made.cast_into::<Self>().map_err(PyErr::from)?, place)
     }
 
@@ -101,7 +101,7 @@ impl Buffer {
         let shape = shape.extract().map(|dim| vec![dim]).or_else(|_| shape.extract().map(|Listed(dims)| dims))?;
         if !matches!(mode, "c" | "copyonwrite" | "r" | "readonly") {
             let dtype = dtype_to_python(py, dtype)?;
-            return Ok(handed::MEMMAP.get(py)?.call1((filename, dtype, shape, mode, offset))?);
+            return Ok(package::MEMMAP.get(py)?.call1((filename, dtype, shape, mode, offset))?);
         }
         let map = || {
             let file = LocalFile::open(&filename)?;
@@ -119,7 +119,7 @@ impl Buffer {
     ///     ValueError: a dtype that no `DType` stands for.
     #[classmethod]
     fn from_numpy<'py>(class: &Bound<'py, PyType>, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        handed::FROM_NUMPY.get(class.py())?.call1((array,))
+        package::FROM_NUMPY.get(class.py())?.call1((array,))
     }
 
     /// The tensor of anything that has one, sharing its memory: a `Buffer` itself, an array, a weight, a tensor of a library that supports DLPack.
@@ -195,7 +195,7 @@ impl Buffer {
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let device = self.tensor.device();
-        handed::DEVICE.get(py)?.call1((device.label(), device.id()))
+        package::DEVICE.get(py)?.call1((device.label(), device.id()))
     }
 
     /// True if the bytes are in host memory.
@@ -288,7 +288,7 @@ impl Buffer {
     ///     ImportError: ml_dtypes is needed and missing.
     ///     UnsupportedError: a packed dtype; view the bytes instead.
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        handed::TO_NUMPY.get(slf.py())?.call1((slf,))
+        package::TO_NUMPY.get(slf.py())?.call1((slf,))
     }
 
     /// As `to_numpy`.
@@ -298,7 +298,7 @@ impl Buffer {
 
     /// A torch tensor over the same memory, which it keeps alive.
     fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        handed::TO_TORCH.get(slf.py())?.call1((slf,))
+        package::TO_TORCH.get(slf.py())?.call1((slf,))
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]
@@ -307,7 +307,7 @@ impl Buffer {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        handed::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
+        package::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
     /// This tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a list.
@@ -500,7 +500,7 @@ impl Buffer {
     }
 
     fn __setitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<()> {
-        handed::ASSIGN.get(slf.py())?.call1((slf, key, value)).map(drop)
+        package::ASSIGN.get(slf.py())?.call1((slf, key, value)).map(drop)
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -524,7 +524,7 @@ impl Buffer {
 
     /// True if an element equals the value, as in NumPy.
     fn __contains__<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<bool> {
-        handed::CONTAINS.get(slf.py())?.call1((slf, value))?.extract()
+        package::CONTAINS.get(slf.py())?.call1((slf, value))?.extract()
     }
 
     fn __repr__(&self) -> String {
@@ -532,11 +532,11 @@ impl Buffer {
     }
 
     fn __str__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        handed::TEXT.get(slf.py())?.call1((slf,))
+        package::TEXT.get(slf.py())?.call1((slf,))
     }
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        handed::BUFFER_HTML.get(slf.py())?.call1((slf,))
+        package::BUFFER_HTML.get(slf.py())?.call1((slf,))
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
@@ -580,7 +580,7 @@ pub(crate) fn writable<'py>(
     access: Access,
 ) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
     let py = out.py();
-    let found = match handed::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
+    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
         Ok(own) => own,
         Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), access)?))?,
     };

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::error::classes;
-use crate::handed;
 use crate::own::own_or_imported;
+use crate::package;
 use crate::tensor::Buffer;
 
 /// The tensor over the memory of a value, which errors call `what`.
@@ -37,7 +37,7 @@ pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> P
 fn shared<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
     if is_of(value, intern!(py, "numpy"), &["ndarray", "generic"])? {
-        return handed::FROM_NUMPY.get(py)?.call1((value,));
+        return package::FROM_NUMPY.get(py)?.call1((value,));
     }
     // What autograd follows gives its memory away only without that.
     let tensor = if is_of(value, intern!(py, "torch"), &["Tensor"])? {

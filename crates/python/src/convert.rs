@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
 
-use crate::handed;
+use crate::package;
 
 /// A sequence, read item by item: it may lie about its length, for which `Vec` would make room.
 pub(crate) struct Listed<T>(pub(crate) Vec<T>);
@@ -30,7 +30,7 @@ impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
 pub(crate) fn dtype_to_python(py: Python<'_>, dtype: DType) -> PyResult<&Bound<'_, PyAny>> {
     static MEMBERS: PyOnceLock<Vec<Py<PyAny>>> = PyOnceLock::new();
     let members = MEMBERS.get_or_try_init(py, || {
-        let class = handed::DTYPE.get(py)?;
+        let class = package::DTYPE.get(py)?;
         DType::all().map(|dtype| Ok(class.call1((dtype as u8,))?.unbind())).collect::<PyResult<_>>()
     })?;
     Ok(members[dtype.index()].bind(py))
@@ -39,7 +39,7 @@ pub(crate) fn dtype_to_python(py: Python<'_>, dtype: DType) -> PyResult<&Bound<'
 /// The dtype that a member of the Python enum, or a name that the enum understands, stands for.
 pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
     let py = value.py();
-    let class = handed::DTYPE.get(py)?;
+    let class = package::DTYPE.get(py)?;
     let number: u8 = class.call1((value,))?.getattr(intern!(py, "value"))?.extract()?;
     DType::from_value(number).ok_or_else(|| PyTypeError::new_err(format!("{number} is not the value of a dtype")))
 }
@@ -56,7 +56,7 @@ pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> P
 
 /// The member of the Python enum for a packed encoding.
 pub(crate) fn encoding_to_python(py: Python<'_>, encoding: Encoding) -> PyResult<Bound<'_, PyAny>> {
-    handed::QUANTIZATION_ENCODING.get(py)?.call1((encoding.name(),))
+    package::QUANTIZATION_ENCODING.get(py)?.call1((encoding.name(),))
 }
 
 /// The packed encoding that a member of the Python enum, or its number in ggml, stands for.

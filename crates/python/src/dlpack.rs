@@ -22,7 +22,7 @@ use pyo3::{ffi, intern};
 
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
-use crate::handed;
+use crate::package;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -417,7 +417,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
 
 /// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
 fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
-    handed::WRITABLE_UNSAID.get(producer.py())?.call1((producer,))?.extract()
+    package::WRITABLE_UNSAID.get(producer.py())?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyIterator, PySlice, PyTuple};
 
 use crate::convert::{element_to_python, encoding_to_python};
-use crate::handed;
+use crate::package;
 
 /// The weights at and below a node, in file order: a sequence that makes each record on demand.
 #[pyclass(frozen, sequence, module = "max_weights.weights")]
@@ -62,7 +62,7 @@ impl WeightInfos {
     }
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        handed::HTML.get(slf.py())?.call1((slf,))
+        package::HTML.get(slf.py())?.call1((slf,))
     }
 }
 
@@ -200,7 +200,7 @@ impl WeightInfo {
     }
 
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        handed::HTML.get(slf.py())?.call1((slf,))
+        package::HTML.get(slf.py())?.call1((slf,))
     }
 }
 

@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
 
 use crate::convert::dtype_to_python;
 use crate::error::to_python;
-use crate::handed;
+use crate::package;
 
 /// A notebook shows at most so many pairs.
 const HTML_ROWS: usize = 100;
@@ -130,7 +130,7 @@ impl Metadata {
                 rows.push((key, making.text(&value)?));
             }
         }
-        handed::HTML.get(py)?.call1((slf, rows))
+        package::HTML.get(py)?.call1((slf, rows))
     }
 }
 
@@ -204,7 +204,7 @@ impl<'py> Making<'py> {
         if let Some(dtype) = array.element().dtype() {
             self.ask(array.bytes().len().saturating_mul(2).saturating_add(ARRAY_BYTES))?;
             let bytes = PyBytes::new(py, array.bytes());
-            return handed::NUMBERS.get(py)?.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
+            return package::NUMBERS.get(py)?.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
         }
         self.ask(array.len().saturating_mul(ELEMENT_BYTES))?;
         let values = PyList::empty(py);

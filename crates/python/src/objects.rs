@@ -15,7 +15,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyIterator, PyList, PyString, PyTupl
 
 use crate::convert::dtype_to_python;
 use crate::error::Outcome;
-use crate::handed;
+use crate::package;
 use crate::values::{Made, Maker, Values, at_path, short};
 
 /// The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is one
@@ -200,7 +200,7 @@ impl<'py> Maker<'py> for Inert {
                 None => self.placeholder(py, id)?,
             }),
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
-                let door = handed::PICKLED_ARRAY.get(py)?;
+                let door = package::PICKLED_ARRAY.get(py)?;
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),

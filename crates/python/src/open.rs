@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
+use crate::package;
 
 /// The options that the Python side passes on.
 #[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject)]
@@ -78,6 +79,7 @@ pub(crate) fn open_and_tell(py: Python<'_>, paths: &[PathBuf], arguments: &Argum
 }
 
 pub(crate) fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &Arguments) -> Outcome<Checkpoint> {
+    package::WEIGHTS_NODE.get(py)?; // what Python adds to nodes
     let findings = checkpoint.catalog().findings();
     if let (false, Some(first)) = (arguments.strict, findings.first()) {
         let more =

@@ -21,9 +21,9 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::convert::{Listed, dtype_from_python, dtype_to_python};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
-use crate::handed;
 use crate::node::WeightsNode;
 use crate::open::{Arguments, open};
+use crate::package;
 use crate::shared::Shared;
 use crate::tensor::Buffer;
 
@@ -58,13 +58,13 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
         // A tree of the same files with their own names goes along, and is renamed where it arrives.
         let file = Shared::over(py, checkpoint, node.shared().arguments().clone());
         let file = WeightsNode::at(Arc::new(file), String::new()).into_python(py)?;
-        let function = handed::REOPEN_RENAMED.get(py)?;
+        let function = package::REOPEN_RENAMED.get(py)?;
         return Ok((function, (file, scheme, node.name())).into_pyobject(py)?);
     }
     let paths = checkpoint.opened().to_vec();
     let marks: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();
     let arguments = (paths, node.shared().arguments().clone(), marks, node.name()).into_pyobject(py)?;
-    let function = handed::REOPEN_WEIGHTS.get(py)?;
+    let function = package::REOPEN_WEIGHTS.get(py)?;
     Ok((function, arguments).into_pyobject(py)?)
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
             let place = (tensor.offset(), dtype, tensor.shape().to_vec(), tensor.strides().to_vec());
             let file = PickledFile::of(py, tensor.storage(), origin)?;
             let arguments = (file, (reach.start, reach.len()), place).into_pyobject(py)?;
-            return Ok((handed::REMAP_BUFFER.get(py)?, arguments).into_pyobject(py)?);
+            return Ok((package::REMAP_BUFFER.get(py)?, arguments).into_pyobject(py)?);
         }
         // Out of a copy, which answers a truncated file with an error.
         Some(_) => detached(py, || tensor.copy(&interrupt))?,
@@ -118,7 +118,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
     };
     let bytes = PyBytes::new(py, tensor.bytes().unwrap_or_default());
     let arguments = (bytes, dtype, tensor.shape().to_vec()).into_pyobject(py)?;
-    Ok((handed::BUFFER_OF_BYTES.get(py)?, arguments).into_pyobject(py)?)
+    Ok((package::BUFFER_OF_BYTES.get(py)?, arguments).into_pyobject(py)?)
 }
 
 /// Whether pages of a view of a mapped file may have been written to.

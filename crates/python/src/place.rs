@@ -7,12 +7,12 @@ use pyo3::types::PyList;
 
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
-use crate::handed;
+use crate::package;
 use crate::tensor::Buffer;
 
 /// The device that an argument names. One that is not there is an error where it is used.
 pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> {
-    let (label, index): (String, u32) = handed::PLACE.get(device.py())?.call1((device,))?.extract()?;
+    let (label, index): (String, u32) = package::PLACE.get(device.py())?.call1((device,))?.extract()?;
     Ok(if label == "cpu" { Device::Cpu } else { Device::Cuda(index) })
 }
 

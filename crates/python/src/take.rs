@@ -17,9 +17,9 @@ use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
-use crate::handed;
 use crate::node::WeightsNode;
 use crate::open::log_warning;
+use crate::package;
 use crate::tensor::Buffer;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
@@ -28,14 +28,19 @@ const SIGNAL_INTERVAL: usize = 1024;
 impl WeightsNode {
     /// The weight of this name.
     pub(crate) fn take<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        let buffer = self.whole(py)?;
+        self.weight_data(py, self.name(), self.number()?, buffer)
+    }
+
+    /// The weight's tensor; of packed blocks, their bytes.
+    pub(crate) fn whole(&self, py: Python<'_>) -> Outcome<Buffer> {
         let checkpoint = self.shared().checkpoint()?;
         let number = self.number()?;
         let tensor = match checkpoint.view(number)? {
             Some(view) => view,
             None => detached(py, || checkpoint.tensor(number))?,
         };
-        let buffer = self.taken(py, &checkpoint, number, tensor)?;
-        self.weight_data(py, self.name(), number, buffer)
+        self.taken(py, &checkpoint, number, tensor)
     }
 
     /// The part of the weight's tensor that a basic index selects; the whole for an empty one.
@@ -43,8 +48,7 @@ impl WeightsNode {
         let checkpoint = self.shared().checkpoint()?;
         let number = self.number()?;
         if index.is_empty() || self.shared().heads(number).is_some() {
-            let tensor = detached(py, || checkpoint.tensor(number))?;
-            let whole = self.taken(py, &checkpoint, number, tensor)?;
+            let whole = self.whole(py)?;
             return Ok(if index.is_empty() { whole } else { Buffer::new(whole.tensor().index(index)?) });
         }
         let tensor = detached(py, || checkpoint.part(number, index))?;
@@ -132,7 +136,7 @@ impl WeightsNode {
     ) -> Outcome<Bound<'py, PyAny>> {
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
         let shape = shape_of(py, buffer.tensor().shape())?;
-        let class = handed::WEIGHT_DATA.get(py)?;
+        let class = package::WEIGHT_DATA.get(py)?;
         let info = self.catalog().table().get(number);
         if let Element::Packed(encoding) = info.element {
             return Ok(class.call1((buffer, name, dtype, shape, encoding_to_python(py, encoding)?))?);
@@ -155,7 +159,7 @@ fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     const MOST: usize = 1024;
-    let (class, made) = (handed::SHAPE.get(py)?, MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py));
+    let (class, made) = (package::SHAPE.get(py)?, MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py));
     let dims = PyTuple::new(py, dims)?;
     let model = if let Some(model) = made.get_item(&dims)? {
         model

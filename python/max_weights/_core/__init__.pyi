@@ -24,10 +24,8 @@ from max_weights._core._weights import (
 from max_weights._core._weights import (
     WeightSlice as WeightSlice,
 )
-from max_weights._core._weights import (
-    WeightsNode as WeightsNode,
-)
 from max_weights.dtype import DType, DTypeLike
+from max_weights.node import WeightsNode as WeightsNode
 from max_weights.quantization import QuantizationEncoding
 from max_weights.weight_data import WeightData
 
@@ -43,7 +41,7 @@ __all__ = [  # noqa: RUF022 -- several in a line
     "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
     "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of",
-    "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator",
+    "digests_of", "export_dlpack", "files", "get_threads", "load_tensors", "missing_accelerator",
     "near_names", "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory",
     "renamed_names", "safetensors_header",
     "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
@@ -346,7 +344,6 @@ def difference_of(
 ) -> str: ...  # fmt: skip
 def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
 def files(node: WeightsNode) -> list[str]: ...
-def hand_over(**objects: Any) -> None: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
 def printable(text: object) -> str: ...

@@ -1,12 +1,10 @@
 """Trees of the compiled module, and what their weights are described by."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
-from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, Unpack, final, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, final, overload
 
-import jax
 import numpy as np
 import torch as _torch
 from typing_extensions import disjoint_base
@@ -14,21 +12,10 @@ from typing_extensions import disjoint_base
 from max_weights._core import Metadata, Objects
 from max_weights._core._buffer import Buffer
 from max_weights.buffer import DLPackArray
-from max_weights.devices import DeviceRef
-from max_weights.difference import Difference
-from max_weights.dim import Dim
 from max_weights.dtype import DType
-from max_weights.graph.weight import Weight
-from max_weights.lazy import LazyTensor
-from max_weights.loading import LazyArguments, PlanArguments, RanksOptions, StreamArguments, TensorsOptions
-from max_weights.planning import LoadPlan
-from max_weights.quantised import QuantisedWeight, QuantisedWeights
+from max_weights.node import WeightsNode
 from max_weights.quantization import QuantizationEncoding
-from max_weights.saving import SaveOptions
-from max_weights.selection import Select
-from max_weights.streaming import WeightStream
 from max_weights.weight_data import WeightData
-from max_weights.weight_statistics import WeightStatistics
 
 _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -112,8 +99,8 @@ class WeightSlice:
     def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
 
 @disjoint_base
-class WeightsNode:
-    """One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither."""
+class Node:
+    """What of a `WeightsNode` is compiled."""
 
     @property
     def name(self) -> str:
@@ -148,7 +135,7 @@ class WeightsNode:
     def __getitem__(self, key: slice | EllipsisType | tuple[_Index, ...] | None, /) -> Buffer: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
-    def __array__(self, *args: Any, **kwargs: Any) -> _Array: ...
+    def __array__(self, dtype: np.typing.DTypeLike | None = None, copy: bool | None = None) -> _Array: ...
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __contains__(self, key: object, /) -> bool: ...
@@ -172,94 +159,6 @@ class WeightsNode:
         """The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes."""
     def infos(self) -> WeightInfos:
         """What `items` walks, as a light listing: no tensors are made."""
-    # fmt: off
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: None = None, **options: Unpack[TensorsOptions]
-    ) -> dict[str, Buffer]:
-        """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
-        waits at the first touch.
-        """
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, _Array]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, _torch.Tensor]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, jax.Array]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: str | None, **options: Unpack[TensorsOptions]
-    ) -> dict[str, Any]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: None = None, **options: Unpack[RanksOptions]
-    ) -> list[dict[str, Buffer]]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[RanksOptions]
-    ) -> list[dict[str, _torch.Tensor]]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[RanksOptions]
-    ) -> list[dict[str, jax.Array]]: ...
-    # fmt: on
-    def digests(self, select: Select | None = None, *, threads: int | None = None,
-                progress: Callable[[int, int], object] | bool | None = None) -> dict[str, str]:  # fmt: skip
-        """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
-        in file order.
-        """
-    def stats(
-        self, select: Select | None = None, *, bins: int = 0,
-        progress: Callable[[int, int], object] | bool | None = None,
-    ) -> WeightStatistics:  # fmt: skip
-        """What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all
-        cores.
-        """
-    @overload
-    def quantised(self, name: None = None) -> QuantisedWeights:
-        """The quantised weight of this name below the node; without a name, all of them, by full name."""
-    @overload
-    def quantised(self, name: str) -> QuantisedWeight: ...
-    def diff(
-        self,
-        other: WeightsNode | str | PathLike[str],
-        *,
-        rtol: float = 0.0,
-        atol: float = 0.0,
-        exact: bool = False,
-        values: bool = True,
-        dtypes: bool = True,
-        metadata: bool = True,
-        progress: Callable[[int, int], object] | bool | None = None,
-    ) -> Difference:
-        """What differs between the checkpoint of this tree and another one: `max_weights.diff`."""
-    def save(self, path: str | PathLike[str], **options: Unpack[SaveOptions]) -> list[Path]:
-        """Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an
-        index.
-        """
-    def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
-        """What `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise: what
-        `from_pretrained(None, config=…, state_dict=…)` of transformers accepts. `get_shape()` and `get_dtype()` read
-        nothing.
-        """
-    def stream(self, select: Select | None = None, **options: Unpack[StreamArguments]) -> WeightStream:
-        """This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded
-        memory. A thread reads ahead.
-        """
-    def plan(self, select: Select | None = None, **options: Unpack[PlanArguments]) -> LoadPlan:
-        """What `load` would do with these arguments: which bytes of which files, in which order, where to, in how much
-        memory, and with which backend. No content is read, and no memory is taken.
-        """
-    def renamed(self, scheme: str) -> Self:
-        """The weights of a GGUF file by the names that Hugging Face gives them, as a separate tree over the same open
-        files.
-        """
     @property
     def _root(self) -> Self: ...
     @property
@@ -268,13 +167,6 @@ class WeightsNode:
         """The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor
         alone.
         """
-    def allocate(
-        self, dtype: DType | None = None, shape: Iterable[int | str | Dim] | None = None,
-        quantization_encoding: QuantizationEncoding | None = None, device: DeviceRef | None = None,
-    ) -> Weight:  # fmt: skip
-        """A `Weight` of this name for a graph; its value is recorded in `allocated_weights`."""
-    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
-        """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension."""
     def close(self) -> None:
         """Release the files. Tensors already taken stay valid; new ones cannot be taken."""
     def __enter__(self) -> Self: ...

@@ -1,0 +1,75 @@
+//! The classes of the package's Python that results are made of, and the functions that do what only Python can. Each is imported where it is
+//! first needed: `import max_weights` imports none of them.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// A class or function of the package.
+pub(crate) struct Imported {
+    module: &'static str,
+    name: &'static str,
+    object: PyOnceLock<Py<PyAny>>,
+}
+
+impl Imported {
+    const fn of(module: &'static str, name: &'static str) -> Self {
+        Self { module, name, object: PyOnceLock::new() }
+    }
+
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
+        self.object.import(py, self.module, self.name)
+    }
+}
+
+macro_rules! imported {
+    ($($module:literal => { $($object:ident = $name:literal),+ $(,)? })+) => {
+        $($(pub(crate) static $object: Imported = Imported::of(concat!("max_weights.", $module), $name);)+)+
+    };
+}
+
+imported! {
+    "buffer" => {
+        ARRAY = "array",
+        ASSIGN = "assign",
+        BUFFER_HTML = "html",
+        BUFFER_OF_BYTES = "_of_bytes",
+        CONTAINS = "contains",
+        FROM_NUMPY = "from_numpy",
+        MEMMAP = "memmap",
+        NUMBERS = "numbers",
+        PICKLED_ARRAY = "pickled_array",
+        REMAP_BUFFER = "_remapped",
+        SCALAR = "scalar",
+        TEXT = "text",
+        TO_NUMPY = "to_numpy",
+        TO_TORCH = "to_torch",
+        WRITABLE = "writable",
+        WRITABLE_UNSAID = "writable_unsaid",
+    }
+    "devices" => {
+        DEVICE = "Device",
+        PLACE = "place",
+    }
+    "dtype" => {
+        DTYPE = "DType",
+    }
+    "node" => {
+        WEIGHTS_NODE = "WeightsNode",
+    }
+    "quantization" => {
+        QUANTIZATION_ENCODING = "QuantizationEncoding",
+    }
+    "shape" => {
+        SHAPE = "Shape",
+    }
+    "views" => {
+        HTML = "html_of",
+    }
+    "weight_data" => {
+        WEIGHT_DATA = "WeightData",
+    }
+    "weights" => {
+        REOPEN_RENAMED = "_reopened_renamed",
+        REOPEN_WEIGHTS = "_reopened",
+    }
+}
