@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from max_weights._core import buffers
-from max_weights.loading import as_they_are
+from max_weights.loading import can_return_views
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -40,6 +40,6 @@ def load_file(
         WeightNotFoundError: `select` names something that is not there.
     """
     with load_weights(filename) as weights:
-        if as_they_are(weights, options):
+        if can_return_views(weights, options):
             return {name: jax.dlpack.from_dlpack(buffer) for name, buffer in buffers(weights)}
         return weights.load(framework="jax", **options)

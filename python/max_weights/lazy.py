@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import Ahead, load_tensors
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.loading import dtypes_wanted, names_of_tree, own_dtype, renamed_by
-from max_weights.selection import selected
+from max_weights.load_request import LoadRequest
+from max_weights.loading import restore_torch_dtype
 
 if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightInfo, WeightsNode
-    from max_weights.loading import Rename
+    from max_weights.load_request import Rename
     from max_weights.selection import Select
 
 __all__ = ["LazyTensor", "lazy_state_dict"]
@@ -30,17 +30,13 @@ def lazy_state_dict(
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:
     """Return the weights below a node, to be read later; see `WeightsNode.lazy_state_dict`."""
-    if isinstance(rename, str):
-        node, rename = node.renamed(rename), None
-    infos = {info.name: info for info in node.infos()}
-    names = list(infos) if select is None else selected(list(infos), select)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, names_of_tree(node))
-    dtypes = dtypes_wanted([infos[name] for name in new_names], dtype, packed, names_of_tree(node))
-    nodes = dict(node.items())
-    ahead = Ahead(node, list(new_names), dtypes, bool(copy))
+    request = LoadRequest(select, rename, dtype, packed).resolve(node)
+    nodes = dict(request.node.items())
+    ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
+    rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)
     return {
-        new: LazyTensor(nodes[name], infos[name], wanted, copy, (ahead, position))
-        for position, ((name, new), wanted) in enumerate(zip(new_names.items(), dtypes, strict=True))
+        new: LazyTensor(nodes[name], info, to, copy, (ahead, position))
+        for position, (name, new, info, to) in enumerate(rows)
     }
 
 
@@ -81,7 +77,7 @@ class LazyTensor:
         ahead, position = self._ahead
         ahead.take(position)  # the other tensors will probably be wanted, too
         (buffer,), _ = load_tensors(self._node, [info.name], [self._wanted], own=self._copy, outs={})
-        taken: torch.Tensor = own_dtype(from_dlpack(buffer), info)
+        taken: torch.Tensor = restore_torch_dtype(from_dlpack(buffer), info)
         return taken
 
     def get_shape(self) -> list[int]:

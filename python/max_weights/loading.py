@@ -6,55 +6,45 @@ import contextlib
 import gc
 import itertools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict
 
-from max_weights._core import GGUFWeights, digests_of, load_tensors, renamed_names, shown
+from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.devices import place
-from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, DeviceError
+from max_weights.load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights.progress import Progress, progress_of
-from max_weights.selection import Pattern, Select, fits, not_found, require_effect, selected
-from max_weights.sharding.by_name import Cut, Ranks, Shard, parts_of_rank
+from max_weights.selection import Select, selected
 from max_weights.sizes import bytes_of
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights.sharding.by_name import Ranks, Shard
 
 __all__ = [
     "Convert",
     "LoadOptions",
     "Rank",
     "RanksOptions",
-    "Rename",
-    "Select",
+    "ReadOptions",
     "TensorsOptions",
-    "Wanted",
-    "as_they_are",
-    "backend_for",
-    "by_position",
-    "check_copy",
+    "can_return_views",
     "check_device",
     "converter",
-    "device_for",
     "digests",
-    "digests_expected",
-    "dtypes_wanted",
     "host_bytes",
     "load",
+    "load_resolved",
     "log_choice",
-    "names_of_tree",
-    "own_dtype",
-    "ranks_of",
-    "renamed_by",
-    "resolved",
-    "selected",
-    "wanted_of_ranks",
+    "parse_ranks",
+    "resolve_backend",
+    "resolve_device",
+    "resolve_ranks",
+    "restore_torch_dtype",
 ]
 
-Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
@@ -132,46 +122,101 @@ def load(
     out: Mapping[str, Any] | None = None,
 ) -> Any:
     """Load the weights below a node; see `WeightsNode.load`."""
-    check_copy(copy, storage, backend, drop_cache, verify)
-    ranks = ranks_of(shard, device_for(device, out))
+    how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+    ranks = parse_ranks(shard, resolve_device(device, out))
     check_device(ranks, copy, framework, out)
     convert = converter(framework)
-    with collecting_later():
-        wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
-    outs = by_position({} if out is None else out, wanted)
-    expected = None if verify is None else digests_expected(wanted, verify)
-    most = host_bytes(max_host_bytes)
-    told, end = progress_of(progress)
-    try:
-        loaded, choice = load_tensors(
-            wanted.node,
-            wanted.names,
-            wanted.dtypes,
-            cuts=wanted.parts,
-            own=copy,
-            outs=outs,
-            backend=backend_for(backend, copy),
-            threads=threads,
-            drop_cache=drop_cache,
-            per_tensor=storage == "per-tensor",
-            max_host_bytes=most,
-            places=places,
-            verify=expected,
-            progress=told,
-        )
-    finally:
-        end()
-    log_choice("load", choice)
-    with collecting_later():
-        made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
-        tensors = ((new, convert(buffer, info)) for new, buffer, info in made)
+    with gc_paused():
+        request, places = resolve_ranks(node, LoadRequest(select, rename, dtype, packed), ranks)
+    loaded = load_resolved(request, how, convert=convert, places=places, out=out, progress=progress)
+    with gc_paused():
+        tensors = zip(request.new_names, loaded, strict=True)
         if places is None or isinstance(ranks, Rank):
             return dict(tensors)
         return [dict(itertools.islice(tensors, count)) for _, count in places]
 
 
+@dataclass(frozen=True)
+class ReadOptions:
+    """The arguments of `WeightsNode.load` that say how it is read, and into whose memory."""
+
+    copy: bool | None = None
+    storage: str = "arena"
+    backend: str = "auto"
+    max_host_bytes: int | str | None = None
+    threads: int | None = None
+    drop_cache: bool = False
+    verify: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
+        if not (self.copy is None or isinstance(self.copy, bool)):
+            raise ArgumentError(f"copy must be True, False or None, not {self.copy!r}")
+        if self.storage not in _STORAGES:
+            raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {self.storage!r}")
+        if self.copy is False and (self.drop_cache or self.backend not in ("auto", "mmap")):
+            raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+        if self.copy is False and self.verify is not None:
+            raise ArgumentError(
+                "verify compares bytes that nothing changes later: it gives no views, as copy=False asks"
+            )
+        object.__setattr__(self, "max_host_bytes", host_bytes(self.max_host_bytes))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them as the compiled functions take them."""
+        return {
+            "own": self.copy,
+            "backend": resolve_backend(self.backend, self.copy),
+            "threads": self.threads,
+            "drop_cache": self.drop_cache,
+            "per_tensor": self.storage == "per-tensor",
+            "max_host_bytes": self.max_host_bytes,
+        }
+
+
+def load_resolved(
+    request: ResolvedRequest,
+    how: ReadOptions,
+    *,
+    convert: Convert,
+    places: Places = None,
+    out: Mapping[str, Any] | None = None,
+    progress: Progress | bool | None = None,
+) -> list[Any]:
+    """Load what was resolved, in its order.
+
+    Args:
+        request: Which weights, as which dtype, and which part of each.
+        how: How they are read.
+        convert: Turns a `Buffer` into a tensor of a framework.
+        places: Devices, each with the number of weights that go there; default: host memory.
+        out: Memory to write to, by new name.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+    """
+    outs = request.by_position({} if out is None else out)
+    expected = None if how.verify is None else request.digests(how.verify)
+    report, finish = progress_of(progress)
+    try:
+        loaded, choice = load_tensors(
+            request.node,
+            request.names,
+            request.dtypes,
+            cuts=request.parts,
+            outs=outs,
+            places=places,
+            verify=expected,
+            progress=report,
+            **how.arguments(),
+        )
+    finally:
+        finish()
+    log_choice("load", choice)
+    with gc_paused():
+        return [convert(buffer, info) for buffer, info in zip(loaded, request.infos, strict=True)]
+
+
 @contextlib.contextmanager
-def collecting_later() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause garbage collection: it would run again and again over many new objects, all of which stay alive."""
     enabled = gc.isenabled()
     gc.disable()
@@ -180,45 +225,6 @@ def collecting_later() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-class Wanted(NamedTuple):
-    """What the arguments of `load` ask for, with one entry for each weight, in the order of the files."""
-
-    node: WeightsNode
-    names: list[str]
-    new_names: list[str]
-    infos: list[WeightInfo]
-    dtypes: list[DType | None]
-    """`None` for the dtype in the file."""
-    parts: list[Cut | None]
-    """`None` for the whole weight."""
-
-
-def resolved(
-    node: WeightsNode,
-    select: Select | None,
-    rename: Rename | str | None,
-    dtype: Any,
-    packed: bool,
-    shard: Shard | None,
-) -> Wanted:
-    """Resolve the arguments of `load`: which weights, under which names, as which dtype, and which part of each."""
-    if isinstance(rename, str):
-        node, rename = node.renamed(rename), None
-    infos = {info.name: info for info in node.infos()}
-    names = list(infos) if select is None else selected(list(infos), select)
-    every = names_of_tree(node)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
-    chosen = [infos[name] for name in new_names]
-    parts: list[Cut | None] = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
-    dtypes = dtypes_wanted(chosen, dtype, packed, every)
-    return Wanted(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
-
-
-def names_of_tree(node: WeightsNode) -> Callable[[], list[str]]:
-    """Return a function that lists all names of the checkpoint: a table of options may be for more than one node."""
-    return lambda: [info.name for info in node._root.infos()]
 
 
 class Rank(NamedTuple):
@@ -230,7 +236,7 @@ class Rank(NamedTuple):
     """`None` for host memory."""
 
 
-def ranks_of(shard: Any, device: Any) -> Rank | list[Rank]:
+def parse_ranks(shard: Any, device: Any) -> Rank | list[Rank]:
     """Return the rank to load, or a list of ranks, each with a device of its own.
 
     Raises:
@@ -248,31 +254,18 @@ def ranks_of(shard: Any, device: Any) -> Rank | list[Rank]:
     return [Rank((rank, *shard[1:]), one) for rank, one in zip(ranks, devices, strict=True)]
 
 
-def wanted_of_ranks(
-    node: WeightsNode,
-    select: Select | None,
-    rename: Rename | str | None,
-    dtype: Any,
-    packed: bool,
-    ranks: Rank | list[Rank],
-) -> tuple[Wanted, list[tuple[Any, int]] | None]:
-    """Return what is wanted, rank by rank, and each rank's device (`None`: host memory) and number of weights."""
+Places = list[tuple[Any, int]] | None
+
+
+def resolve_ranks(node: WeightsNode, request: LoadRequest, ranks: Rank | list[Rank]) -> tuple[ResolvedRequest, Places]:
+    """Return what is asked for, rank by rank, and each rank's device (`None`: host memory) and number of weights."""
     if isinstance(ranks, Rank):
-        wanted = resolved(node, select, rename, dtype, packed, ranks.shard)
-        return wanted, None if ranks.device is None else [(ranks.device, len(wanted.names))]
-    of_ranks = [resolved(node, select, rename, dtype, packed, rank.shard) for rank in ranks]
-    joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in of_ranks), strict=True))
-    places = [(rank.device, len(one.names)) for rank, one in zip(ranks, of_ranks, strict=True)]
-    return Wanted(of_ranks[0].node, *joined), places
-
-
-def by_position(out: Mapping[str, Any], wanted: Wanted) -> dict[int, Any]:
-    """Look up the given memory by new name, and return it by the positions of the weights."""
-    positions = {new: position for position, new in enumerate(wanted.new_names)}
-    for name in out:
-        if name not in positions:
-            raise not_found(name, list(positions), "out names")
-    return {positions[name]: memory for name, memory in out.items()}
+        resolved = replace(request, shard=ranks.shard).resolve(node)
+        return resolved, None if ranks.device is None else [(ranks.device, len(resolved.names))]
+    by_rank = [replace(request, shard=rank.shard).resolve(node) for rank in ranks]
+    joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in by_rank), strict=True))
+    places = [(rank.device, len(one.names)) for rank, one in zip(ranks, by_rank, strict=True)]
+    return ResolvedRequest(by_rank[0].node, *joined), places
 
 
 def digests(
@@ -285,36 +278,14 @@ def digests(
     """Compute the digests of the weights below a node; see `WeightsNode.digests`."""
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
-    told, end = progress_of(progress)
+    report, finish = progress_of(progress)
     try:
-        return dict(zip(names, digests_of(node, names, threads=threads, progress=told), strict=True))
+        return dict(zip(names, digests_of(node, names, threads=threads, progress=report), strict=True))
     finally:
-        end()
+        finish()
 
 
-def digests_expected(wanted: Wanted, verify: Mapping[str, str]) -> list[str]:
-    """Return the digest that each weight must have, or raise an error for a weight that has none in `verify`."""
-    for name in wanted.names:
-        if not isinstance(verify.get(name), str):
-            raise ArgumentError(
-                f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
-            )
-    return [verify[name] for name in wanted.names]
-
-
-def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool, verify: object) -> None:
-    """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
-    if not (copy is None or isinstance(copy, bool)):
-        raise ArgumentError(f"copy must be True, False or None, not {copy!r}")
-    if storage not in _STORAGES:
-        raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {storage!r}")
-    if copy is False and (drop_cache or backend not in ("auto", "mmap")):
-        raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
-    if copy is False and verify is not None:
-        raise ArgumentError("verify compares bytes that nothing changes later: it gives no views, as copy=False asks")
-
-
-def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
+def resolve_device(device: Any, out: Mapping[str, Any] | None) -> Any:
     """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`.
 
     Raises:
@@ -375,7 +346,7 @@ def check_device(
         )
 
 
-def backend_for(backend: str, copy: bool | None = None) -> str:
+def resolve_backend(backend: str, copy: bool | None = None) -> str:
     """Return the requested backend, or else the one that the environment variable names, which gives way to views."""
     if copy is False:
         return "mmap"
@@ -388,7 +359,7 @@ def log_choice(what: str, choice: str) -> None:
         logging.getLogger("max_weights").info("%s: %s", what, choice)
 
 
-def as_they_are(node: WeightsNode, options: LoadOptions) -> bool:
+def can_return_views(node: WeightsNode, options: LoadOptions) -> bool:
     """Whether views of the file will do: no option of `load` is given, and nothing has to be decoded."""
     packed = options.get("packed", False)
     asked = any(
@@ -399,94 +370,6 @@ def as_they_are(node: WeightsNode, options: LoadOptions) -> bool:
 
 def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
     return node.infos() if isinstance(node, GGUFWeights) else ()
-
-
-def renamed_by(
-    names: Iterable[str], rename: Rename, every: Callable[[], Iterable[str]] | None = None
-) -> dict[str, str]:
-    """Return {name: new name}, without the names that are dropped.
-
-    Args:
-        names: The current names.
-        rename: A function (returning `None` drops the weight) or a mapping. A key that ends with a dot stands for every
-            name that starts with it; each `*` in a key is any text, which the new name has for its `*` of the same
-            number. A key for one name applies before the longest that ends with a dot, and that before the first
-            with `*`; other names stay.
-        every: Returns all names that a key may stand for; default: `names`.
-
-    Raises:
-        ArgumentError: two names become the same, or the mapping is empty (a ValueError).
-        WeightNotFoundError: a key stands for no name.
-    """
-    names = list(names)
-    if isinstance(rename, Mapping):
-        require_effect("rename", rename, names, every, fits=_renames)
-        new_names = renamed_names(names, list(rename.items()))
-        table = {name: name if new is None else new for name, new in zip(names, new_names, strict=True)}
-        new_name: Callable[[str], str | None] = table.__getitem__
-    else:
-        new_name = rename
-    found: dict[str, str] = {}
-    old_names: dict[str, str] = {}
-    for name in names:
-        new = new_name(name)
-        if new is None:
-            continue
-        if new in old_names:
-            raise ArgumentError(
-                f"rename gives '{shown(old_names[new])}' and '{shown(name)}' the same name, '{shown(new)}'"
-            )
-        found[name], old_names[new] = new, name
-    return found
-
-
-def _renames(key: Pattern) -> Callable[[str], bool]:
-    """Return a function that says whether a key of `rename` stands for a name."""
-    if not isinstance(key, str):
-        raise TypeError(f"a key of rename is a name, a begin of names that ends with a dot, or has *, not {key!r}")
-    if "*" in key:
-        any_text = re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
-        return lambda name: any_text.fullmatch(name) is not None
-    return (lambda name: name.startswith(key)) if key.endswith(".") else (lambda name: name == key)
-
-
-def dtypes_wanted(
-    infos: list[WeightInfo], dtype: Any, packed: bool, every: Callable[[], Iterable[str]] | None = None
-) -> list[DType | None]:
-    """Return the dtype wanted for each weight; `None` for the dtype in the file.
-
-    Args:
-        infos: The weights.
-        dtype: What is wanted, as for `load`.
-        packed: Whether packed blocks stay as they are.
-        every: Returns all names that a pattern may be for; default: those of the weights.
-
-    Raises:
-        WeightNotFoundError: a pattern fits no weight.
-    """
-    if isinstance(dtype, Mapping):
-        require_effect("dtype", dtype, [info.name for info in infos], every)
-        by_name = {pattern: DType(wanted) for pattern, wanted in dtype.items()}
-        table = [(fits(pattern), wanted) for pattern, wanted in by_name.items()]
-        named = [
-            by_name[info.name]
-            if info.name in by_name
-            else next((wanted for fit, wanted in table if fit(info.name)), None)
-            for info in infos
-        ]
-    else:
-        wanted = None if dtype is None else DType(dtype)
-        named = [wanted if holds_floats(info) else None for info in infos]
-    if packed:
-        return [None if info.encoding is not None else one for info, one in zip(infos, named, strict=True)]
-    return [
-        DType.float32 if one is None and info.encoding is not None else one
-        for info, one in zip(infos, named, strict=True)
-    ]
-
-
-def holds_floats(info: WeightInfo) -> bool:
-    return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
 
 
 def converter(framework: str | None) -> Convert:
@@ -508,12 +391,12 @@ def _as_torch() -> Convert:
 
     def convert(buffer: Buffer, info: WeightInfo) -> Any:
         tensor = from_dlpack(buffer)
-        return own_dtype(tensor, info) if isinstance(info.dtype, str) else tensor
+        return restore_torch_dtype(tensor, info) if isinstance(info.dtype, str) else tensor
 
     return convert
 
 
-def own_dtype(tensor: Any, info: WeightInfo) -> Any:
+def restore_torch_dtype(tensor: Any, info: WeightInfo) -> Any:
     """Return a torch tensor in its own dtype, if it came as bytes because only torch has that dtype."""
     import torch
 

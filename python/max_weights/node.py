@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
     from max_weights.lazy import LazyTensor
-    from max_weights.loading import RanksOptions, Rename, TensorsOptions
+    from max_weights.load_request import Rename
+    from max_weights.loading import RanksOptions, TensorsOptions
     from max_weights.planning import LoadPlan
     from max_weights.progress import Progress
     from max_weights.quantised import QuantisedWeight, QuantisedWeights

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from max_weights._core import buffers
-from max_weights.loading import as_they_are
+from max_weights.loading import can_return_views
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -44,6 +44,6 @@ def load_file(
         ImportError: ml_dtypes is needed and missing.
     """
     with load_weights(filename) as weights:
-        if as_they_are(weights, options):
+        if can_return_views(weights, options):
             return {name: buffer.to_numpy() for name, buffer in buffers(weights)}
         return weights.load(framework="numpy", **options)

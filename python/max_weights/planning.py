@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
 from max_weights.html import count, paragraph, table, view
-from max_weights.loading import (
-    Rename,
-    Select,
-    backend_for,
-    by_position,
-    check_copy,
-    check_device,
-    converter,
-    device_for,
-    host_bytes,
-    ranks_of,
-    wanted_of_ranks,
-)
+from max_weights.load_request import LoadRequest, Rename
+from max_weights.loading import ReadOptions, check_device, converter, parse_ranks, resolve_device, resolve_ranks
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
+    from max_weights.selection import Select
     from max_weights.sharding.by_name import Ranks, Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
@@ -169,35 +159,29 @@ def plan(
     out: Mapping[str, Any] | None = None,
 ) -> LoadPlan:
     """Return what `load` would do; see `WeightsNode.plan`."""
-    check_copy(copy, storage, backend, drop_cache, verify)
-    ranks = ranks_of(shard, device_for(device, out))
+    how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+    ranks = parse_ranks(shard, resolve_device(device, out))
     check_device(ranks, copy, framework, out)
     converter(framework)
-    wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
-    outs = by_position({} if out is None else out, wanted)
-    most = host_bytes(max_host_bytes)
-    ranges, arenas, how = plan_tensors(
-        wanted.node,
-        wanted.names,
-        wanted.dtypes,
-        cuts=wanted.parts,
-        own=copy,
+    request, places = resolve_ranks(node, LoadRequest(select, rename, dtype, packed), ranks)
+    outs = request.by_position({} if out is None else out)
+    ranges, arenas, choice = plan_tensors(
+        request.node,
+        request.names,
+        request.dtypes,
+        cuts=request.parts,
         outs=set(outs),
-        backend=backend_for(backend, copy),
-        threads=threads,
-        drop_cache=drop_cache,
-        per_tensor=storage == "per-tensor",
-        max_host_bytes=most,
         places=places,
         whole=verify is not None,
+        **how.arguments(),
     )
-    paths = files(wanted.node)
+    paths = files(request.node)
     planned = [
         PlannedRange(
             file=paths[file],
             offset=offset,
             bytes=size,
-            names=tuple(wanted.new_names[position] for position in positions),
+            names=tuple(request.new_names[position] for position in positions),
             action=action,
             to="out" if any(position in outs for position in positions) else to,
             at=at,
@@ -205,4 +189,4 @@ def plan(
         )
         for file, offset, size, memory, positions, action, to, at in ranges
     ]
-    return LoadPlan(tuple(planned), tuple(wanted.new_names), {DType[name]: size for name, size in arenas}, how)
+    return LoadPlan(tuple(planned), tuple(request.new_names), {DType[name]: size for name, size in arenas}, choice)

@@ -27,7 +27,7 @@ from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightsError
 from max_weights.html import count, details, paragraph, table, view
 from max_weights.hub_folder import names_of, write_hub_files
-from max_weights.loading import resolved
+from max_weights.load_request import LoadRequest
 from max_weights.saving import save_weights
 from max_weights.sharding.by_name import Cut, Strategies, parts_of_rank, shape_of
 from max_weights.weights import load_weights
@@ -35,7 +35,7 @@ from max_weights.weights import load_weights
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from max_weights.loading import Wanted
+    from max_weights.load_request import ResolvedRequest
     from max_weights.progress import Progress
     from max_weights.weights import WeightInfo, WeightsNode
 
@@ -261,17 +261,17 @@ def _plan(
     else:
         beside = _beside(node, path)
     ranks: list[RankPlan] = []
-    of_ranks: list[Wanted] = []
+    requests: list[ResolvedRequest] = []
     for rank in range(tp):
         try:
-            wanted = resolved(node, None, None, dtype, False, (rank, tp, strategies))
+            request = LoadRequest(dtype=dtype, shard=(rank, tp, strategies)).resolve(node)
         except ArgumentError as error:
             raise _all_of(node, (rank, tp, strategies), error) from error
-        of_ranks.append(wanted)
-        size = sum(map(_bytes_of, wanted.infos, wanted.dtypes, wanted.parts))
-        ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(wanted.names), size))
+        requests.append(request)
+        size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))
+        ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(request.names), size))
     copied = () if beside is None else tuple(file.name for file in beside)
-    return node, ReshardPlan(tuple(ranks), tuple(_parts(of_ranks)), copied), beside
+    return node, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
 
 
 def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: ArgumentError) -> ArgumentError:
@@ -311,8 +311,8 @@ def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
     return (elements * dtype.size_in_bits + 7) // 8
 
 
-def _parts(ranks: list[Wanted]) -> Iterable[Part]:
-    for info, *parts in zip(ranks[0].infos, *(wanted.parts for wanted in ranks), strict=True):
+def _parts(ranks: list[ResolvedRequest]) -> Iterable[Part]:
+    for info, *parts in zip(ranks[0].infos, *(request.parts for request in ranks), strict=True):
         axis = next((part[0][0] for part in parts if part is not None), None)
         whole = info.logical_shape
         sizes = () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts)

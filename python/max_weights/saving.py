@@ -14,7 +14,7 @@ from max_weights._core import printable, shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.loading import holds_floats, resolved
+from max_weights.load_request import LoadRequest, holds_floats
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
 from max_weights.renaming import left_out
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightsNode
-    from max_weights.loading import Rename
+    from max_weights.load_request import Rename
     from max_weights.progress import Progress
     from max_weights.selection import Select
     from max_weights.sharding.by_name import Shard
@@ -182,38 +182,38 @@ def save_weights(
 ) -> list[Path]:
     """Save the weights of a tree as safetensors; see `WeightsNode.save`."""
     target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
-    if isinstance(rename, str):
+    if isinstance(rename, str):  # before it is said what is left out of the new names
         node, rename = node.renamed(rename), None
     if select is None and node._scheme is not None:
         computed = set(left_out(info.name for info in node.infos()))
         select = None if not computed else lambda name: name not in computed
-    wanted = resolved(node, select, rename, dtype, packed=False, shard=shard)
-    for info, to in zip(wanted.infos, wanted.dtypes, strict=True):
+    request = LoadRequest(select, rename, dtype, shard=shard).resolve(node)
+    for info, to in zip(request.infos, request.dtypes, strict=True):
         _require(
             to is None or to.is_float() or not holds_floats(info),
             f"weight '{shown(info.name)}' holds floats, which would lose their fractions as {to and to.name}: give a "
             "dtype of floats, or convert them with astype() and call save_file",
         )
-    _check_names(wanted.new_names)
-    tell, close = progress_of(progress)
+    _check_names(request.new_names)
+    report, finish = progress_of(progress)
     try:
         return _core.save_converted(
-            wanted.node,
-            wanted.names,
-            wanted.new_names,
-            wanted.dtypes,
+            request.node,
+            request.names,
+            request.new_names,
+            request.dtypes,
             target,
             _metadata_of(metadata),
-            cuts=wanted.parts,
+            cuts=request.parts,
             alignment=alignment,
             sync=sync,
             verify=verify,
             stem=name,
             max_shard_size=None if max_shard_size is None else bytes_of(max_shard_size),
-            progress=tell,
+            progress=report,
         )
     finally:
-        close()
+        finish()
 
 
 class SafetensorsWriter:

@@ -6,27 +6,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import TensorStream
-from max_weights.loading import (
-    Rank,
-    Rename,
-    Select,
-    backend_for,
-    check_device,
-    converter,
-    digests_expected,
-    host_bytes,
-    log_choice,
-    resolved,
-)
+from max_weights.load_request import LoadRequest, Rename
+from max_weights.loading import Rank, check_device, converter, host_bytes, log_choice, resolve_backend
 from max_weights.progress import Progress, progress_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights.loading import Convert
+    from max_weights.selection import Select
     from max_weights.sharding.by_name import Shard
 
 __all__ = ["WeightStream", "stream"]
@@ -44,8 +35,8 @@ class WeightStream:
     def __init__(
         self,
         tensors: TensorStream,
-        names: list[str],
-        infos: list[WeightInfo],
+        names: Sequence[str],
+        infos: Sequence[WeightInfo],
         convert: Convert,
         told: tuple[Progress | None, Callable[[], None]],
     ) -> None:
@@ -120,19 +111,19 @@ def stream(
     check_device(Rank(shard, device), None, framework, None)
     convert = converter(framework)
     most = host_bytes(max_host_bytes)
-    wanted = resolved(node, select, rename, dtype, packed, shard)
+    request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)
     tensors = TensorStream(
-        wanted.node,
-        wanted.names,
-        wanted.dtypes,
-        cuts=wanted.parts,
-        backend=backend_for(backend),
+        request.node,
+        request.names,
+        request.dtypes,
+        cuts=request.parts,
+        backend=resolve_backend(backend),
         threads=threads,
         drop_cache=drop_cache,
         max_host_bytes=most,
         reuse=reuse,
         device=device,
-        verify=None if verify is None else digests_expected(wanted, verify),
+        verify=None if verify is None else request.digests(verify),
     )
     log_choice("stream", tensors.choice)
-    return WeightStream(tensors, wanted.new_names, wanted.infos, convert, progress_of(progress))
+    return WeightStream(tensors, request.new_names, request.infos, convert, progress_of(progress))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from max_weights.allocation import LazyCast
 from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
-from max_weights.loading import renamed_by
+from max_weights.load_request import LoadRequest, Rename
 from max_weights.nn.candidate import Candidate, Misfit
 from max_weights.nn.load_state import as_mapping, load
 from max_weights.weight_data import WeightData
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("max_weights.nn")
 
-Rename = Callable[[str], "str | None"] | Mapping[str, str] | str | None
-
 
 def load_file(
     root: ModuleNode,
     path: str | PathLike[str] | Sequence[str | PathLike[str]],
     dtype: DType | str | None,
-    rename: Rename,
+    rename: Rename | str | None,
     adapter: WeightsAdapter | None,
     strict: bool,
     copy_if_misaligned: bool,
@@ -42,13 +40,9 @@ def load_file(
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     wanted = None if dtype is None else DType(dtype)
-    weights = load_weights(path)
-    if isinstance(rename, str):
-        weights = weights.renamed(rename)
-        rename = None
-    given = as_mapping(weights)
-    if rename is not None:
-        given = {new: given[name] for name, new in renamed_by(given, rename).items()}
+    request = LoadRequest(rename=rename).resolve(load_weights(path))
+    nodes = as_mapping(request.node)
+    given: Mapping[str, Any] = {new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)}
     if adapter is not None:
         given = adapter(dict(given))
         if not isinstance(given, Mapping):

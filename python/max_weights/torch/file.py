@@ -11,7 +11,7 @@ from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import PytorchWeights, export_dlpack
 from max_weights.devices import torch_gpu
-from max_weights.loading import as_they_are, own_dtype
+from max_weights.loading import can_return_views, restore_torch_dtype
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def load_file(
     with load_weights(filename) as weights:
         if gpu is not None and options.get("shard") is None and options.get("copy") is not False:
             return weights.load(framework="torch", device=gpu, **options)
-        if as_they_are(weights, options):
+        if can_return_views(weights, options):
             tensors: dict[str, torch.Tensor] = export_dlpack(weights, from_dlpack)
             if isinstance(weights, PytorchWeights):
                 tensors.update(_of_torch(weights, tensors))
@@ -68,4 +68,8 @@ def load_file(
 
 def _of_torch(weights: PytorchWeights, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Give the tensors that came as bytes, because only torch has their dtype, that dtype."""
-    return {info.name: own_dtype(tensors[info.name], info) for info in weights.infos() if isinstance(info.dtype, str)}
+    return {
+        info.name: restore_torch_dtype(tensors[info.name], info)
+        for info in weights.infos()
+        if isinstance(info.dtype, str)
+    }

@@ -13,10 +13,10 @@ from torch import nn
 
 from max_weights._core import PytorchWeights, shown
 from max_weights.dtype import DType
-from max_weights.loading import dtypes_wanted, names_of_tree, renamed_by
+from max_weights.load_request import LoadRequest, ResolvedRequest
+from max_weights.loading import ReadOptions, converter, load_resolved, resolve_device
 from max_weights.progress import progress_of
-from max_weights.selection import selected
-from max_weights.sharding.by_name import parts_of_rank, shape_of
+from max_weights.sharding.by_name import shape_of
 from max_weights.torch.report import LoadReport, misfit
 from max_weights.torch.slots import Slot, Slots, compute, computes, require_local
 from max_weights.weights import load_weights
@@ -117,29 +117,16 @@ class _Plan:
 
     def __post_init__(self) -> None:
         options: dict[str, Any] = dict(self.options)
-        select, rename = options.pop("select", None), options.pop("rename", None)
-        dtype, packed = options.pop("dtype", None), options.get("packed", False)
         self._progress = options.pop("progress", None)
+        what = {name: options.pop(name) for name in ("select", "rename", "dtype", "packed", "shard") if name in options}
         if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
             options["copy"] = True
-        self._engine = options
-        if isinstance(rename, str):
-            self.weights, rename = self.weights.renamed(rename), None
-        infos = {info.name: info for info in self.weights.infos()}
-        names = list(infos) if select is None else selected(list(infos), select)
-        every = names_of_tree(self.weights)
-        new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
-        self._old_names = {new: name for name, new in new_names.items()}
-        self._infos = {new: infos[name] for name, new in new_names.items()}
-        self._dtypes = dict(
-            zip(
-                new_names.values(),
-                dtypes_wanted([infos[name] for name in new_names], dtype, packed, every),
-                strict=True,
-            )
-        )
+        self._how = ReadOptions(**options)
+        self._request = LoadRequest(**what).resolve(self.weights)
+        self._infos = dict(zip(self._request.new_names, self._request.infos, strict=True))
+        self._dtypes = dict(zip(self._request.new_names, self._request.dtypes, strict=True))
         self._computes = computes(self.module)
-        self._shapes = self._shapes_of_parts(names=new_names, infos=infos)
+        self._shapes = _shapes_of_parts(self._request)
         self.slots = Slots(self.module)
         self.slots.tie(set(self._infos))
         for slot in self.slots:
@@ -152,17 +139,6 @@ class _Plan:
             for name in self._infos
             if name not in self.slots.by_name and not (prefixes and name.startswith(prefixes))
         ]
-
-    def _shapes_of_parts(self, names: dict[str, str], infos: dict[str, WeightInfo]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes to be loaded, by new name: of whole weights, or of one rank's parts."""
-        wanted = [infos[name] for name in names]
-        shard = self.options.get("shard")
-        parts = [None] * len(wanted) if shard is None else parts_of_rank(self.weights, wanted, shard)
-        shapes: dict[str, tuple[int, ...]] = {}
-        for new, info, part in zip(names.values(), wanted, parts, strict=True):
-            packed = info.encoding is not None and self._dtypes[new] is None
-            shapes[new] = shape_of(part, info.shape if packed else info.logical_shape)
-        return shapes
 
     def _examine(self, slot: Slot) -> None:
         """Decide how a slot is filled."""
@@ -264,7 +240,6 @@ class _Plan:
         """Return these weights by their new names."""
         if not dtypes:
             return {}
-        old_names = {self._old_names[new]: new for new in dtypes}
         told = None
         if (progress := self._told) is not None:
             before = self._done
@@ -273,15 +248,17 @@ class _Plan:
                 self._done = before + done
                 return progress(self._done, max(self._total, before + of))
 
-        return self.weights.load(
-            old_names.__contains__,
-            rename=old_names,
-            dtype={name: dtypes[new] for name, new in old_names.items() if dtypes[new] is not None} or None,
-            framework="torch",
-            progress=told,
+        request = self._request.only(dtypes)
+        device = resolve_device(None, outs)
+        loaded = load_resolved(
+            request,
+            self._how,
+            convert=converter("torch"),
+            places=None if device is None else [(device, len(request.names))],
             out=outs,
-            **self._engine,
+            progress=told,
         )
+        return dict(zip(request.new_names, loaded, strict=True))
 
     def _report(self, began: float) -> LoadReport:
         loaded: list[str] = []
@@ -306,6 +283,15 @@ class _Plan:
             bytes=size,
             seconds=time.perf_counter() - began,
         )
+
+
+def _shapes_of_parts(request: ResolvedRequest) -> dict[str, tuple[int, ...]]:
+    """Return the shapes to be loaded, by new name: of whole weights, or of one rank's parts."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for new, info, dtype, part in zip(request.new_names, request.infos, request.dtypes, request.parts, strict=True):
+        packed = info.encoding is not None and dtype is None
+        shapes[new] = shape_of(part, info.shape if packed else info.logical_shape)
+    return shapes
 
 
 def _batches(fills: list[_Fill]) -> Iterator[list[_Fill]]:
