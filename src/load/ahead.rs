@@ -36,9 +36,10 @@ impl<'a> Ahead<'a> {
             let Some(extent) = self.extents.get(next).filter(|extent| extent.before < job.before + AHEAD) else {
                 return Ok(());
             };
-            if self.asked.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                self.checkpoint.file(extent.file)?.read_ahead(extent.offset, extent.len);
-            }
+            // Counted when it has been asked for: who reads it before that has the system read on behind it. That two threads ask for the same
+            // costs next to nothing.
+            self.checkpoint.file(extent.file)?.read_ahead(extent.offset, extent.len);
+            let _ = self.asked.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }

@@ -86,7 +86,9 @@ def test_signatures_name_the_arguments_and_their_defaults() -> None:
     assert str(inspect.signature(max_weights.SafetensorWeights)).startswith("(filepaths, *,")
     assert "backend='auto'" in str(inspect.signature(max_weights.GGUFWeights))
     assert str(inspect.signature(max_weights.Buffer.view)) == "(self, /, dtype, shape=None)"
-    assert "quantization_encoding=None" in str(inspect.signature(max_weights.SafetensorWeights.allocate))
+    signature = inspect.signature(max_weights.SafetensorWeights.load)
+    assert signature.parameters["storage"].default == "arena"
+    assert "options" not in signature.parameters
 
 
 def test_help_says_what_an_argument_means_and_what_is_raised() -> None:
