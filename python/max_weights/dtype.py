@@ -188,7 +188,7 @@ class DType(Enum, metaclass=_Values):
         halved.
         """
         name = "float4_e2m1fn_x2" if self is DType.float4_e2m1fn else self._name_
-        if name.startswith("float6"):
+        if name.startswith("float6_"):
             raise ValueError(
                 f"torch has no dtype for {self._name_}; take the bytes as torch.uint8, or convert to float32"
             )
