@@ -12,6 +12,7 @@ import safetensors_cases
 from safetensors_files import write_files
 
 CANDIDATE = Path(sys.prefix) / "rivals" / "safetensors-0.9.0rc1"
+WITHOUT = Path(__file__).with_name("without_safetensors.py")
 SITES = {"installed": None, "0.9.0rc1": CANDIDATE}
 
 # Where ours is another on purpose.
@@ -22,15 +23,18 @@ BETTER = {
     "slice-np-mmap-z.last[4:2]": "an empty array, where there a SystemError comes out of the interpreter",
     "slice-np-pread-z.last[4:2]": "an empty array, where there a SystemError comes out of the interpreter",
 }
+# What is the package's own: models, and its helpers.
+OF_THE_PACKAGE = ("load_model[", "helpers", "no_whole_tensor")
 SINCE_0_9 = ("prefetch[", "meta[")
 # Python's own errors name the class, and its arguments, in words of their own.
 WORDED_BY_PYTHON = ("AttributeError", "TypeError")
 
 
-def outcomes(folder: Path, package: str, site: Path | None = None) -> dict[str, Any]:
+def outcomes(folder: Path, package: str, site: Path | None = None, *before: Path) -> dict[str, Any]:
     """The outcomes of a package, in a process of its own: what others imported changes what NumPy has."""
     write_files(folder)
-    command = [sys.executable, safetensors_cases.__file__, str(folder), package, *([str(site)] if site else [])]
+    command = [sys.executable, *before, safetensors_cases.__file__, str(folder), package]
+    command += [str(site)] if site else []
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads(run.stdout)
@@ -77,3 +81,12 @@ def test_the_outcome_is_that_of_the_package(name: str, ours: dict[str, Any], oth
         assert expected["error"] == "AttributeError"
         return
     assert found == expected or same_error(found, expected)
+
+
+def test_without_the_package_the_same_is_loaded(other: dict[str, Any], tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "max_weights.safetensors", None, WITHOUT)
+    expected = {name: other[expected_of(name)] for name in safetensors_cases.CASES}
+    loaded = {name: one for name, one in expected.items() if not (isinstance(one, dict) and "error" in one)}
+    same = {name for name, one in loaded.items() if found[name] == one}
+    assert [name for name in loaded if name not in same and not name.startswith(OF_THE_PACKAGE)] == []
+    assert len(same) > 200

@@ -1,9 +1,11 @@
 """What `max_weights.safetensors` does beyond the package, and what it does without it."""
 
 import copy
+import importlib
 import io
 import mmap
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -43,7 +45,7 @@ def test_importing_the_package_imports_no_framework_and_not_safetensors() -> Non
 import sys, max_weights, max_weights.safetensors
 print([name for name in ("torch", "numpy", "jax", "safetensors", "ml_dtypes") if name in sys.modules])
 import max_weights.safetensors.torch
-print([name for name in ("jax", "safetensors") if name in sys.modules])
+print([name for name in ("jax", "safetensors.torch") if name in sys.modules])
 """
     assert run(program) == "[]\n[]"
 
@@ -53,40 +55,74 @@ def test_the_error_class_is_that_of_the_installed_package() -> None:
     assert max_weights.safetensors.__version__ == safetensors.__version__
 
 
-def test_without_the_package_files_are_read_and_saved(folder: Path) -> None:
+def test_the_files_of_the_package_run_over_our_functions() -> None:
+    for module, names in (("torch", ("_remove_duplicate_names", "save_file", "storage_ptr")), ("numpy", ("save",))):
+        ours, theirs = (importlib.import_module(f"{one}safetensors.{module}") for one in ("max_weights.", ""))
+        for name in names:
+            assert getattr(ours, name).__code__ == getattr(theirs, name).__code__
+            assert getattr(ours, name).__module__ == f"max_weights.safetensors.{module}"
+        for name in ("deserialize", "safe_open", "serialize", "serialize_file"):
+            assert getattr(ours, name) is getattr(max_weights.safetensors, name)
+            assert getattr(theirs, name) is getattr(safetensors, name)
+
+
+WITHOUT = Path(__file__).with_name("without_safetensors.py")
+
+
+def test_without_the_package_files_are_read_and_saved(folder: Path, tmp_path: Path) -> None:
     program = """
-import importlib.machinery, sys
-find = importlib.machinery.PathFinder.find_spec
-def find_others(name, *where):
-    return None if name.partition(".")[0] == "safetensors" else find(name, *where)
-importlib.machinery.PathFinder.find_spec = find_others
+import sys
 import max_weights.safetensors as package, max_weights.safetensors.torch as torch_package
 file = package.safe_open(sys.argv[1], "pt")
 print(len(file.keys()), package.SafetensorError.__name__, package.SafetensorError.__module__, package.__version__)
-try:
-    file.get_tensor("no")
-except package.SafetensorError as error:
-    print(error)
-try:
-    package.safe_open(sys.argv[1], "tf")
-except package.SafetensorError as error:
-    print("pip install safetensors" in str(error))
+def refused(function, *arguments):
+    try:
+        print(function(*arguments))
+    except Exception as error:
+        print(type(error).__name__, error)
+refused(file.get_tensor, "no")
+refused(package.safe_open, sys.argv[1], "tf")
 tensors = file.get_tensors()
 print(len(package.deserialize(torch_package.save(tensors))), package.serialize({}))
-try:
-    torch_package.save_file(tensors, "/no/such/folder")
-except package.SafetensorError as error:
-    print(error)
+refused(torch_package.save_file, tensors, "/no/such/folder")
+refused(getattr, package, "TensorSpec")
+refused(getattr, torch_package, "save_model")
+import jax.numpy, numpy, torch
+import max_weights.safetensors.flax as jax_package, max_weights.safetensors.numpy as numpy_package
+big = {"a": numpy.asfortranarray(numpy.arange(6, dtype=">i4").reshape(2, 3))}
+print(numpy_package.load(numpy_package.save(big))["a"].tolist())
+print(jax_package.load(jax_package.save({"a": jax.numpy.arange(3)}))["a"].tolist())
+a = torch.arange(12).reshape(3, 4)
+for wrong in ({"a": a, "b": a[1]}, {"a": a.T}, {"a": 3}, [a], {"__metadata__": a}, {"a": a.to_sparse()}):
+    refused(torch_package.save, wrong)
+print(len(torch_package.save({"a": a[:1], "b": a[1:], "c": a[:0], "d": a[:0]})))
 """
-    lines = run(program, str(folder / "model.safetensors")).splitlines()
-    assert lines[0] == "6 SafetensorError max_weights.safetensors 0.8.0"
-    assert lines[1:] == [
-        "File does not contain tensor no",
-        "True",
-        r"6 b'\x08\x00\x00\x00\x00\x00\x00\x00{}      '",
-        "Error while serializing: I/O error: No such file or directory (os error 2) "
-        'at path "/no/such/folder": cannot write',
-    ]
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    command = [sys.executable, str(WITHOUT), str(path), str(folder / "model.safetensors")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = r"""
+6 SafetensorError max_weights.safetensors 0.8.0
+SafetensorError File does not contain tensor no
+SafetensorError framework tensorflow is not supported by max_weights itself .* pip install safetensors
+6 b'\\x08(\\x00){7}{}      '
+SafetensorError Error while serializing: .* \(os error 2\) at path "/no/such/folder": cannot write
+AttributeError TensorSpec is a class of safetensors 0.8 or newer: pip install -U safetensors
+AttributeError 'save_model' is not here without safetensors 0.8 or newer: pip install -U safetensors
+\[\[0, 1, 2\], \[3, 4, 5\]\]
+\[0, 1, 2\]
+RuntimeError Some tensors share memory: 'a' and 'b'. .*
+ValueError tensor 'a' is not contiguous: .*
+ValueError tensor 'a' must be a torch tensor, not int
+ValueError tensors must be a dict of torch tensors by name, not list
+SafetensorError Error while serializing: a tensor cannot be called __metadata__: .*
+ArgumentError tensor 'a': it is torch.sparse_coo; save what to_dense\(\) returns
+\d+
+"""
+    lines = done.stdout.strip().splitlines()
+    for line, pattern in zip(lines, expected.strip().splitlines(), strict=True):
+        assert re.fullmatch(pattern, line), (line, pattern)
 
 
 def test_in_the_place_of_the_package_it_saves_and_loads(tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ import pytest
 import safetensors_saving_cases
 
 CANDIDATE = Path(sys.prefix) / "rivals" / "safetensors-0.9.0rc1"
+WITHOUT = Path(__file__).with_name("without_safetensors.py")
 SITES = {"installed": None, "0.9.0rc1": CANDIDATE}
 
 # Where ours is another on purpose.
 BETTER = {"serialize[nothing but empty metadata]": "JSON, where there the header is none, which no reader takes"}
+# What is the package's own: its classes, its helpers, models, and names of arguments that differ among its modules.
+OF_THE_PACKAGE = ("spec", "serialize[", "torch-helpers[", "model[", "arguments")
 # Python's own errors name the class, and its arguments, in words of their own.
 WORDED_BY_PYTHON = ("AttributeError", "TypeError")
 # What the system says of names that it does not have.
@@ -31,10 +34,10 @@ KEYS = (
 )
 
 
-def outcomes(folder: Path, package: str, site: Path | None = None) -> dict[str, Any]:
+def outcomes(folder: Path, package: str, site: Path | None = None, *before: Path) -> dict[str, Any]:
     """The outcomes of a package, in a process of its own."""
     program = safetensors_saving_cases.__file__
-    command = [sys.executable, program, str(folder), package, *([str(site)] if site else [])]
+    command = [sys.executable, *before, program, str(folder), package, *([str(site)] if site else [])]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads(run.stdout)
@@ -78,3 +81,12 @@ def test_the_outcome_is_that_of_the_package(name: str, ours: dict[str, Any], oth
         assert json.loads(bytes.fromhex(found[1])[8:]) == {"__metadata__": {}}
         return
     assert found == expected or same_error(name, found, expected)
+
+
+def test_without_the_package_the_same_is_saved(other: dict[str, Any], tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "max_weights.safetensors", None, WITHOUT)
+    saved = {name: one for name, one in other.items() if not (isinstance(one, dict) and "error" in one)}
+    del saved["version"]
+    same = {name for name, one in saved.items() if found[name] == one}
+    assert [name for name in saved if name not in same and not name.startswith(OF_THE_PACKAGE)] == []
+    assert len(same) > 150

@@ -35,10 +35,7 @@ FACADES = [
 DOORS = {
     "safetensors.flax": {"jax", "numpy"},
     "safetensors.numpy": {"numpy"},
-    "safetensors.torch": {"torch"},
-    "safetensors.torch_dtypes": {"torch"},
-    "safetensors.torch_saving": {"torch"},
-    "safetensors.torch_storage": {"torch"},
+    "safetensors.torch": {"numpy", "torch"},
 }
 FRAMEWORKS = {"numpy", "torch", "jax", "ml_dtypes", "safetensors"}
 # What the command line is made of, on this side.

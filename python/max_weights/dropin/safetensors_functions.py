@@ -14,7 +14,7 @@ from typing import Any
 from max_weights.devices import torch_gpu
 from max_weights.dropin.calls import Counter
 
-__all__ = ["function", "safe_open", "saving"]
+__all__ = ["function", "load_file", "safe_open"]
 
 _ELSEWHERE = "a device that is neither the CPU nor a GPU that is filled here"
 _TORCH = ("pt", "torch", "pytorch")
@@ -58,39 +58,7 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
 
 
 def function(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """Return the replacement of a function of `safetensors.torch` or `safetensors.numpy`: ours of that name."""
-
-    @functools.wraps(original)
-    def function(*arguments: Any, **options: Any) -> Any:
-        refused = None
-        if counter.active:
-            from max_weights.safetensors.devices import as_asked
-
-            # Of these functions, only torch's `load_file` takes a second argument.
-            if "device" in options:
-                options["device"] = as_asked(options["device"])
-            elif len(arguments) > 1:
-                arguments = (arguments[0], as_asked(arguments[1]), *arguments[2:])
-            try:
-                # Imported when it is first called, so that the import of a patched program does not wait for it.
-                ours = getattr(importlib.import_module(f"max_weights.{original.__module__}"), original.__name__)
-                device = options.get("device", arguments[1] if len(arguments) > 1 else None)
-                if _is_served("pt", device):
-                    value = ours(*arguments, **options)
-                    counter.served()
-                    return value
-            except Exception as error:
-                refused = error
-                counter.handed_over(error)
-            else:
-                counter.handed_over(_ELSEWHERE)
-        return _called(refused, original, *arguments, **options)
-
-    return function
-
-
-def saving(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """Return the replacement of a function that saves, which is our own of that name.
+    """Return the replacement of a function, which is ours of that name.
 
     If it refuses a call, the original gets it, and refuses it too, or serves it in its way, for example if a file to be
     replaced is read-only.
@@ -98,10 +66,11 @@ def saving(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]
     module, _, name = counter.name.rpartition(".")
 
     @functools.wraps(original)
-    def saving(*arguments: Any, **options: Any) -> Any:
+    def function(*arguments: Any, **options: Any) -> Any:
         refused = None
         if counter.active:
             try:
+                # Imported when it is first called, so that the import of a patched program does not wait for it.
                 value = getattr(importlib.import_module(f"max_weights.{module}"), name)(*arguments, **options)
             except Exception as error:
                 refused = error
@@ -111,7 +80,25 @@ def saving(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]
                 return value
         return _called(refused, original, *arguments, **options)
 
-    return saving
+    return function
+
+
+def load_file(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+    """Return the replacement of `safetensors.torch.load_file`: ours, where tensors are loaded to the device here."""
+    ours = function(original, counter)
+
+    @functools.wraps(original)
+    def load_file(filename: str | os.PathLike[str], device: Any = "cpu", **options: Any) -> Any:
+        if counter.active:
+            from max_weights.safetensors.devices import as_asked
+
+            device = as_asked(device)
+            if not _is_served("pt", device):
+                counter.handed_over(_ELSEWHERE)
+                return original(filename, device, **options)
+        return ours(filename, device, **options)
+
+    return load_file
 
 
 def _is_served(framework: str, device: Any) -> bool:

@@ -4,10 +4,10 @@
 >>> with safe_open("model.safetensors", framework="pt") as file:
 ...     tensor = file.get_tensor(file.keys()[0])
 
-This module has `safe_open`, `deserialize`, `serialize` and `serialize_file`; the modules `torch`, `numpy` and `flax`
-have `load_file`, `load`, `save_file` and `save`, and for torch also `load_model` and `save_model`. docs/dropin.md lists
-the differences. Importing this module imports no framework, and the safetensors package only for its `SafetensorError`
-and `__version__`.
+This module has `safe_open`, `deserialize`, `serialize` and `serialize_file`. The modules `torch`, `numpy`, `flax` and
+`jax` have what those of the installed safetensors package have, which run over these four functions; without the
+package, they have `load_file`, `load`, `save_file` and `save`. docs/dropin.md lists the differences. Importing this
+module imports no framework, and the safetensors package only for its `SafetensorError`, `TensorSpec` and `__version__`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from max_weights.safetensors.deserializing import deserialize
 from max_weights.safetensors.open_file import _safe_open_handle, safe_open
 from max_weights.safetensors.serializing import serialize, serialize_file
 from max_weights.safetensors.tensor_meta import TensorMeta
-from max_weights.safetensors.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
     SafetensorError: type[Exception]
     """The error class of the installed safetensors package, or one of the same name if it is not installed."""
+    TensorSpec: type
+    """The class of the installed safetensors package for a tensor in memory, which `serialize` takes."""
     __version__: str
 
 __all__ = [
@@ -49,6 +50,10 @@ def __getattr__(name: str) -> Any:
         from max_weights.safetensors.errors import error_class
 
         return error_class()
+    if name == "TensorSpec":
+        from max_weights.safetensors.installed import needed
+
+        return needed("TensorSpec")
     if name == "PrefetchLoader":
         from max_weights.safetensors.prefetch import PrefetchLoader
 

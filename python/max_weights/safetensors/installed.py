@@ -1,4 +1,4 @@
-"""The installed safetensors package: its error class, its version, and its `safe_open` for other frameworks.
+"""The installed safetensors package: its error class, its version, its `safe_open` for other frameworks, its files.
 
 It is found even if this package replaces it in `sys.modules`.
 """
@@ -10,8 +10,9 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
+from typing import Any
 
-__all__ = ["found_extension", "loaded_extension", "version"]
+__all__ = ["found_extension", "loaded_extension", "needed", "spec_of", "version"]
 
 _EXTENSION = "safetensors._safetensors_rust"
 # The version whose API is provided here, if no package gives another.
@@ -32,8 +33,20 @@ def found_extension() -> ModuleType | None:
             return importlib.import_module(_EXTENSION)
         except ImportError:
             return None
-    spec = _spec()
+    spec = spec_of(_EXTENSION)
     return None if spec is None else _made(spec)
+
+
+def needed(name: str) -> Any:
+    """Return what the compiled part of the installed package has under this name.
+
+    Raises:
+        AttributeError: it is not installed, or too old.
+    """
+    try:
+        return getattr(found_extension(), name)
+    except AttributeError:
+        raise AttributeError(f"{name} is a class of safetensors 0.8 or newer: pip install -U safetensors") from None
 
 
 def version() -> str:
@@ -47,11 +60,12 @@ def _is_replaced() -> bool:
     return sys.modules.get("safetensors") is sys.modules.get(__name__.rpartition(".")[0])
 
 
-def _spec() -> ModuleSpec | None:
+def spec_of(module: str) -> ModuleSpec | None:
+    """Return where a module of the installed package is; `None` if there is none."""
     package = PathFinder.find_spec("safetensors")
     if package is None or package.submodule_search_locations is None:
         return None
-    return PathFinder.find_spec(_EXTENSION, package.submodule_search_locations)
+    return PathFinder.find_spec(module, package.submodule_search_locations)
 
 
 def _made(spec: ModuleSpec) -> ModuleType:

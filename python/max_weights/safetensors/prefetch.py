@@ -6,6 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPo
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights.dtype import DType
 from max_weights.errors import WeightsError
 from max_weights.safetensors.errors import missing_tensor, safetensor_error
 from max_weights.safetensors.frameworks import brought, from_capsule, shared
@@ -33,8 +34,6 @@ class PrefetchLoader:
     def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
         if threads < 1:
             raise safetensor_error(f"prefetch needs at least one thread, not {threads}")
-        from max_weights.safetensors.torch import _TYPES
-
         if not isinstance(plan, dict | None):
             raise TypeError(f"plan must be a dict or None, not {type(plan).__name__}")
         rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
@@ -42,8 +41,12 @@ class PrefetchLoader:
         if rows is not None and not self._names:
             raise safetensor_error("prefetch plan selects no tensors")
         for dtype in dict.fromkeys(file.dtype(name) for name in self._names):
-            if dtype not in _TYPES:
-                raise safetensor_error(f"prefetch cannot hand out dtype {shown(dtype)}: torch has no matching dtype")
+            try:
+                DType(dtype).to_torch()
+            except ValueError:
+                raise safetensor_error(
+                    f"prefetch cannot hand out dtype {shown(dtype)}: torch has no matching dtype"
+                ) from None
         self._device = device
         self._convert = from_capsule()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
