@@ -1,11 +1,9 @@
-"""Programs for `safetensors_saving_cases`: `TensorSpec`, `serialize`, `serialize_file`, metadata and paths."""
+"""Programs for `safetensors_saving_cases`: `serialize`, `serialize_file`, metadata and paths."""
 
 import collections
-import copy
 import ctypes
 import os
 import pathlib
-import pickle
 import types
 from collections.abc import Callable
 from typing import Any
@@ -35,104 +33,6 @@ def spec(package: Any, **changed: Any) -> Any:
     """A `TensorSpec` of six float32, with other arguments."""
     arguments = {"dtype": "float32", "shape": [2, 3], "data_ptr": ADDRESS, "data_len": 24} | changed
     return package.TensorSpec(**arguments)
-
-
-def shown(made: Any) -> Any:
-    """What a `TensorSpec` says, but for addresses, which are another each time."""
-    return [
-        made.dtype,
-        made.shape,
-        made.data_ptr in (ADDRESS, 0, 1, 5),
-        made.data_len,
-        repr(made).partition("data_ptr")[0],
-    ]
-
-
-cases(
-    "spec", {"plain": lambda package, _: [shown(spec(package)), spec(package) == spec(package), copy_of(spec(package))]}
-)
-cases(
-    "spec-dtype",
-    {
-        str(dtype): lambda package, _, dtype=dtype: shown(spec(package, dtype=dtype))
-        for dtype in (
-            *[
-                "bool",
-                "int8",
-                "uint8",
-                "int16",
-                "uint16",
-                "int32",
-                "uint32",
-                "int64",
-                "uint64",
-                "float16",
-                "float32",
-                "float64",
-                "bfloat16",
-                "complex64",
-            ],
-            *[
-                "float8_e4m3fn",
-                "float8_e4m3fnuz",
-                "float8_e5m2",
-                "float8_e5m2fnuz",
-                "float8_e8m0fnu",
-                "float4_e2m1fn_x2",
-            ],
-            *("F32", "float", "complex128", "float6_e2m3fn", "", 5, None),
-        )
-    },
-)
-SHAPES = (
-    (2, 3),
-    torch.Size([6]),
-    np.array([3, 2]),
-    [np.int64(6)],
-    [True, 6],
-    range(2, 4),
-    [torch.tensor(6)],
-    b"ab",
-    [],
-)
-SHAPES += ("ab", [-1], [1.5], None, 5, [2**64], [2**63], {2, 3}, {2: 3}, [None], iter([2]))
-cases(
-    "spec-shape",
-    {f"{at}": lambda package, _, shape=shape: shown(spec(package, shape=shape)) for at, shape in enumerate(SHAPES)},
-)
-cases(
-    "spec-packed",
-    {
-        str(shape): lambda package, _, shape=shape: shown(spec(package, dtype="float4_e2m1fn_x2", shape=shape))
-        for shape in ([], [3], [2, 3], [2**63], [2**62])
-    },
-)
-cases(
-    "spec-number",
-    {
-        f"{name}={value!r}": lambda package, _, name=name, value=value: shown(spec(package, **{name: value}))
-        for name in ("data_ptr", "data_len")
-        for value in (0, 5, True, np.int64(5), -1, 2**64, 1.0, "1", None)
-    },
-)
-cases(
-    "spec-wrong",
-    {
-        "positional": lambda package, _: package.TensorSpec("float32", [1], 1, 4),
-        "missing": lambda package, _: package.TensorSpec(dtype="float32", shape=[1], data_ptr=1),
-        "set": lambda package, _: setattr(spec(package), "dtype", "F64"),
-        "new": lambda package, _: setattr(spec(package), "more", 1),
-        "pickled": lambda package, _: pickle.dumps(spec(package)),
-    },
-)
-
-
-def copy_of(made: Any) -> str:
-    """Whether a `TensorSpec` can be copied."""
-    try:
-        return type(copy.copy(made)).__name__
-    except TypeError:
-        return "no"
 
 
 def both(package: Any, folder: pathlib.Path, tensors: Any, *metadata: Any) -> Any:

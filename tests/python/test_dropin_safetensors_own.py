@@ -125,6 +125,17 @@ ArgumentError tensor 'a': it is torch.sparse_coo; save what to_dense\(\) returns
         assert re.fullmatch(pattern, line), (line, pattern)
 
 
+def test_beside_a_package_before_0_8_files_are_read_and_saved(tmp_path: Path) -> None:
+    program = """
+import sys, safetensors._safetensors_rust as extension
+del extension.TensorSpec  # which its files do not use
+import torch, max_weights.safetensors.torch as package
+package.save_file({"a": torch.arange(3)}, sys.argv[1])
+print(package.load_file(sys.argv[1])["a"].tolist(), hasattr(package, "save_model"))
+"""
+    assert run(program, str(tmp_path / "a.safetensors")) == "[0, 1, 2] False"
+
+
 def test_in_the_place_of_the_package_it_saves_and_loads(tmp_path: Path) -> None:
     program = """
 import sys, torch, max_weights.safetensors, max_weights.safetensors.torch, max_weights.safetensors.numpy

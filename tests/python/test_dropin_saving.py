@@ -17,7 +17,7 @@ SITES = {"installed": None, "0.9.0rc1": CANDIDATE}
 # Where ours is another on purpose.
 BETTER = {"serialize[nothing but empty metadata]": "JSON, where there the header is none, which no reader takes"}
 # What is the package's own: its classes, its helpers, models, and names of arguments that differ among its modules.
-OF_THE_PACKAGE = ("spec", "serialize[", "torch-helpers[", "model[", "arguments")
+OF_THE_PACKAGE = ("serialize[", "torch-helpers[", "model[", "arguments")
 # Python's own errors name the class, and its arguments, in words of their own.
 WORDED_BY_PYTHON = ("AttributeError", "TypeError")
 # What the system says of names that it does not have.

@@ -210,16 +210,20 @@ class _Numpy:
         import max_weights.buffer  # noqa: F401 (which knows how arrays are made)
 
     def tensor(self, file: _SafetensorsFile, name: str) -> Any:
-        return to_array(file.buffer(name), file.dtype(name))
+        return self._of(to_array(file.buffer(name), file.dtype(name)))
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
-        return {name: to_array(buffer, file.dtype(name)) for name, buffer in file.buffers(own=True)}
+        return {name: self._of(to_array(buffer, file.dtype(name))) for name, buffer in file.buffers(own=True)}
 
     def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         import numpy as np
 
         part = file.part(name, array_index(index, file.shape(name)))
-        return np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape)
+        return self._of(np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape))
+
+    def _of(self, array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+        """Return what a program gets of an array."""
+        return array
 
 
 def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
@@ -250,17 +254,7 @@ class _Jax(_Numpy):
         super().__init__()
         import jax  # noqa: F401 (and ml_dtypes with it)
 
-    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
-        return _as_jax(super().tensor(file, name))
+    def _of(self, array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+        import jax.numpy as jnp
 
-    def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
-        return {name: _as_jax(array) for name, array in super().tensors(file).items()}
-
-    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
-        return _as_jax(_Numpy().part(file, name, index))
-
-
-def _as_jax(array: Any) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.asarray(array)
+        return jnp.asarray(array)
