@@ -22,7 +22,7 @@ FAST = "max_weights, memory='fast'"
 TORCH = "transformers + torch"
 DYNAMO = "onnxruntime, file of torch.onnx.export"
 SCRIPT = "onnxruntime, file of torch.onnx.export(dynamo=False)"
-SAVED = "onnxruntime, file of Graph.save"
+SAVED = "onnxruntime, file of graph.onnx.save"
 EXPORTED = (DYNAMO, SCRIPT)
 MEMORY = "memory"
 FIRST, WHOLE = "first result", "first result, with imports"
@@ -278,9 +278,11 @@ def _export(folder: Path) -> None:
         torch.onnx.export(model, given, folder / "dynamo.onnx", dynamic_shapes=(axes, axes), verbose=False, **names)
         scripted: Any = {"dynamo": False, "dynamic_axes": {"tokens": axes, "mask": axes}}
         torch.onnx.export(model, given, str(folder / "script.onnx"), **scripted, **names)
+    from max_weights.graph import onnx
+
     module, types = _minilm(folder)
     module.state_dict()
-    module.trace(*types).save(folder / "saved.onnx")
+    onnx.save(module.trace(*types), folder / "saved.onnx")
 
 
 def _weights(folder: Path) -> int:
@@ -359,7 +361,7 @@ def measure(folder: Path, small: bool) -> Report:
         f"MiniLM: the weights have {weights / 1e6:.1f} MB; a result is the embeddings of batch x tokens. The model is "
         "`examples/minilm.py`: its six layers are calls of one subgraph, and its weights stay in the mapped file, "
         "except with `memory='fast'`, which rearranges them as plain ONNX Runtime does. Compared with plain ONNX "
-        f"Runtime on the file of `Graph.save` (the same graph), `memory='fast'` took {saved}. *First result* "
+        f"Runtime on the file of `graph.onnx.save` (the same graph), `memory='fast'` took {saved}. *First result* "
         "(batch 1, 16 tokens) is the first call of a fresh process, without and with the imports: it creates the "
         "modules, loads the file, builds and lowers the graph, passes it to ONNX Runtime, and runs it once; for "
         "transformers, it is `AutoModel.from_pretrained` and one call. Memory is what that adds to the process once "

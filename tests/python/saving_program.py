@@ -18,7 +18,7 @@ import numpy as np
 import max_weights
 from max_weights import DType, SafetensorsWriter, load_weights, save_file, save_gguf, save_sharded
 from max_weights._core import command_line
-from max_weights.graph import DeviceRef, Graph, TensorType, Weight
+from max_weights.graph import DeviceRef, Graph, TensorType, Weight, onnx
 
 # Enough for several writes: one for each tensor that is not small, one for both that are.
 SHAPES = {"layers.0.weight": (300, 256), "layers.1.weight": (280, 256), "layers.2.bias": (7,), "nothing": (0, 3)}
@@ -61,7 +61,7 @@ def graph() -> Graph:
 
 CALLS = {
     "command": command,
-    "Graph.save": lambda path, value: graph().save(path, {"weight": tensors(value)["layers.0.weight"]}),
+    "onnx.save": lambda path, value: onnx.save(graph(), path, {"weight": tensors(value)["layers.0.weight"]}),
     "save_file": lambda path, value, scale=1, **options: save_file(tensors(value, scale), path, **options),
     "save_gguf": lambda path, value, scale=1, **options: save_gguf(tensors(value, scale), path, **options),
     "save_sharded": lambda path, value, scale=1, **options: save_sharded(tensors(value, scale), path, **options),
@@ -111,7 +111,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(TypeError):  # imports what is imported when it is first used
         save_file({"a": "no tensor"}, "/nonexistent")
-    graph().to_onnx({"weight": tensors(0)["layers.0.weight"]})
+    onnx.to_model(graph(), {"weight": tensors(0)["layers.0.weight"]})
     told = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of what prints
     with open(0, "rb", buffering=0) as requests, open(told, "w", buffering=1, closefd=False) as answers:

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from max_weights import load_weights
 from max_weights.errors import GraphError
 from max_weights.graph import Graph, Weight
+from max_weights.graph.onnx import save, to_model
 from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
 from test_engine import HOST, Stack, expected, floats, given, stack, trace, values
 
@@ -35,10 +36,10 @@ def data_of(path: Path) -> list[Path]:
 def test_a_saved_graph_leaves_its_weights_in_the_checkpoint_beside_it(tmp_path: Path) -> None:
     module, state = stack(tmp_path)
     graph, x = module.trace(floats("n", 8)), given(3, 8)
-    graph.save(tmp_path / "model.onnx")
+    save(graph, tmp_path / "model.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "stack.safetensors"]
     (tmp_path / "elsewhere").mkdir()
-    graph.save(tmp_path / "elsewhere" / "model.onnx")
+    save(graph, tmp_path / "elsewhere" / "model.onnx")
     model, data = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
     assert (model, bool(re.fullmatch(r"model\.onnx\.[0-9a-f]{8}\.data", data))) == ("model.onnx", True)
     assert set(load_weights(tmp_path / "elsewhere" / data).keys()) == {"layers", "scale"}  # a safetensors file
@@ -52,7 +53,7 @@ def test_a_saved_graph_leaves_its_weights_in_the_checkpoint_beside_it(tmp_path: 
 def test_weights_that_were_written_to_are_saved_as_they_are(tmp_path: Path) -> None:
     module, state = stack(tmp_path)
     module.state_dict()["scale"].to_numpy()[:] = 2
-    module.trace(floats("n", 8)).save(tmp_path / "model.onnx")
+    save(module.trace(floats("n", 8)), tmp_path / "model.onnx")
     assert len(data_of(tmp_path / "model.onnx")) == 1
     x = given(3, 8)
     assert np.allclose(run(tmp_path / "model.onnx", x), expected(state | {"scale": np.float32(2)}, x), atol=1e-5)
@@ -68,11 +69,11 @@ def test_a_graph_is_not_saved_over_the_weights_that_it_refers_to(tmp_path: Path)
     (tmp_path / "folder").symlink_to(tmp_path)
     for name in ("model.onnx", "folder/model.onnx", "folder/../" + tmp_path.name + "/model.onnx"):
         with pytest.raises(ValueError, match=r"model\.onnx is the file that weight 'w' is in"):
-            graph.save(tmp_path / name, state)
+            save(graph, tmp_path / name, state)
     assert path.read_bytes() == before
     assert not data_of(path)
     (tmp_path / "link.onnx").symlink_to(path)
-    graph.save(tmp_path / "link.onnx", state)  # which takes the place of the link
+    save(graph, tmp_path / "link.onnx", state)  # which takes the place of the link
     assert path.read_bytes() == before
     result = given(3, 8) @ state["w"].data().to_numpy() + state["shift"]
     assert np.allclose(run(tmp_path / "link.onnx", given(3, 8)), result, atol=1e-5)
@@ -96,7 +97,7 @@ def test_weights_of_a_file_that_is_another_one_by_now_are_saved_as_they_are(tmp_
         save_file(state, tmp_path / "new")
         path.write_bytes((tmp_path / "new").read_bytes())  # what a view has from now on
     (expects,) = [result.to_numpy() for result in module.compile(floats("n", 8))(x)]
-    graph.save(tmp_path / "model.onnx")
+    save(graph, tmp_path / "model.onnx")
     path.unlink(missing_ok=True)
     assert np.array_equal(run(tmp_path / "model.onnx", x), expects)
     assert np.allclose(expects, expected(state, x), atol=1e-5)
@@ -109,11 +110,11 @@ def test_a_model_that_is_saved_again_has_the_data_of_that_save_alone(tmp_path: P
         (tmp_path / name).write_bytes(b"of somebody else")
     for seed in range(3):
         module.load_state_dict(values(seed))
-        module.trace(floats("n", 8)).save(path)
+        save(module.trace(floats("n", 8)), path)
         assert len({file.name for file in tmp_path.iterdir()} - others) == 2
         assert np.allclose(run(path, x), expected(values(seed), x), atol=1e-5)
     module.load_state_dict({name: node.data() for name, node in load_weights(data_of(path)[1]).items()})
-    module.trace(floats("n", 8)).save(path)  # refers to the data of the model that it replaces
+    save(module.trace(floats("n", 8)), path)  # refers to the data of the model that it replaces
     assert np.allclose(run(path, x), expected(values(2), x), atol=1e-5)
 
 
@@ -123,7 +124,7 @@ def test_of_threads_that_save_to_one_path_one_wins_whole(tmp_path: Path) -> None
         module = Stack()
         module.load_state_dict(values(seed))
         graphs.append(module.trace(floats("n", 8)))
-    threads = [threading.Thread(target=graph.save, args=(path,)) for graph in graphs for _ in range(3)]
+    threads = [threading.Thread(target=save, args=(graph, path)) for graph in graphs for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -136,15 +137,15 @@ def test_of_threads_that_save_to_one_path_one_wins_whole(tmp_path: Path) -> None
 @with_strace
 def test_a_save_that_is_killed_at_any_call_leaves_the_old_model_or_the_new_one(saver: Saver, folder: Path) -> None:
     path, x = folder / "model.onnx", np.eye(300, dtype=np.float32)
-    saved(saver, "Graph.save", path=path, value=1)
+    saved(saver, "onnx.save", path=path, value=1)
     old, found = contents(folder), []
-    for point, files in killed_at_each_call(saver, folder, old, "Graph.save", again=False, path=path, value=2):
+    for point, files in killed_at_each_call(saver, folder, old, "onnx.save", again=False, path=path, value=2):
         put(folder, files)
         made = run(path, x)
         assert made.min() == made.max(), point
         found.append(float(made.max()))
         assert found[-1] in (1, 2), point
-        saved(saver, "Graph.save", path=path, value=3)
+        saved(saver, "onnx.save", path=path, value=3)
         assert run(path, x).min() == 3
         assert unfinished(folder) == []
     assert len(found) > 20
@@ -154,7 +155,7 @@ def test_a_save_that_is_killed_at_any_call_leaves_the_old_model_or_the_new_one(s
 def test_a_graph_in_one_piece_holds_its_weights() -> None:
     state, module, x = values(), Stack(), given(3, 8)
     module.load_state_dict(state)
-    model = module.trace(floats("n", 8)).to_onnx()
+    model = to_model(module.trace(floats("n", 8)))
     onnx.checker.check_model(model, full_check=True)
     assert len(model.functions) == 1
     (made,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"input0": x})
@@ -165,6 +166,6 @@ def test_a_model_that_cannot_be_saved_leaves_what_was_there(tmp_path: Path) -> N
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
     with pytest.raises(GraphError):
-        trace().save(path)
+        save(trace(), path)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     assert path.read_bytes() == b"before"

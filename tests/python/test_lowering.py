@@ -21,7 +21,7 @@ from graphs import FLOATS, INTEGERS, STEP, Array, close, recorded, run
 from max_weights.dtype import DType
 from max_weights.graph import ops
 from max_weights.graph.lowering.dtypes import _KERNELS, ONNX_TYPES
-from max_weights.graph.lowering.table import lowerings
+from max_weights.graph.lowering.table import LOWERINGS
 
 EXACT = 0.0
 FLOAT8 = tuple(dtype for dtype in ONNX_TYPES if dtype.is_float8())
@@ -327,7 +327,7 @@ def test_every_operation_is_lowered() -> None:
                 ):
                     recorded.add(call.args[0].value)
     assert len(recorded) > 70
-    assert not recorded - set(lowerings())
+    assert not recorded - set(LOWERINGS)
 
 
 def test_there_are_the_kernels_that_the_table_says() -> None:

@@ -16,7 +16,7 @@ from max_weights.dim import Dim
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.errors import GraphError
-from max_weights.graph import Graph, TensorType, TensorValue, ops
+from max_weights.graph import Graph, TensorType, TensorValue, onnx, ops
 
 SYMBOLS = [("n", "m")]
 
@@ -239,7 +239,7 @@ def test_products_with_a_bias(dtype: DType, rows: tuple[int, ...], inner: int) -
 def test_a_bias_is_a_part_of_its_product() -> None:
     def counts(*shapes: tuple[Any, ...], dtype: str = "float32") -> tuple[int, int]:
         types = [TensorType(dtype, shape, CPU) for shape in shapes]
-        model = Graph("g", lambda x, y, b: x @ y.T + b, types).to_onnx()
+        model = onnx.to_model(Graph("g", lambda x, y, b: x @ y.T + b, types))
         found = [node.op_type for node in model.graph.node]
         return found.count("Gemm"), found.count("Add")
 

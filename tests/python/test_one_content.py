@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import max_weights
-from max_weights.graph import Graph
+from max_weights.graph import Graph, onnx
 from max_weights.sharding import ShardingStrategy
 from max_weights.weights import WeightsNode
 from stand_in import run, stand_in
@@ -183,7 +183,7 @@ def test_a_graph_is_saved_with_what_was_written(weights: WeightsNode, tmp_path: 
     np.asarray(weights.a)[:] = 7
     with Graph("g", input_types=()) as graph:
         graph.output(graph.add_weight(weights.a.allocate()) + 0)
-    graph.save(tmp_path / "model.onnx", weights_registry=weights.allocated_weights)
+    onnx.save(graph, tmp_path / "model.onnx", weights_registry=weights.allocated_weights)
     assert b"\0\0\xe0\x40" * 64 in b"".join(path.read_bytes() for path in tmp_path.glob("model.onnx*"))
 
 

@@ -20,13 +20,13 @@ MEGABYTES = 10
 # fmt: off
 PUBLIC = [
     "", "benching", "buffer", "checking", "devices", "difference", "dim", "driver", "driver.tensor", "dropin",
-    "dtype", "engine", "errors", "graph", "graph.buffer_utils", "graph.dim", "graph.ops", "graph.quantization",
-    "graph.shape", "graph.type", "graph.value", "graph.weight", "graph.weights", "graph.weights.format",
-    "graph.weights.load", "graph.weights.weights", "hub_folder", "integrations.distributed",
-    "integrations.lightning", "jax", "lazy", "nn", "nn.layer", "nn.layer.layer", "nn.sequential", "numpy",
-    "pipelines.nn", "pipelines.nn.layer", "planning", "quantised", "quantization", "resharding", "safetensors",
-    "saving", "saving_gguf", "shape", "sharding", "sharding.functions", "sharding.tables", "streaming", "torch",
-    "versions", "weight_data", "weight_statistics", "weights",
+    "dtype", "engine", "errors", "graph", "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops",
+    "graph.quantization", "graph.shape", "graph.type", "graph.value", "graph.weight", "graph.weights",
+    "graph.weights.format", "graph.weights.load", "graph.weights.weights", "hub_folder",
+    "integrations.distributed", "integrations.lightning", "jax", "lazy", "nn", "nn.layer", "nn.layer.layer",
+    "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer", "planning", "quantised", "quantization",
+    "resharding", "safetensors", "saving", "saving_gguf", "shape", "sharding", "sharding.functions",
+    "sharding.tables", "streaming", "torch", "versions", "weight_data", "weight_statistics", "weights",
 ]
 INTERNAL = {
     "absent", "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",

@@ -3,7 +3,7 @@
 from max_weights.absent import absent
 from max_weights.devices import DeviceKind, DeviceRef
 from max_weights.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
-from max_weights.graph import ops
+from max_weights.graph import onnx, ops
 from max_weights.graph.graph import Graph
 from max_weights.graph.type import BufferType, TensorType, Type
 from max_weights.graph.value import TensorValue, TensorValueLike, Value
@@ -31,6 +31,7 @@ __all__ = [
     "Type",
     "Value",
     "Weight",
+    "onnx",
     "ops",
 ]
 

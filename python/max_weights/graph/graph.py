@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from max_weights._core import printable, shown
 from max_weights.errors import UnsupportedError
 from max_weights.fork_lock import ForkLock
 from max_weights.graph.call_site import problem, user_place
 from max_weights.graph.declared import Declarations, DeclaredWeights
+from max_weights.graph.listing import listing
 from max_weights.graph.stack import current, enter, leave
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import Node, TensorValue
+from max_weights.graph.weight import Weight
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
-
-    import onnx
-
-    from max_weights.graph.weight import Weight
 
 __all__ = ["Graph"]
 
@@ -33,7 +31,7 @@ class _Current:
     """The innermost graph of this thread or task."""
 
     def __get__(self, _instance: object, _owner: object) -> Graph:
-        return current("Graph.current")
+        return cast("Graph", current("Graph.current"))
 
 
 class Graph:
@@ -167,15 +165,7 @@ class Graph:
         for value in values:
             if not isinstance(value, TensorValue):
                 raise TypeError(f"output: a {type(value).__name__} is not a value of a graph; see ops.constant")
-        self._outputs = tuple(self._own(value) for value in values)
-
-    def _own(self, value: TensorValue) -> TensorValue:
-        from max_weights.graph.weight import Weight
-
-        if isinstance(value, Weight):
-            return self.add_weight(value)
-        self.require_own("output", value)
-        return value
+        self._outputs = tuple(self.own("output", value) for value in values)
 
     @property
     def outputs(self) -> Sequence[TensorValue]:
@@ -206,14 +196,25 @@ class Graph:
         self._nodes.append(node)
         return node
 
-    def require_own(self, op: str, value: TensorValue) -> None:
-        """Refuse a value of another graph."""
+    def own(self, op: str, value: TensorValue) -> TensorValue:
+        """Return a value as one of this graph: itself, or that of a weight, which joins.
+
+        Args:
+            op: The operation that uses it, for messages.
+            value: A value of this graph, or a `Weight`.
+
+        Raises:
+            GraphError: it is a value of another graph (a ValueError).
+        """
+        if isinstance(value, Weight):
+            return self.add_weight(value)
         if value.node.graph is not self:
             raise problem(
                 op,
                 f"a value {value.type} of graph {value.node.graph.name!r} is used in graph {self.name!r}; "
                 "make it an input of that graph",
             )
+        return value
 
     def add_weight(self, weight: Weight) -> TensorValue:
         """Return the value of a weight in this graph; the same value for the same object.
@@ -223,8 +224,6 @@ class Graph:
         Raises:
             GraphError: another weight of this name is in the graph (a ValueError).
         """
-        from max_weights.graph.weight import Weight
-
         if not isinstance(weight, Weight):
             raise TypeError(f"add_weight: takes a Weight, not {type(weight).__name__}")
         with _adding:
@@ -255,8 +254,6 @@ class Graph:
         Raises:
             GraphError: this graph has a weight of that name with another type (a ValueError).
         """
-        from max_weights.graph.weight import Weight
-
         own = subgraph._weight_prefix
         name = prefix + weight.name.removeprefix(own) if own and weight.name.startswith(own) else weight.name
         if name == weight.name and weight not in self._by_weight and name not in self._by_name:
@@ -343,46 +340,5 @@ class Graph:
         """The subgraphs, by name."""
         return MappingProxyType(self._subgraphs)
 
-    def to_onnx(self, weights_registry: Mapping[str, Any] | None = None) -> onnx.ModelProto:
-        """Return the graph as an ONNX model that contains its weights.
-
-        Args:
-            weights_registry: The values of the weights by name; default: those that `load_state_dict` gave them.
-
-        Raises:
-            GraphError: a weight has no value, or one that does not fit (a ValueError).
-            ValueError: the weights have more than 2 GiB; see `save`.
-            UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
-        """
-        from max_weights.graph.lowering.saving import to_onnx
-
-        return to_onnx(self, weights_registry)
-
-    def save(self, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None = None) -> None:
-        """Write the graph as an ONNX file.
-
-        Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to their
-        bytes, so that file has to stay as it is. All others, and views of a file that was replaced, changed or removed
-        since it was opened, are written to a safetensors file beside it with a name of its own, such as
-        `model.onnx.5f0c9a3e.data`.
-
-        The ONNX file is replaced when all of that is on the disk, and the data of the former one is removed after that:
-        a save that is interrupted or killed leaves the old model with its data, or the new one with its own.
-
-        Args:
-            path: The file to write.
-            weights_registry: The values of the weights by name; default: those that `load_state_dict` gave them.
-
-        Raises:
-            GraphError: a weight has no value, or one that does not fit (a ValueError).
-            ValueError: a weight is in the file that would be written.
-            UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
-        """
-        from max_weights.graph.lowering.saving import save
-
-        save(self, path, weights_registry)
-
     def __repr__(self) -> str:
-        from max_weights.graph.listing import listing
-
-        return listing(self)
+        return f"Graph {self.name!r}\n{listing(self._nodes, self._outputs)}".rstrip()

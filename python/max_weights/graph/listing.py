@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
@@ -11,18 +11,17 @@ from max_weights.dim import Dim
 from max_weights.shape import listed
 
 if TYPE_CHECKING:
-    from max_weights.graph.graph import Graph
     from max_weights.graph.type import TensorType
-    from max_weights.graph.value import TensorValue
+    from max_weights.graph.value import Node, TensorValue
 
 _LONGEST = 40
 
 
-def listing(graph: Graph) -> str:
-    """Return every operation as `%3 = add(%1, %2)`, then the results of the graph."""
+def listing(nodes: Iterable[Node], outputs: Iterable[TensorValue] | None) -> str:
+    """Return every operation as `%3 = add(%1, %2)`, then the results of the graph, if it has them already."""
     numbers: dict[TensorValue, str] = {}
     rows: list[tuple[str, str, str]] = []
-    for node in graph.nodes:
+    for node in nodes:
         for value in node.outputs:
             numbers[value] = f"%{len(numbers)}"
         made = ", ".join(numbers[value] for value in node.outputs)
@@ -32,10 +31,9 @@ def listing(graph: Graph) -> str:
         rows.append((f"{made} = {call}" if made else call, types, os.path.basename(node.place)))
     left = max((len(row[0]) for row in rows), default=0)
     middle = max((len(row[1]) for row in rows), default=0)
-    lines = [f"Graph {graph.name!r}"]
-    lines += [f"  {call:<{left}}  {types:<{middle}}  {line}".rstrip() for call, types, line in rows]
-    if graph._outputs is not None:
-        lines.append(f"  output({', '.join(numbers[value] for value in graph._outputs)})")
+    lines = [f"  {call:<{left}}  {types:<{middle}}  {line}".rstrip() for call, types, line in rows]
+    if outputs is not None:
+        lines.append(f"  output({', '.join(numbers[value] for value in outputs)})")
     return "\n".join(lines)
 
 

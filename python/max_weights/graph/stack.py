@@ -9,18 +9,18 @@ from max_weights.errors import NoGraphError
 from max_weights.graph.call_site import problem
 
 if TYPE_CHECKING:
-    from max_weights.graph.graph import Graph
+    from max_weights.graph.value import Recorder
 
-_GRAPHS: ContextVar[tuple[Graph, ...]] = ContextVar("max_weights_graphs", default=())
+_GRAPHS: ContextVar[tuple[Recorder, ...]] = ContextVar("max_weights_graphs", default=())
 
 
-def current_or_none() -> Graph | None:
+def current_or_none() -> Recorder | None:
     """Return the innermost graph of this context, or `None`."""
     graphs = _GRAPHS.get()
     return graphs[-1] if graphs else None
 
 
-def current(op: str) -> Graph:
+def current(op: str) -> Recorder:
     """Return the innermost graph of this context.
 
     Raises:
@@ -32,12 +32,12 @@ def current(op: str) -> Graph:
     return graphs[-1]
 
 
-def enter(graph: Graph) -> None:
+def enter(graph: Recorder) -> None:
     """Make a graph the innermost one; the same graph may be entered again."""
     _GRAPHS.set((*_GRAPHS.get(), graph))
 
 
-def leave(graph: Graph) -> None:
+def leave(graph: Recorder) -> None:
     """Go back to the previous graph.
 
     Raises:

@@ -1,19 +1,17 @@
 """`TensorValue`: a tensor that a graph will compute, of which only the type is known.
 
-Each method records an operation in the current graph and returns its result. The operations themselves are in `ops`,
-which this module imports only when one is called.
+Its methods and operators record operations in the current graph and return their results. The operations are functions
+of values and so stand above this file, in `ops`; `ops.methods` binds them to the class. Their signatures are here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, DimLike
 from max_weights.dtype import DType, DTypeLike
-from max_weights.graph.operators import Operators
-from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
 from max_weights.shape import Shape, ShapeLike
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from max_weights.graph.graph import Graph
     from max_weights.sharding.pieces import Pieces
 
 __all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
@@ -39,7 +36,7 @@ class Node:
 
     __slots__ = ("attributes", "graph", "inputs", "op", "outputs", "place")
 
-    graph: Graph
+    graph: Recorder
     """The graph that it belongs to."""
     op: str
     """The name of the operation, as in `ops`; `input` and `weight` for inputs and weights of the graph."""
@@ -54,7 +51,7 @@ class Node:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Recorder,
         op: str,
         inputs: tuple[TensorValue, ...],
         attributes: Mapping[str, Any],
@@ -72,13 +69,38 @@ class Node:
         return f"Node({self.op}, {[output.type for output in self.outputs]}, at {self.place})"
 
 
+class Recorder(Protocol):
+    """What values and operations need of the graph that they are recorded in, which is a `Graph`."""
+
+    name: str
+    """The name."""
+
+    def own(self, op: str, value: TensorValue) -> TensorValue:
+        """Return a value as one of this graph, or refuse it."""
+        ...
+
+    def record(
+        self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, Any]
+    ) -> Node:
+        """Add an operation."""
+        ...
+
+
+class Operator(Protocol):
+    """An operator of two operands, of which `self` is the left or the right one."""
+
+    def __call__(self, other: TensorValueLike, /) -> TensorValue:
+        """Record the operation; NotImplemented if the other operand does not stand for a tensor."""
+        ...
+
+
 class Value:
     """Anything that flows through a graph; at present, always a `TensorValue`."""
 
     __slots__ = ("__weakref__",)
 
 
-class TensorValue(Value, Operators):
+class TensorValue(Value):
     """A tensor that a graph will compute.
 
     Arithmetic, comparison and indexing follow NumPy's rules for shapes; `==` and `!=` also compare element by element.
@@ -101,11 +123,7 @@ class TensorValue(Value, Operators):
                 f"a TensorValue must be made from a value, a Dim or a Shape, not {type(value).__name__}; use "
                 "ops.constant for numbers and arrays"
             )
-        from max_weights.graph.ops.operands import operand
-
-        made = operand("TensorValue", value)
-        assert isinstance(made, cls)
-        return made
+        return cls._operand("TensorValue", value)
 
     @classmethod
     def _result(cls, node: Node, kind: TensorType) -> TensorValue:
@@ -157,116 +175,107 @@ class TensorValue(Value, Operators):
         """The tensor with the last two axes swapped: `[..., a, b]` becomes `[..., b, a]`."""
         return self.transpose(-1, -2)
 
-    def reshape(self, shape: Iterable[DimLike]) -> TensorValue:
-        """Return the same elements in another shape; see `ops.reshape`."""
-        from max_weights.graph.ops.shaping import reshape
+    if TYPE_CHECKING:
 
-        return reshape(self, shape)
+        def reshape(self, shape: Iterable[DimLike]) -> TensorValue:
+            """Return the same elements in another shape; see `ops.reshape`."""
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
-        """Merge the axes from `start_dim` to `end_dim`, both included, into one."""
-        from max_weights.graph.ops.shaping import flatten
+        def flatten(self, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
+            """Merge the axes from `start_dim` to `end_dim`, both included, into one."""
 
-        return flatten(self, start_dim, end_dim)
+        def broadcast_to(self, shape: ShapeLike) -> TensorValue:
+            """Repeat the tensor to a shape; see `ops.broadcast_to`."""
 
-    def broadcast_to(self, shape: ShapeLike) -> TensorValue:
-        """Repeat the tensor to a shape; see `ops.broadcast_to`."""
-        from max_weights.graph.ops.shaping import broadcast_to
+        def rebind(self, shape: ShapeLike, message: str = "") -> TensorValue:
+            """Return the same tensor with other names for its dimensions; see `ops.rebind`."""
 
-        return broadcast_to(self, shape)
+        def transpose(self, dim_1: int, dim_2: int) -> TensorValue:
+            """Swap two axes."""
 
-    def rebind(self, shape: ShapeLike, message: str = "") -> TensorValue:
-        """Return the same tensor with other names for its dimensions; see `ops.rebind`."""
-        from max_weights.graph.ops.shaping import rebind
+        def permute(self, dims: Iterable[int]) -> TensorValue:
+            """Reorder the axes."""
 
-        return rebind(self, shape, message)
+        def cast(self, dtype: DTypeLike) -> TensorValue:
+            """Convert each element to another dtype."""
 
-    def transpose(self, dim_1: int, dim_2: int) -> TensorValue:
-        """Swap two axes."""
-        from max_weights.graph.ops.shaping import transpose
+        def max(self, axis: int = -1) -> TensorValue:
+            """Return the largest element along an axis, which stays with size 1."""
 
-        return transpose(self, dim_1, dim_2)
+        def min(self, axis: int = -1) -> TensorValue:
+            """Return the smallest element along an axis, which stays with size 1."""
 
-    def permute(self, dims: Iterable[int]) -> TensorValue:
-        """Reorder the axes."""
-        from max_weights.graph.ops.shaping import permute
+        def argmax(self, axis: int = -1) -> TensorValue:
+            """Return the position of the largest element along an axis, as int64; the axis stays with size 1."""
 
-        return permute(self, dims)
+        def mean(self, axis: int = -1) -> TensorValue:
+            """Return the mean along an axis, which stays with size 1."""
 
-    def cast(self, dtype: DTypeLike) -> TensorValue:
-        """Convert each element to another dtype."""
-        from max_weights.graph.ops.elementwise import cast
+        def var(self, axis: int = -1) -> TensorValue:
+            """Return the mean square distance from the mean along an axis, which stays with size 1."""
 
-        return cast(self, dtype)
+        def stdev(self, axis: int = -1) -> TensorValue:
+            """Return the square root of `var`, for floats."""
 
-    def max(self, axis: int = -1) -> TensorValue:
-        """Return the largest element along an axis, which stays with size 1."""
-        from max_weights.graph.ops.reduction import max as max_op
+        def to(self, device: DeviceRef | str) -> TensorValue:
+            """Return the same tensor on another device; see `ops.transfer_to`."""
 
-        return max_op(self, axis)
+        def print(self, label: str = "debug_tensor") -> None:
+            """Print the elements when the graph is run."""
 
-    def min(self, axis: int = -1) -> TensorValue:
-        """Return the smallest element along an axis, which stays with size 1."""
-        from max_weights.graph.ops.reduction import min as min_op
+        def _part(self, pieces: Pieces) -> TensorValue | Pieces:
+            """Return what a sharding strategy gives for this value; only the pieces if no graph is recording."""
 
-        return min_op(self, axis)
+        def __getitem__(self, index: Any) -> TensorValue: ...
 
-    def argmax(self, axis: int = -1) -> TensorValue:
-        """Return the position of the largest element along an axis, as int64; the axis stays with size 1."""
-        from max_weights.graph.ops.reduction import argmax
+        @classmethod
+        def _operand(cls, op: str, value: TensorValue | Dim | Shape) -> Self:
+            """Return the value in the current graph."""
 
-        return argmax(self, axis)
+        def __eq__(self, other: object) -> Any: ...
 
-    def mean(self, axis: int = -1) -> TensorValue:
-        """Return the mean along an axis, which stays with size 1."""
-        from max_weights.graph.ops.reduction import mean
+        def __ne__(self, other: object) -> Any: ...
 
-        return mean(self, axis)
+        def __divmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]: ...
 
-    def var(self, axis: int = -1) -> TensorValue:
-        """Return the mean square distance from the mean along an axis, which stays with size 1."""
-        apart = self - self.mean(axis)
-        return (apart * apart).mean(axis)
+        def __rdivmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]: ...
 
-    def stdev(self, axis: int = -1) -> TensorValue:
-        """Return the square root of `var`, for floats."""
-        from max_weights.graph.ops.elementwise import sqrt
+        def __neg__(self) -> TensorValue: ...
 
-        return sqrt(self.var(axis))
+        def __abs__(self) -> TensorValue: ...
 
-    def to(self, device: DeviceRef | str) -> TensorValue:
-        """Return the same tensor on another device; see `ops.transfer_to`."""
-        from max_weights.graph.ops.effects import transfer_to
+        def __round__(self) -> TensorValue: ...
 
-        return transfer_to(self, device)
+        def __invert__(self) -> TensorValue: ...
 
-    def print(self, label: str = "debug_tensor") -> None:
-        """Print the elements when the graph is run."""
-        from max_weights.graph.ops.effects import print as print_op
+    __hash__ = object.__hash__
+    __array_ufunc__ = None  # so that NumPy leaves `array @ value` to __rmatmul__
 
-        print_op(self, label)
-
-    def _part(self, pieces: Pieces) -> TensorValue | Pieces:
-        """Return what a sharding strategy gives for this value; only the pieces if no graph is recording."""
-        if current_or_none() is None:
-            return pieces
-        from max_weights.graph.ops.joining import concat
-
-        value = self._value()
-        if pieces.is_everything:
-            return value
-        parts = [value[index] for index in pieces.slices]
-        return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
-
-    def __getitem__(self, index: Any) -> TensorValue:
-        from max_weights.graph.ops.indexing import slice_tensor
-
-        if isinstance(index, list):
-            raise TypeError(
-                f"slice_tensor: the list {index!r} could mean one element, as in MAX, or several rows, as in NumPy; "
-                "write a tuple, `x[0, 1]`, or an array, `x[np.array([0, 1])]`"
-            )
-        return slice_tensor(self, index)
+    __add__: Operator
+    __radd__: Operator
+    __sub__: Operator
+    __rsub__: Operator
+    __mul__: Operator
+    __rmul__: Operator
+    __truediv__: Operator
+    __rtruediv__: Operator
+    __floordiv__: Operator
+    __rfloordiv__: Operator
+    __mod__: Operator
+    __rmod__: Operator
+    __pow__: Operator
+    __rpow__: Operator
+    __matmul__: Operator
+    __rmatmul__: Operator
+    __and__: Operator
+    __rand__: Operator
+    __or__: Operator
+    __ror__: Operator
+    __xor__: Operator
+    __rxor__: Operator
+    __lt__: Operator
+    __le__: Operator
+    __gt__: Operator
+    __ge__: Operator
 
     def __repr__(self) -> str:
         return f"TensorValue(dtype={self.dtype!r}, shape={self.shape}, device={self.device})"

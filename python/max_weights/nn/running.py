@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from max_weights._core import shown
 from max_weights.graph.call_site import problem
@@ -34,7 +34,7 @@ def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight
     def forward(*inputs: TensorValue) -> Any:
         return module(*[_with_values(argument, inputs) for argument in arguments])
 
-    graph = current("build_subgraph").add_subgraph(name, forward, types, weight_prefix=weight_prefix)
+    graph = cast("Graph", current("build_subgraph")).add_subgraph(name, forward, types, weight_prefix=weight_prefix)
     names = list(graph.parameters)
     if names and not any(found.startswith(weight_prefix) for found in names):
         raise problem(

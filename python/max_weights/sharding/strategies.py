@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from max_weights._core import shown
 from max_weights.dim import StaticDim
@@ -23,12 +23,17 @@ from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights.dim import DimLike
-    from max_weights.graph.value import TensorValue
 
 __all__ = ["Segment", "ShapeOnly", "ShardingStrategy", "Split", "concat"]
 
 ShardFunction: TypeAlias = Callable[[Any, int, int], Any]
 """`shard(weight, i, num_devices)` gives shard `i` of `num_devices` shards of a weight."""
+
+
+class _Sliceable(Protocol):
+    """A value of a graph, or the stand-in for one: it returns its part itself."""
+
+    def _part(self, pieces: Pieces) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,7 @@ class ShardingStrategy:
             raise ValueError(f"{what} cannot be sharded as {self!r}: {error}") from cause
 
     @overload
-    def __call__(self, weight_or_shape: TensorValue, index: int) -> Any: ...
+    def __call__(self, weight_or_shape: _Sliceable, index: int) -> Any: ...
     @overload
     def __call__(self, weight_or_shape: Iterable[DimLike], index: int) -> Pieces: ...
     def __call__(self, weight_or_shape: Any, index: int) -> Any:

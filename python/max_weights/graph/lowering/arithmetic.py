@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from max_weights.dtype import DType
 from max_weights.graph.lowering.division import quotient, remainder
 from max_weights.graph.lowering.dtypes import wider
-from max_weights.graph.lowering.scope import CONTRIB
 from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.writer import CONTRIB
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,10 @@ from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim
 from max_weights.errors import GraphError
 from max_weights.graph.lowering.layouts import laid_out
-from max_weights.graph.lowering.scope import Scope, onnx_type
-from max_weights.graph.lowering.subgraphs import Functions, opsets
+from max_weights.graph.lowering.scope import Scope
+from max_weights.graph.lowering.subgraphs import opsets
+from max_weights.graph.lowering.table import lower
+from max_weights.graph.lowering.writer import Shared, onnx_type
 
 if TYPE_CHECKING:
     import onnx
@@ -95,8 +97,8 @@ def lowered(
     from onnx import helper
 
     weights = graph.parameters
-    functions = Functions(lays_out, weights)
-    scope = Scope(functions, dict(zip(graph.weight_values, weights, strict=True)))
+    shared = Shared(lays_out, weights)
+    scope = Scope(shared, dict(zip(graph.weight_values, weights, strict=True)))
     given: list[Any] = []
     shape: list[Any]
     inputs = [_free(f"input{index}", weights) for index in range(len(graph.inputs))]
@@ -107,7 +109,7 @@ def lowered(
     held: list[Any] = []
     for name, value in zip(weights, graph.weight_values, strict=True):
         scope.bind(value, name)
-    scope.lower(graph)
+    lower(scope, graph)
     outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.outputs))])
     made = [
         helper.make_tensor_value_info(
@@ -115,7 +117,7 @@ def lowered(
         )
         for name, value in zip(outputs, graph.outputs, strict=True)
     ]
-    printed = dict.fromkeys(name for _, name in functions.prints if name is not None)
+    printed = dict.fromkeys(name for _, name in shared.prints if name is not None)
     made += [onnx_value(name) for name in printed if name not in outputs]
     if not made:
         raise GraphError(
@@ -136,10 +138,10 @@ def lowered(
         helper.make_graph(nodes, graph.name, given, made, held),
         producer_name="max_weights",
         opset_imports=opsets(),
-        functions=functions.all,
+        functions=[function.proto for function in shared.functions.values()],
         ir_version=_IR_VERSION,
     )
-    return Lowered(model, inputs, outputs, weights, functions.places, functions.prints, scope.laid_out, initializers)
+    return Lowered(model, inputs, outputs, weights, shared.places, shared.prints, scope.laid_out, initializers)
 
 
 def _free(name: str, weights: Mapping[str, Weight]) -> str:

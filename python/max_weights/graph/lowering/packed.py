@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.layouts import BLOCK, ELEMENTS, parts_of
-from max_weights.graph.lowering.scope import CONTRIB
 from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.writer import CONTRIB
 from max_weights.quantization import QuantizationEncoding
 
 if TYPE_CHECKING:

@@ -4,52 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim, terms_of
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph.lowering.division import quotient
-from max_weights.graph.lowering.dtypes import ONNX_TYPES, computed_as
-from max_weights.graph.lowering.table import lowering_of
-from max_weights.graph.value import Node, TensorValue
+from max_weights.graph.lowering.writer import Shared, Writer
 
 if TYPE_CHECKING:
     import onnx
 
     from max_weights.graph.graph import Graph
-    from max_weights.graph.lowering.subgraphs import Functions
+    from max_weights.graph.value import Node, TensorValue
 
-__all__ = ["CONTRIB", "Scope", "onnx_type"]
-
-CONTRIB = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
+__all__ = ["Scope"]
 
 
-def onnx_type(dtype: DType, where: str) -> int:
-    """Return the number of a dtype in ONNX.
-
-    Raises:
-        UnsupportedError: ONNX Runtime does not support it; the message says `where` it is.
-    """
-    number = ONNX_TYPES.get(dtype)
-    if number is None:
-        raise UnsupportedError(f"{where} is of {dtype!r}, which ONNX Runtime does not support; convert it first")
-    return number
-
-
-class Scope:
-    """The ONNX nodes of one graph in order, and the names of its values.
+class Scope(Writer):
+    """The ONNX nodes of one graph in order, and the names of its values and dimensions.
 
     Args:
-        functions: The functions of the model, which subgraphs become.
+        shared: What the scopes of one model share.
         weights: The names of the values that are weights.
     """
 
-    def __init__(self, functions: Functions, weights: Mapping[TensorValue, str]) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.functions = functions
+    def __init__(self, shared: Shared, weights: Mapping[TensorValue, str]) -> None:
+        super().__init__(shared)
         self.laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
         """The new layouts of weights: by the weight, its encoding and the parts, their names."""
         self._weights = weights
@@ -60,28 +41,11 @@ class Scope:
         self._shapes: dict[tuple[Dim, ...], str] = {}
         self._rows: dict[tuple[str, int], str] = {}
         self._uses: Counter[TensorValue] = Counter()
-        self._constants: dict[tuple[Any, ...], str] = {}
-        self._node: Node | None = None
 
-    def lower(self, graph: Graph) -> None:
-        """Write all operations of a graph, whose inputs and weights already have names.
-
-        Raises:
-            UnsupportedError: an operation for which ONNX has no equivalent.
-        """
+    def count_uses(self, graph: Graph) -> None:
+        """Count how often each value of a graph is used, for `is_used_once`."""
         self._uses = Counter(value for node in graph.nodes for value in node.inputs)
         self._uses.update(graph.outputs)
-        for node in graph.nodes:
-            if node.op in ("input", "weight"):
-                continue
-            self._node = node
-            lowering = lowering_of(node.op)
-            if lowering is None:
-                raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.place})")
-            made = lowering(self, node)
-            for value, name in zip(node.outputs, [made] if isinstance(made, str) else made, strict=True):
-                self.bind(value, name)
-        self._node = None
 
     def bind(self, value: TensorValue, name: str) -> None:
         """Set the name of a value."""
@@ -119,79 +83,6 @@ class Scope:
         """Return the names of an operation's operands."""
         return [self._names[value] for value in node.inputs]
 
-    def add(self, operator: str, inputs: Iterable[str], *, domain: str = "", **attributes: Any) -> str:
-        """Write a node with one result, and return its name."""
-        return self.add_several(operator, inputs, 1, domain=domain, **attributes)[0]
-
-    def add_several(
-        self, operator: str, inputs: Iterable[str], outputs: int, *, domain: str = "", **attributes: Any
-    ) -> list[str]:
-        """Write a node, and return the names of its results."""
-        from onnx import helper
-
-        number = self.functions.next_number()
-        stem = f"{self.functions.prefix}{number}"
-        names = [stem] if outputs == 1 else [f"{stem}.{index}" for index in range(outputs)]
-        made = helper.make_node(operator, list(inputs), names, domain=domain, **attributes)
-        if self._node is not None:
-            made.name = f"{self._node.op}#{number}"
-            self.functions.places[made.name] = self._node
-        self.nodes.append(made)
-        return names
-
-    def compute(
-        self,
-        operator: str,
-        inputs: Iterable[str],
-        dtype: DType,
-        *,
-        beside: Iterable[str] = (),
-        made: DType | None = None,
-        **attributes: Any,
-    ) -> str:
-        """Write a node whose operands are all of one dtype, converted if there is no kernel for that.
-
-        Args:
-            operator: The ONNX operator.
-            inputs: The operands.
-            dtype: Their dtype.
-            beside: Further operands, of dtypes of their own.
-            made: The dtype of the result, if it does not follow from that of the operands; by default it is theirs.
-            **attributes: The attributes of the node.
-        """
-        wide = computed_as(operator, dtype)
-        result = self.add(operator, [*(self.cast(name, dtype, wide) for name in inputs), *beside], **attributes)
-        return self.cast(result, wide, dtype) if made is None else result
-
-    def cast(self, name: str, dtype: DType, to: DType) -> str:
-        """Write a conversion, if there is something to convert. Floats that are too large become infinite."""
-        if dtype is to:
-            return name
-        attributes: dict[str, Any] = {"to": onnx_type(to, "a tensor")}
-        if to.is_float() and to.size_in_bits == 8:
-            attributes["saturate"] = 0
-        return self.add("Cast", [name], **attributes)
-
-    def constant(self, value: Any, dtype: DType = DType.int64) -> str:
-        """Write a constant: a number, a sequence of numbers, or an array. Small ones are written once."""
-        import numpy as np
-        from onnx import helper
-
-        number = onnx_type(dtype, "a constant")
-        if (dtype is DType.bfloat16 or dtype.is_float8()) and not isinstance(value, np.ndarray):
-            bits = Buffer.from_numpy(np.asarray(value, np.float32)).astype(dtype)  # NumPy needs no dtype for it
-            array = bits.view(DType.uint16 if dtype is DType.bfloat16 else DType.uint8).to_numpy()
-        else:
-            array = np.asarray(value, dtype=dtype.to_numpy())
-        key = (dtype, array.shape, array.tobytes()) if array.size <= 64 else None
-        known = self._constants.get(key) if key else None
-        if known is None:
-            tensor = helper.make_tensor("", number, array.shape, np.ascontiguousarray(array).tobytes(), raw=True)
-            known = self.add("Constant", [], value=tensor)
-            if key:
-                self._constants[key] = known
-        return known
-
     def dim(self, dim: Dim) -> str:
         """Write the size of a dimension, as int64 `[1]`."""
         known = self._dims.get(dim)
@@ -204,7 +95,7 @@ class Scope:
             return self.constant([int(dim)])
         if isinstance(dim, SymbolicDim):
             if dim.name not in self._symbols:
-                place = self._node.place if self._node else ""
+                place = self.node.place if self.node else ""
                 raise UnsupportedError(
                     f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {place})"
                 )
@@ -242,7 +133,7 @@ class Scope:
         The result is empty if weights are not laid out anew, or the value is not a weight.
         """
         weight = self._weights.get(value)
-        if weight is None or not self.functions.lays_out:
+        if weight is None or not self.shared.lays_out:
             return None
         names = {part: f"{weight}.{encoding}.{part}" for part in parts}
         return self.laid_out.setdefault((weight, encoding, parts), names)

@@ -1,36 +1,26 @@
-"""The table of the functions that lower operations."""
+"""The table of the functions that lower operations, and a graph lowered by them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from max_weights.errors import UnsupportedError
+
 if TYPE_CHECKING:
+    from max_weights.graph.graph import Graph
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
-__all__ = ["Lowering", "lowering_of", "lowerings", "lowers"]
+__all__ = ["LOWERINGS", "Lowering", "lower", "lowers"]
 
 Lowering: TypeAlias = "Callable[[Scope, Node], str | Sequence[str]]"
 """Writes an operation to a scope, and returns the names of its results."""
 
 _LOWERINGS: dict[str, Lowering] = {}
-_FILES = (
-    "arithmetic",
-    "choice",
-    "conv",
-    "creation",
-    "joining",
-    "linear",
-    "normalization",
-    "packed",
-    "positions",
-    "reductions",
-    "shaping",
-    "subgraphs",
-    "windows",
-)
+LOWERINGS: Mapping[str, Lowering] = MappingProxyType(_LOWERINGS)
+"""The functions by the names of the operations; `input` and `weight` have none, as the model gets them."""
 
 
 def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
@@ -45,13 +35,21 @@ def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
     return add
 
 
-def lowerings() -> dict[str, Lowering]:
-    """Return the functions by the names of the operations; `input` and `weight` have none, as the model gets them."""
-    for file in _FILES:
-        import_module(f"max_weights.graph.lowering.{file}")
-    return _LOWERINGS
+def lower(scope: Scope, graph: Graph) -> None:
+    """Write all operations of a graph, whose inputs and weights already have names in the scope.
 
-
-def lowering_of(op: str) -> Lowering | None:
-    """Return the function for an operation; `None` if there is none."""
-    return _LOWERINGS.get(op) or lowerings().get(op)
+    Raises:
+        UnsupportedError: an operation for which ONNX has no equivalent.
+    """
+    scope.count_uses(graph)
+    for node in graph.nodes:
+        if node.op in ("input", "weight"):
+            continue
+        lowering = _LOWERINGS.get(node.op)
+        if lowering is None:
+            raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.place})")
+        scope.node = node
+        names = lowering(scope, node)
+        for value, name in zip(node.outputs, [names] if isinstance(names, str) else names, strict=True):
+            scope.bind(value, name)
+    scope.node = None

@@ -92,6 +92,7 @@ from max_weights.graph.ops.linear import (
     matmul,
     outer,
 )
+from max_weights.graph.ops.methods import bind_methods as _bind_methods
 from max_weights.graph.ops.normalization import (
     group_norm,
     layer_norm,
@@ -263,6 +264,8 @@ __all__ = [
     "unsqueeze",
     "where",
 ]
+
+_bind_methods()
 
 _ONE_DEVICE = (
     "it moves tensors between devices of one model, but graphs here run on one device. Shards and their data are "

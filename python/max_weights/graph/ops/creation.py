@@ -10,8 +10,7 @@ from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, DimLike, StaticDim, to_dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.call_site import problem
-from max_weights.graph.operators import is_array, is_scalar
-from max_weights.graph.ops.operands import CPU, array, converted, operand, record, scalar
+from max_weights.graph.ops.operands import CPU, array, converted, is_array, is_scalar, operand, record, scalar
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, ShapeLike

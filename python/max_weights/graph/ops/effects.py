@@ -9,6 +9,7 @@ import max_weights.graph.infer as infer
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, SymbolicDim
 from max_weights.graph.call_site import problem
+from max_weights.graph.graph import Graph
 from max_weights.graph.ops.operands import operand, record
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
@@ -16,7 +17,6 @@ from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape
 
 if TYPE_CHECKING:
-    from max_weights.graph.graph import Graph
     from max_weights.graph.value import TensorValueLike
 
 
@@ -54,7 +54,7 @@ def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefi
     Raises:
         GraphError: another number of values, or one whose dtype, device or shape does not fit (a ValueError).
     """
-    caller = current("call")
+    caller = cast("Graph", current("call"))
     if graph is caller:
         raise problem("call", f"graph {graph.name!r} cannot call itself")
     values = [operand("call", value) for value in _flat(args)]

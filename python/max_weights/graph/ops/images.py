@@ -9,10 +9,10 @@ import max_weights.graph.infer as infer
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
-from max_weights.graph.operators import is_scalar
 from max_weights.graph.ops.operands import (
     CPU,
     converted,
+    is_scalar,
     like,
     operand,
     record,

@@ -15,8 +15,7 @@ from max_weights.dim import Dim, StaticDim, to_dim
 from max_weights.dtype import DType
 from max_weights.errors import GraphError, GraphIndexError
 from max_weights.graph.call_site import problem
-from max_weights.graph.operators import is_array
-from max_weights.graph.ops.operands import CPU, converted, like, operand, record, require_one_device, scalar
+from max_weights.graph.ops.operands import CPU, converted, is_array, like, operand, record, require_one_device, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, listed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
-from max_weights.graph.operators import is_array, is_scalar
 from max_weights.graph.promote import fit_scalar, promote
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
@@ -20,6 +20,31 @@ if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
 
 CPU = DeviceRef.CPU()
+
+
+def is_scalar(value: object) -> bool:
+    """Whether a value is a number without a dtype: Python's, NumPy's scalars, and arrays without axes."""
+    if isinstance(value, bool | int | float):
+        return True
+    numpy = _numpy()
+    return numpy is not None and (
+        isinstance(value, numpy.generic) or (isinstance(value, numpy.ndarray) and value.ndim == 0)
+    )
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is a NumPy array of one axis or more."""
+    numpy = _numpy()
+    return numpy is not None and isinstance(value, numpy.ndarray) and value.ndim > 0
+
+
+def is_operand(value: object) -> bool:
+    """Whether an operator accepts a value beside a tensor."""
+    return isinstance(value, TensorValue | Dim | Shape) or is_scalar(value) or is_array(value)
+
+
+def _numpy() -> Any:
+    return sys.modules.get("numpy")  # if there is an array, NumPy has been imported
 
 
 def record(op: str, inputs: Iterable[TensorValue], *types: TensorType, **attributes: Any) -> TensorValue:
@@ -40,10 +65,8 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
         GraphError: there is no graph, or the value is another graph's (a ValueError).
     """
     if isinstance(value, TensorValue):
-        owned = value._value()
-        graph = current(op)
-        graph.require_own(op, owned)
-        return owned
+        value = value._value()
+        return current(op).own(op, value)
     if isinstance(value, Dim):
         return scalar(op, value, DType.int64, CPU)
     if isinstance(value, Shape):

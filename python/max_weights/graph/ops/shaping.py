@@ -10,8 +10,7 @@ import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, StaticDim, to_dim
 from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
-from max_weights.graph.operators import is_scalar
-from max_weights.graph.ops.operands import converted, like, operand, record, scalar
+from max_weights.graph.ops.operands import converted, is_scalar, like, operand, record, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, ShapeLike, listed
 

@@ -1,4 +1,4 @@
-"""Graphs as ONNX files, whose weights are in the checkpoint that they came from, or beside the file."""
+"""Graphs as ONNX models: in one piece, or as files whose weights stay in the checkpoint that they came from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import open_weights, place_file, printable, save_tensors, shown
 from max_weights.errors import ArgumentError
-from max_weights.graph.lowering.model import lowered
-from max_weights.graph.lowering.values import values_of
 
 if TYPE_CHECKING:
     import onnx
@@ -21,21 +19,33 @@ if TYPE_CHECKING:
     from max_weights.buffer import Buffer
     from max_weights.graph.graph import Graph
 
-__all__ = ["save", "to_onnx"]
+__all__ = ["save", "to_model"]
 
 _PAGE = 4096
 _MOST = 2**31 - 1
 """The most bytes of a protobuf message."""
 
 
-def to_onnx(graph: Graph, weights_registry: Mapping[str, Any] | None) -> onnx.ModelProto:
-    """Return an ONNX model; see `Graph.to_onnx`."""
+def to_model(graph: Graph, weights_registry: Mapping[str, Any] | None = None) -> onnx.ModelProto:
+    """Return a graph as an ONNX model that contains its weights.
+
+    Args:
+        graph: A graph with outputs.
+        weights_registry: The values of the weights by name; default: those that `load_state_dict` gave them.
+
+    Raises:
+        GraphError: a weight has no value, or one that does not fit (a ValueError).
+        ValueError: the weights have more than 2 GiB; see `save`.
+        UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
+    """
+    from max_weights.graph.lowering.values import values_of
+
     values = values_of(graph, weights_registry)
     size = sum(value.nbytes for value in values.values())
     if size > _MOST:
         raise ArgumentError(
             f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: use "
-            "save(path), which leaves them in separate files"
+            "max_weights.graph.onnx.save, which leaves them in separate files"
         )
     model = _model(graph, values)
     for tensor in model.graph.initializer:
@@ -45,36 +55,52 @@ def to_onnx(graph: Graph, weights_registry: Mapping[str, Any] | None) -> onnx.Mo
     return model
 
 
-def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None) -> None:
-    """Write an ONNX file; see `Graph.save`.
+def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None = None) -> None:
+    """Write a graph as an ONNX file.
 
-    The data goes into a file of a new name, and is there before the model that refers to it takes the place of the old
-    one, whose data is removed last: at any time, the model at `path` has its own data.
+    Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to their bytes,
+    so that file has to stay as it is. All others, and views of a file that was replaced, changed or removed since it
+    was opened, are written to a safetensors file beside it with a name of its own, such as `model.onnx.5f0c9a3e.data`.
+
+    The ONNX file is replaced when all of that is on the disk, and the data of the former one is removed after that: a
+    save that is interrupted or killed leaves the old model with its data, or the new one with its own.
+
+    Args:
+        graph: A graph with outputs.
+        path: The file to write.
+        weights_registry: The values of the weights by name; default: those that `load_state_dict` gave them.
+
+    Raises:
+        GraphError: a weight has no value, or one that does not fit (a ValueError).
+        ValueError: a weight is in the file that would be written.
+        UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
     """
+    from max_weights.graph.lowering.values import values_of
+
     target = Path(path).absolute()
     folder = target.parent.resolve()
     values = values_of(graph, weights_registry)
     model = _model(graph, values)
     _require_other(target, values)
     places: dict[str, tuple[str, int]] = {}
-    apart: dict[str, Buffer] = {}
+    external: dict[str, Buffer] = {}
     for tensor in model.graph.initializer:
         value = values[tensor.name]
         place = value._file_place()
         if place is not None and place[0].resolve().is_relative_to(folder):
             places[tensor.name] = place[0].resolve().relative_to(folder).as_posix(), place[1]
         else:
-            apart[tensor.name] = value
+            external[tensor.name] = value
     data = target.with_name(f"{target.name}.{secrets.token_hex(4)}.data")
     try:
-        if apart:
-            save_tensors(str(data), list(apart), list(apart.values()), None, alignment=_PAGE, sync=True)
+        if external:
+            save_tensors(str(data), list(external), list(external.values()), None, alignment=_PAGE, sync=True)
             places |= {info.name: (data.name, info.offset) for info in open_weights([data]).infos()}
         for tensor in model.graph.initializer:
             location, offset = places[tensor.name]
             del tensor.external_data[:]
-            for key, said in (("location", location), ("offset", offset), ("length", values[tensor.name].nbytes)):
-                tensor.external_data.add(key=key, value=str(said))
+            for key, entry in (("location", location), ("offset", offset), ("length", values[tensor.name].nbytes)):
+                tensor.external_data.add(key=key, value=str(entry))
         old = _data_of(target)
         place_file(target, model.SerializeToString(), sync=True)
     except BaseException:
@@ -119,6 +145,8 @@ def _real_folder(path: Path) -> Path:
 
 
 def _model(graph: Graph, values: Mapping[str, Buffer]) -> onnx.ModelProto:
+    from max_weights.graph.lowering.model import lowered
+
     shapes = {name: value.shape for name, value in values.items()}
     return lowered(graph, shapes, initializers=True).model
 
