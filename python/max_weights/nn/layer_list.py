@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
 from max_weights.errors import ArgumentError
-from max_weights.nn.hooks import Layer
+from max_weights.nn.base_layer import Layer
 from max_weights.nn.module import Module
 
 if TYPE_CHECKING:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from max_weights._core import shown
 from max_weights.graph.call_site import problem
+from max_weights.graph.graph import Graph
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
+from max_weights.nn.named_weights import NamedWeights
 
 if TYPE_CHECKING:
     from max_weights.engine.model import Model
     from max_weights.engine.session import InferenceSession, Memory
-    from max_weights.graph.graph import Graph
-    from max_weights.nn.module import Module
+    from max_weights.nn.walk import ModuleNode
 
 __all__ = ["build_subgraph", "compile_module", "trace"]
 
 
-def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight_prefix: str) -> Graph:
+def build_subgraph(module: ModuleNode, name: str, input_types: Sequence[Any], weight_prefix: str) -> Graph:
     """Build a subgraph; see `Module.build_subgraph`."""
     if not isinstance(name, str) or not isinstance(weight_prefix, str):
         raise TypeError(
@@ -45,29 +46,26 @@ def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight
     return graph
 
 
-def trace(module: Module, input_types: Sequence[TensorType], name: str | None) -> Graph:
+def trace(module: ModuleNode, input_types: Sequence[TensorType], name: str | None) -> Graph:
     """Trace a call; see `Module.trace`."""
-    from max_weights.graph.graph import Graph
-
     graph = Graph(type(module).__name__ if name is None else name, module, input_types)
-    graph.adopt(module.raw_state_dict())
+    graph.adopt(NamedWeights(module).weights)
     return graph
 
 
 def compile_module(
-    module: Module,
+    module: ModuleNode,
     input_types: Sequence[TensorType],
     session: InferenceSession | None,
-    weights: Mapping[str, Any] | None,
+    weights: Mapping[str, Any],
     name: str | None,
     memory: Memory,
 ) -> Model:
     """Compile a module; see `Module.compile`."""
     from max_weights.engine.session import InferenceSession
 
-    values = module.state_dict() if weights is None else weights  # which gives the weights their full names
     graph = trace(module, input_types, name)
-    return (session or InferenceSession()).load(graph, weights_registry=values, memory=memory)
+    return (session or InferenceSession()).load(graph, weights_registry=weights, memory=memory)
 
 
 def _noted(given: Any, types: list[TensorType]) -> Any:

@@ -7,20 +7,17 @@ deletion or mutation can leave a stale entry.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from max_weights.graph.weight import Weight
-from max_weights.nn.hooks import Layer
-
-if TYPE_CHECKING:
-    from max_weights.nn.module import Module
+from max_weights.nn.base_layer import Layer
 
 # The attribute of a module that records its shared weights: {attribute: weight}.
 SHARED = "_shared_weights"
 
 
 class ModuleNode(Layer):
-    """The class that the walk takes for a module; `Module` is its only subclass."""
+    """The class that the walk takes for a module; `LayerV2` is its only subclass."""
 
 
 class Walk:
@@ -35,7 +32,7 @@ class Walk:
         # Parallel lists instead of lists of pairs, because so many small objects would set off the garbage collector
         # again and again.
         self.paths = [""]
-        self.modules = [cast("Module", root)]
+        self.modules = [root]
         self.names: list[str] = []
         """The full names of `weights`."""
         self.weights: list[Weight] = []
@@ -55,10 +52,10 @@ class Walk:
                         self.modules.append(child)
 
 
-def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, Module]]]:
+def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, ModuleNode]]]:
     """Return the weights that a module owns, and the modules directly below by their part of the path (`blocks.0`)."""
     weights: list[Weight] = []
-    modules: list[tuple[str, Module]] = []
+    modules: list[tuple[str, ModuleNode]] = []
     attributes = vars(module)
     shared = attributes.get(SHARED)
     for attribute, value in attributes.items():
@@ -72,21 +69,21 @@ def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, Module]]
     return weights, modules
 
 
-def modules_in(holder: Any) -> list[tuple[str, Module]]:
+def modules_in(holder: Any) -> list[tuple[str, ModuleNode]]:
     """Return the modules in a list, tuple or dict, at any depth, by their indices and keys."""
-    found: list[tuple[str, Module]] = []
+    found: list[tuple[str, ModuleNode]] = []
     _add_entries("", holder, (), found)
     return found
 
 
-def _add_modules(component: str, value: Any, around: tuple[int, ...], found: list[tuple[str, Module]]) -> None:
+def _add_modules(component: str, value: Any, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
     if isinstance(value, ModuleNode):
-        found.append((component, cast("Module", value)))
+        found.append((component, value))
     elif isinstance(value, (list, tuple, dict)) and id(value) not in around:
         _add_entries(f"{component}.", value, (*around, id(value)), found)
 
 
-def _add_entries(stem: str, holder: Any, around: tuple[int, ...], found: list[tuple[str, Module]]) -> None:
+def _add_entries(stem: str, holder: Any, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
     for key, value in _entries(holder):
         if isinstance(value, (ModuleNode, list, tuple, dict)):
             _add_modules(f"{stem}{key}", value, around, found)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from max_weights.nn.hooks import Layer, add_layer_hook, remove_layer_hook
-
-if TYPE_CHECKING:
-    from max_weights.nn.module import Module
+from max_weights.graph.value import TensorValue
+from max_weights.nn.base_layer import Layer, add_layer_hook, remove_layer_hook
+from max_weights.nn.walk import ModuleNode, Walk
 
 __all__ = ["PrintHook"]
 
@@ -40,10 +39,11 @@ class PrintHook:
         self._names: dict[int, tuple[Layer, str]] = {}
         add_layer_hook(self)
 
-    def name_layers(self, model: Module) -> None:
+    def name_layers(self, model: ModuleNode) -> None:
         """Name a model and all layers below it by their paths: `model`, `model.layers.0`."""
-        for prefix, layer in model.named_modules():
-            self.add_layer(layer, f"model.{prefix}".removesuffix("."))
+        tree = Walk(model)
+        for path, layer in zip(tree.paths, tree.modules, strict=True):
+            self.add_layer(layer, f"model.{path}" if path else "model")
 
     def add_layer(self, layer: Layer, name: str) -> None:
         """Name one layer."""
@@ -72,8 +72,6 @@ class PrintHook:
 
     def print_value(self, name: str, value: Any) -> bool:
         """Print a value under a label; return False if it is not a tensor of a graph."""
-        from max_weights.graph.value import TensorValue
-
         if not isinstance(value, TensorValue):
             return False
         value.print(name)
