@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, SupportsIndex, TypeAlias, overload
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, overload
 
 from max_weights.dim import Dim, DimLike, StaticDim, SymbolicDim, to_dim
 
@@ -117,6 +117,33 @@ class Shape(list[Dim]):
 
     def __rmul__(self, times: SupportsIndex, /) -> Shape:
         return Shape(super().__rmul__(times))
+
+
+class FixedShape(Shape):
+    """A shape that something relies on, so that changing it is refused; `copy()` returns one that can be changed.
+
+    Args:
+        dims: The dimensions.
+        reason: The text of the ValueError.
+    """
+
+    def __init__(self, dims: ShapeLike, reason: str) -> None:
+        super().__init__(dims)
+        self._reason = reason
+
+    def __reduce__(self) -> tuple[type[Shape], tuple[list[Dim]]]:
+        return Shape, (list(self),)
+
+    def _refuse(self, *_arguments: object, **_options: object) -> NoReturn:
+        raise ValueError(self._reason)
+
+
+_CHANGES = (
+    *("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "clear", "extend", "insert", "pop"),
+    *("remove", "reverse", "sort"),
+)
+for _change in _CHANGES:
+    setattr(FixedShape, _change, FixedShape._refuse)
 
 
 def shape_of(dims: Iterable[Dim]) -> Shape:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import max_weights.graph as graph_package
+from max_weights import Buffer
+from max_weights.driver import DLPackArray
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError, WeightNotFoundError
 from max_weights.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, Weight, ops
@@ -306,6 +308,16 @@ class TestWeightsOfAGraph:
         with pytest.raises(ValueError, match=r"weight 'w' already exists in graph 'g'"):
             weights.w.allocate(F32, [2])
         assert weights.allocated_weights == {"w": first}
+
+    def test_what_was_allocated_exports_the_value_that_it_got(self) -> None:
+        weights = Graph("g").weights()
+        weight = weights.w.allocate(F32, [2])
+        assert isinstance(weights.allocated_weights["w"], DLPackArray)
+        with pytest.raises(ValueError, match="weight 'w' has no value yet"):
+            np.from_dlpack(weights.allocated_weights["w"])
+        for value in (np.ones(2, np.float32), Buffer.from_numpy(np.ones(2, np.float32))):
+            weight.load(value)
+            assert np.from_dlpack(weights.allocated_weights["w"]).tolist() == [1, 1]
 
     def test_dtype_and_shape_are_needed_and_nothing_is_kept_without(self) -> None:
         weights = Graph("g").weights()

@@ -68,6 +68,14 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
 }
 
 
+def test_layers_are_added_by_the_names_of_the_arguments_too() -> None:
+    layers, (first, second, third) = LayerList(), [Linear(number, 1) for number in range(3)]
+    layers.append(layer=second)
+    layers.insert(i=0, layer=first)
+    layers.extend(layers=[third])
+    assert layers == [first, second, third]
+
+
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("finalised", [False, True], ids=["fresh", "after names were finalised"])
 def test_registration_stays_right_through(change: str, finalised: bool) -> None:

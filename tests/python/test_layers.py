@@ -201,6 +201,7 @@ def test_group_norm_is_torchs(affine: bool, shape: tuple[int, ...]) -> None:
     near(called(layer, x, sizes=range(1, 4)), expected)
     with pytest.raises(ValueError, match="6 channels cannot be split into 4 groups"):
         nn.GroupNorm(4, 6)
+    assert {weight.device for weight in nn.GroupNorm(3, 6).raw_state_dict().values()} == {CPU}
 
 
 CONVOLUTIONS: list[dict[str, Any]] = [

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from max_weights import Buffer
+from max_weights import Buffer, DType
 from max_weights.errors import ArgumentError
-from max_weights.graph import DeviceRef, Graph, ShardingStrategy, Weight
+from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, Weight, ops
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LayerList, Module, Shardable, recursive_named_layers
 from module_trees import MLP, Holder, Linear, values, weight
@@ -397,6 +397,36 @@ def test_copy_shares_weights_and_deepcopy_and_pickle_do_not() -> None:
         assert mine["up.weight"][0, 0] == 1
     fresh = pickle.loads(pickle.dumps(MLP()))
     assert isinstance(fresh.state_dict()["up.weight"], Buffer)
+
+
+def test_a_subgraph_may_have_shared_weights_alone() -> None:
+    """They are another module's, and so have its names, whatever the prefix of the subgraph's own weights is."""
+
+    class Product(Linear):
+        def __call__(self, x: Any) -> Any:
+            return x @ self.weight
+
+    class Head(Product):
+        def __init__(self, embedding: Weight) -> None:
+            self.set_shared_weight("weight", embedding)
+
+    class Tied(Module):
+        def __init__(self) -> None:
+            self.embed = Product(3, 3)
+            self.heads = LayerList([Head(self.embed.weight), Head(self.embed.weight)])
+
+        def __call__(self, x: Any) -> Any:
+            head = self.heads[0].build_subgraph("head", [x], weight_prefix="heads.0.")
+            for number in range(2):
+                (x,) = ops.call(head, x, prefix=f"heads.{number}.")
+            return x
+
+    model = Tied()
+    model.state_dict()
+    graph = model.trace(TensorType(DType.float32, ["n", 3], DeviceRef.CPU()))
+    assert list(graph.parameters) == ["embed.weight"]
+    with Graph("g", input_types=graph.input_types) as around, pytest.raises(ValueError, match=r"no weight of 'x' is"):
+        model.embed.build_subgraph("x", list(around.inputs), weight_prefix="other.")
 
 
 def test_arguments_of_a_subgraph_are_looked_at_first() -> None:

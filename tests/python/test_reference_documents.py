@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import ROOT
 from max_weights import nn
+from max_weights.driver import DLPackArray
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
-from max_weights.graph.weights import WeightData, load_weights
+from max_weights.graph.weights import WeightData, Weights, load_weights
 
 # Every name that the documents give, and the modules they stand in, with `max.` as `max_weights.`; a member after "::".
 PATHS = (
@@ -115,8 +118,8 @@ PATHS = (
     "graph.TensorValue::transpose",
     "graph.Graph::add_subgraph",
     "graph.Graph::inputs",
-    "graph.Graph::save",
-    "graph.Graph::to_onnx",
+    "graph.onnx.save",
+    "graph.onnx.to_model",
     "graph.quantization.QuantizationConfig",
     "graph.weights.GGUFWeights",
     "graph.weights.PytorchWeights",
@@ -368,11 +371,83 @@ def test_a_hook_may_print_values_of_a_graph_or_make_them_outputs() -> None:
     assert len(graph.outputs) == 2
 
 
+# The signatures of the documents, as they stand there.
+DOCUMENTED: dict[str, str] = {
+    # 000
+    "graph.weights.WeightData": "(data, name, dtype, shape, quantization_encoding=None)",
+    "graph.weights.WeightData.astype": "(self, dtype)",
+    "graph.weights.WeightData.from_numpy": "(arr, name)",
+    "graph.weights.WeightData.to_buffer": "(self)",
+    # 001, for the protocol and for everything that keeps it
+    "graph.weights.Weights": "(*args, **kwargs)",
+    **{
+        f"{tree}.{method}": signature
+        for tree in ("graph.weights.Weights", "graph.weights.SafetensorWeights", "graph.declared.DeclaredWeights")
+        for method, signature in {
+            "allocate": "(self, dtype=None, shape=None, quantization_encoding=None, device='cpu:0')",
+            "data": "(self)",
+            "exists": "(self)",
+            "items": "(self)",
+        }.items()
+    },
+    # 002
+    "graph.Weight": "(*args, **kwargs)",
+    "graph.Weight.shard": "(self, devices)",
+    # 003
+    "pipelines.nn.layer.Layer": "()",
+    "pipelines.nn.layer.LayerList": "(layers)",
+    "pipelines.nn.layer.LayerList.append": "(self, layer)",
+    "pipelines.nn.layer.LayerList.extend": "(self, layer)",
+    "pipelines.nn.layer.LayerList.insert": "(self, i, layer)",
+    "pipelines.nn.layer.LayerV2": "()",
+    "pipelines.nn.layer.LayerV2.load_state_dict": "(self, state_dict, *, override_quantization_encoding=False)",
+    "pipelines.nn.layer.LayerV2.raw_state_dict": "(self)",
+    "pipelines.nn.layer.LayerV2.set_shared_weight": "(self, name, weight)",
+    "pipelines.nn.layer.LayerV2.state_dict": "(self, auto_initialize=True)",
+    "pipelines.nn.layer.LayerV2.to": "(self, *devices, sharding_strategy=None)",
+    "pipelines.nn.layer.add_layer_hook": "(fn)",
+    "pipelines.nn.layer.clear_hooks": "()",
+    "pipelines.nn.layer.recursive_named_layers": "(parent, prefix='')",
+    # 004
+    "nn.Module": "()",
+    "nn.Module.build_subgraph": "(self, name, input_types, weight_prefix='')",
+    "nn.Module.load_state_dict": (
+        "(self, state_dict, *, override_quantization_encoding=False, weight_alignment=None, strict=True)"
+    ),
+    "nn.Module.raw_state_dict": "(self)",
+    "nn.Module.set_shared_weight": "(self, name, weight)",
+    "nn.Module.state_dict": "(self, auto_initialize=True)",
+}
+_ALLOCATE = "(self, dtype=None, shape=None, quantization_encoding=None, device=None)"
+_LOAD_STATE_DICT = (
+    "(self, state_dict, *, override_quantization_encoding=False, weight_alignment=None, strict=True, "
+    "copy_if_misaligned=False)"
+)
+# What is different here on purpose: the signature, and what the page of differences says of it.
+ON_PURPOSE: dict[str, tuple[str, str]] = {
+    "graph.weights.WeightData": (
+        "(data, name, dtype, shape, quantization_encoding=None, *, refusal=None)",
+        "`WeightData(…, refusal=None)`",
+    ),
+    "graph.weights.WeightData.astype": ("(self, dtype, *, saturate=False, out=None)", "`astype(…, saturate=False, out"),
+    "graph.weights.Weights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
+    "graph.weights.SafetensorWeights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
+    "graph.declared.DeclaredWeights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
+    "pipelines.nn.layer.LayerList": ("(layers=())", "`LayerList()` may be empty"),
+    "pipelines.nn.layer.LayerList.extend": ("(self, layers)", "`extend(layers)` takes several layers"),
+    "pipelines.nn.layer.LayerV2.load_state_dict": (_LOAD_STATE_DICT, "that of `LayerV2` has `strict`"),
+    # Type checkers see that one of the two is needed.
+    "nn.Module.build_subgraph": (
+        "(self, name, input_types=None, weight_prefix='', *, inputs=None)",
+        "`build_subgraph(inputs=…)`",
+    ),
+    "nn.Module.load_state_dict": (_LOAD_STATE_DICT, "`load_state_dict(…, copy_if_misaligned=False)`"),
+}
+# What is here beside the five documents, and should not change unseen.
 SIGNATURES: dict[str, str] = {
     "graph.Weight.__init__": (
         "(self, name, dtype, shape, device, quantization_encoding=None, align=None, sharding_strategy=None)"
     ),
-    "graph.Weight.shard": "(self, devices)",
     "graph.ShardingStrategy.rowwise": "(num_devices)",
     "graph.ShardingStrategy.columnwise": "(num_devices)",
     "graph.ShardingStrategy.axiswise": "(axis, num_devices)",
@@ -383,40 +458,65 @@ SIGNATURES: dict[str, str] = {
     "graph.ShardingStrategy.segmented": "(num_devices, axis, segments)",
     "graph.ShardingStrategy.tensor_parallel": "(num_devices)",
     "graph.ShardingStrategy.expert_parallel": "(num_devices)",
-    "graph.weights.WeightData.__init__": (
-        "(self, data, name, dtype, shape, quantization_encoding=None, *, refusal=None)"
-    ),
-    "graph.weights.WeightData.astype": "(self, dtype, *, saturate=False, out=None)",
-    "graph.weights.WeightData.from_numpy": "(arr, name)",
-    "graph.weights.WeightData.to_buffer": "(self)",
-    "graph.weights.Weights.allocate": "(self, dtype=None, shape=None, quantization_encoding=None, device=None)",
     "nn.Module.to": "(self, *devices, sharding_strategy=None)",
     "nn.Module.replace_module": "(self, name, module)",
-    # `inputs` is what newer versions of MAX call `input_types`.
-    "nn.Module.build_subgraph": "(self, name, input_types=None, weight_prefix='', *, inputs=None)",
-    "nn.Module.load_state_dict": (
-        "(self, state_dict, *, override_quantization_encoding=False, weight_alignment=None, strict=True, "
-        "copy_if_misaligned=False)"
-    ),
-    "nn.Module.raw_state_dict": "(self)",
-    "nn.Module.set_shared_weight": "(self, name, weight)",
-    "nn.Module.state_dict": "(self, auto_initialize=True)",
-    "nn.LayerV2.to": "(self, *devices, sharding_strategy=None)",
-    "nn.recursive_named_layers": "(parent, prefix='')",
-    "nn.add_layer_hook": "(fn)",
-    "nn.clear_hooks": "()",
 }
 
 
-@pytest.mark.parametrize("path", SIGNATURES)
-def test_signatures_begin_with_those_of_the_documents(path: str) -> None:
-    module, *names = path.split(".")
-    found: Any = importlib.import_module(f"max_weights.{module}")
-    for name in names:
+def bare_signature(path: str) -> str:
+    """The names, kinds and defaults of the parameters."""
+    parts = path.split(".")
+    length = next(
+        length for length in range(len(parts), 0, -1) if is_module(".".join(["max_weights", *parts[:length]]))
+    )
+    found: Any = importlib.import_module(".".join(["max_weights", *parts[:length]]))
+    for name in parts[length:]:
         found = getattr(found, name)
-    signature = inspect.signature(found)
-    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
-    assert str(inspect.Signature(bare)) == SIGNATURES[path]
+    parameters = [
+        one.replace(annotation=inspect.Parameter.empty) for one in inspect.signature(found).parameters.values()
+    ]
+    # A compiled method takes `self` by position, as all methods are called.
+    bound = [
+        one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) if one.name == "self" else one for one in parameters
+    ]
+    return str(inspect.Signature(bound))
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is a class
+        return False
+
+
+@pytest.mark.parametrize("path", DOCUMENTED)
+def test_signatures_are_those_of_the_documents(path: str) -> None:
+    ours, sentence = ON_PURPOSE.get(path, (DOCUMENTED[path], ""))
+    assert bare_signature(path) == ours
+    assert sentence in (ROOT / "docs" / "max_differences.md").read_text()
+
+
+def test_a_signature_that_differs_on_purpose_is_documented_and_differs() -> None:
+    assert [path for path, (ours, _) in ON_PURPOSE.items() if DOCUMENTED[path] == ours] == []
+
+
+@pytest.mark.parametrize("path", SIGNATURES)
+def test_signatures_stay(path: str) -> None:
+    assert bare_signature(path) == SIGNATURES[path]
+
+
+def test_the_bases_of_the_documents_are_those_here(weights: Any) -> None:
+    assert isinstance(weights.model.layer.weight.data(), DLPackArray)
+    assert isinstance(weights, Weights)
+    assert isinstance(Graph("g").weights(), Weights)
+    assert issubclass(Weight, TensorValue)
+    assert issubclass(nn.Module, nn.Layer)
+    assert issubclass(nn.LayerV2, nn.Layer)
+    # 003: what lists hold, and lists themselves
+    assert issubclass(nn.LayerList, nn.LayerV2)
+    assert issubclass(nn.Linear, nn.LayerV2)
+    layers = nn.LayerList([nn.Identity(), nn.LayerList()])
+    assert all(isinstance(layer, nn.LayerV2) for layer in layers.sublayers.values())
 
 
 OPERATIONS = """constant add sub mul div neg abs pow sqrt rsqrt exp log sin cos erf tanh sigmoid silu gelu relu softmax

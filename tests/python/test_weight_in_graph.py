@@ -122,7 +122,6 @@ def test_what_the_graph_relies_on_is_fixed_from_then_on(weight: Weight, attribut
     kept = weight.type
     with pytest.raises(ValueError, match=rf"the {attribute} of weight 'w' cannot change: graph 'g' uses"):
         setattr(weight, attribute, value)
-    weight.shape.append(9)
     assert weight.type == kept
     weight.name, weight.align, weight.shard_idx = "v", 64, 1
 
@@ -150,16 +149,54 @@ def test_one_weight_serves_several_graphs(weight: Weight) -> None:
     assert first.parameters == second.parameters == inner.parameters == {"w": weight}
 
 
-def test_weights_equal_themselves_alone_also_in_a_graph(weight: Weight) -> None:
+def test_in_a_graph_weights_compare_by_elements_as_values_do(weight: Weight) -> None:
+    other = Weight("other", F32, [6, 4], CPU)
+    assert weight == weight
+    assert weight != other
     with Graph("g") as graph:
-        other = Weight("w", F32, [6, 4], CPU)
-        assert weight == weight
-        assert weight != other
         assert (weight == None) is False  # noqa: E711
-        assert [weight, other].index(other) == 1
+        assert (weight in {weight: 1}, other in {weight: 1}) == (True, False)
         assert not graph.nodes
-        assert ops.equal(weight, weight).dtype is DType.bool
+        for compared, op in ((weight == other, "equal"), (weight != other, "not_equal"), (other == weight, "equal")):
+            assert (compared.node.op, compared.dtype, compared.shape) == (op, DType.bool, [6, 4])
         assert (graph.add_weight(weight) == weight).dtype is DType.bool
+    assert weight == weight
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "an item": lambda shape: shape.__setitem__(0, 7),
+    "append": lambda shape: shape.append(7),
+    "+=": lambda shape: shape.__iadd__([7]),
+    "del": lambda shape: shape.__delitem__(0),
+    "pop": lambda shape: shape.pop(),
+    "reverse": lambda shape: shape.reverse(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_shape_that_a_graph_relies_on_cannot_be_changed(change: str, weight: Weight) -> None:
+    weight.shape[0] = 8
+    assert weight.type.shape == [8, 4]
+    with Graph("g") as graph:
+        graph.add_weight(weight)
+    with pytest.raises(ValueError, match="the shape of weight 'w' cannot change: graph 'g' uses"):
+        CHANGES[change](weight.shape)
+    assert weight.shape == [8, 4]
+    again = weight.shape.copy()
+    CHANGES[change](again)
+    assert again != weight.shape
+    for copied in (copy.copy(weight), copy.deepcopy(weight), pickle.loads(pickle.dumps(weight))):
+        CHANGES[change](copied.shape)
+        assert (weight.shape, copied.shape) == ([8, 4], again)
+
+
+def test_the_shape_of_a_shard_is_changed_by_that_of_the_whole_weight() -> None:
+    whole = Weight("w", F32, [6, 4], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
+    shard = whole.shard([CPU, CPU])[1]
+    with pytest.raises(ValueError, match=r"the shape of shard 'w\[1\]' comes from its part of 'w'; change the whole"):
+        shard.shape[0] = 2
+    whole.shape[0] = 8
+    assert shard.shape == [4, 4]
 
 
 def test_a_shard_joins_as_itself_and_fixes_the_whole_weight() -> None:

@@ -133,6 +133,10 @@ DIFFERENCES = {
         "documents",
         "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the documentation says.",
     ),
+    "group-norm": Difference(
+        "more",
+        "The weights of a `GroupNorm` are on the CPU by default, where graphs run here. In MAX they are on GPU 0.",
+    ),
     "rounded-numbers": Difference(
         "more",
         "A number combined with a tensor of floats is rounded to their dtype, as a fraction is. MAX refuses "

@@ -19,8 +19,23 @@ page, and the tests compare the package with its results. {facts} facts of {prog
 are the same.
 """
 NOT_RUN = """\
+## Parameters of the documents
+
+What the documents of `WeightData`, `Weights`, `Weight`, `layer` and `Module` give as signatures is the same here, with
+these exceptions:
+
+- `allocate(device=None)`: `None` stands for the CPU.
+- `LayerList()` may be empty; `extend(layers)` takes several layers.
+- `WeightData(…, refusal=None)`; `astype(…, saturate=False, out=None)` writes into memory of yours.
+- `build_subgraph(inputs=…)` is the name of `input_types` in newer versions of MAX.
+- `load_state_dict(…, copy_if_misaligned=False)`; that of `LayerV2` has `strict` and `weight_alignment`, too.
+
 ## What no program can show
 
+- A `BufferType` describes memory that a graph changes, and is not an input type of a graph or subgraph: ONNX Runtime
+  has no operations in place. A cache is an input and an output of each run.
+- `Graph.weights()` has no data: what it allocated exports the value that `load_state_dict` gave it.
+- The shape of a weight that a graph uses cannot be changed in place, just as it cannot be set.
 - Writing to a tensor of a mapped file changes memory of this process and never the file. In MAX it ends the process.
 - The error for a name that does not exist suggests near names, in milliseconds however many names there are.
 - bfloat16 tensors of GGUF files are read correctly, fp8 is converted on the CPU, and conversions keep denormal numbers.

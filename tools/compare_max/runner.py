@@ -149,7 +149,7 @@ def plain(value: Any) -> Any:
         return described(value)
     if name == "WeightData":
         return {"name": value.name, **tensor(value), "encoding": plain(value.quantization_encoding)}
-    if hasattr(value, "__dlpack__"):
+    if hasattr(value, "__dlpack__") and name not in ("Weight", "WeightShard"):
         return tensor(value)
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

@@ -16,6 +16,7 @@ from max_weights.shape import listed
 if TYPE_CHECKING:
     from typing import Self
 
+    from max_weights.buffer import DLPackArray
     from max_weights.dim import Dim
     from max_weights.dtype import DTypeLike
     from max_weights.quantization import QuantizationEncoding
@@ -69,8 +70,12 @@ class DeclaredWeights:
         return self._name
 
     @property
-    def allocated_weights(self) -> dict[str, Any]:
-        """The weights that `allocate` created, by full name, in that order; their values are given at each run."""
+    def allocated_weights(self) -> dict[str, DLPackArray]:
+        """The weights that `allocate` created, by full name, in that order.
+
+        Each is a `Weight`, which exports the value that `load_state_dict` or `load` gave it, and raises ValueError
+        before that.
+        """
         return dict(self._declarations.at_and_below(""))
 
     def __getattr__(self, key: str) -> DeclaredWeights:

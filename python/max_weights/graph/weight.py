@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import shown
+from max_weights._core import Buffer, shown
 from max_weights.devices import DeviceRef
 from max_weights.dim import DimLike
 from max_weights.dtype import DType, DTypeLike
@@ -16,7 +16,7 @@ from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 from max_weights.quantization import QuantizationEncoding
-from max_weights.shape import Shape
+from max_weights.shape import FixedShape, Shape
 from max_weights.sharding.data import readable, require_fit, take
 from max_weights.sharding.functions import (
     axiswise_sharding_strategy,
@@ -58,7 +58,8 @@ class Weight(TensorValue):
 
     Computations with it (arithmetic, order comparison, indexing, `@`, `.T`) need a graph around it, which the weight
     then joins, and raise ValueError without one. A weight may join several graphs; once it has joined the first, its
-    dtype, shape and device are fixed. A weight is equal only to itself; `ops.equal` compares elements.
+    dtype, shape and device are fixed. `==` compares elements in a graph, like that of every value; outside of one, a
+    weight is equal only to itself.
 
     Args:
         name: The name, without those of the modules around it.
@@ -78,7 +79,7 @@ class Weight(TensorValue):
     sharding_strategy: ShardingStrategy | None
     """How the weight is split over devices; `None` if it is not."""
 
-    def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ARG004
         """Create a weight that is in no graph yet."""
         return object.__new__(cls)
 
@@ -127,8 +128,8 @@ class Weight(TensorValue):
 
     @property
     def shape(self) -> Shape:
-        """The shape; counted in bytes where the elements are packed."""
-        return self._shape if self._joined is None else self._shape.copy()
+        """The shape; counted in bytes where the elements are packed. It can be changed until a graph has the weight."""
+        return self._shape
 
     @shape.setter
     def shape(self, shape: Iterable[DimLike]) -> None:
@@ -206,6 +207,16 @@ class Weight(TensorValue):
             )
         return value
 
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._exported().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        return self._exported().__dlpack_device__()
+
+    def _exported(self) -> Buffer:
+        """Return the loaded value as a tensor that exports its memory, whatever its dtype is."""
+        return Buffer.of(self.data(), f"weight '{shown(self.name)}'")
+
     def load(self, value: Any, name: str | None = None) -> None:
         """Give the weight its value, without checks; `Module.load_state_dict` checks values.
 
@@ -267,19 +278,19 @@ class Weight(TensorValue):
         return f"Weight({shown(self.name)}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"
 
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, Weight) or current_or_none() is None:
+        if current_or_none() is None:
             return self is other or NotImplemented
         return super().__eq__(other)
 
     def __ne__(self, other: object) -> Any:
-        if isinstance(other, Weight) or current_or_none() is None:
+        if current_or_none() is None:
             return self is not other if isinstance(other, Weight) else NotImplemented
         return super().__ne__(other)
 
     __hash__ = object.__hash__
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_joined": None}  # a copy has joined no graph
+        return {**self.__dict__, "_joined": None, "_shape": self._shape.copy()}  # a copy has joined no graph
 
     def _value(self) -> TensorValue:
         graph = current_or_none()
@@ -297,13 +308,17 @@ class Weight(TensorValue):
         """Record that the graph of this name relies on the type from now on."""
         if self._joined is None:
             self._joined = graph
+            self._shape = FixedShape(self._shape, self._fixed("shape"))
 
     def _require_free(self, attribute: str) -> None:
         if self._joined is not None:
-            raise ValueError(
-                f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the "
-                f"weight as it is. Set it before, or make another Weight"
-            )
+            raise ValueError(self._fixed(attribute))
+
+    def _fixed(self, attribute: str) -> str:
+        return (
+            f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight as "
+            "it is. Set it before, or make another Weight"
+        )
 
 
 class WeightShard(Weight):
@@ -356,8 +371,8 @@ class WeightShard(Weight):
 
     @property
     def shape(self) -> Shape:
-        """The shape of the shard."""
-        return self.pieces.shape
+        """The shape of the shard, which follows from that of the whole weight."""
+        return FixedShape(self.pieces.shape, self._derived("shape"))
 
     @shape.setter
     def shape(self, shape: Iterable[DimLike]) -> None:
@@ -438,7 +453,10 @@ class WeightShard(Weight):
 
     def _keep(self, what: str, wanted: object, own: object) -> None:
         if wanted != own:
-            raise ValueError(
-                f"the {what} of shard '{shown(self.name)}' comes from its part of '{shown(self.whole.name)}'; change "
-                "the whole weight"
-            )
+            raise ValueError(self._derived(what))
+
+    def _derived(self, what: str) -> str:
+        return (
+            f"the {what} of shard '{shown(self.name)}' comes from its part of '{shown(self.whole.name)}'; change the "
+            "whole weight"
+        )

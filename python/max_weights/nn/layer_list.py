@@ -44,15 +44,15 @@ class LayerList(Module, list[Layer]):
             outputs = layer(outputs)
         return outputs
 
-    def append(self, layer: Layer, /) -> None:
+    def append(self, layer: Layer) -> None:
         """Add a layer at the end."""
         list.append(self, self._taken_one(layer))
 
-    def insert(self, i: SupportsIndex, layer: Layer, /) -> None:
+    def insert(self, i: SupportsIndex, layer: Layer) -> None:
         """Add a layer before the one at `i`."""
         list.insert(self, i, self._taken_one(layer))
 
-    def extend(self, layers: Iterable[Layer], /) -> None:
+    def extend(self, layers: Iterable[Layer]) -> None:
         """Add layers at the end; none of them, if one is not a layer."""
         list.extend(self, self._taken(layers))
 

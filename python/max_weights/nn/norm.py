@@ -25,7 +25,7 @@ __all__ = ["ConstantLayerNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 __getattr__ = layers_not_here(__name__)
 
-_GPU = DeviceRef.GPU(0)
+_CPU = DeviceRef.CPU()
 
 
 class LayerNorm(ShardableLayer):
@@ -179,7 +179,7 @@ class GroupNorm(Module):
         num_channels: The number of channels, a multiple of `num_groups`.
         eps: A positive number.
         affine: Whether there are a weight and a bias, in float32.
-        device: The device of the weights; GPU 0 by default, as in MAX.
+        device: The device of the weights; default: the CPU, where graphs run.
     """
 
     weight: Weight | None = None
@@ -193,7 +193,7 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: DeviceRef | str = _GPU,
+        device: DeviceRef | str = _CPU,
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"{num_channels} channels cannot be split into {num_groups} groups of the same size")

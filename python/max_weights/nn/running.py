@@ -11,6 +11,7 @@ from max_weights.graph.graph import Graph
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
+from max_weights.graph.weight import WeightShard
 from max_weights.nn.named_weights import NamedWeights
 
 if TYPE_CHECKING:
@@ -36,14 +37,23 @@ def build_subgraph(module: ModuleNode, name: str, input_types: Sequence[Any], we
         return module(*[_with_values(argument, inputs) for argument in arguments])
 
     graph = cast("Graph", current("build_subgraph")).add_subgraph(name, forward, types, weight_prefix=weight_prefix)
-    names = list(graph.parameters)
-    if names and not any(found.startswith(weight_prefix) for found in names):
+    names = _own_names(module, graph)
+    if names and not any(own.startswith(weight_prefix) for own in names):
         raise problem(
             "build_subgraph",
             f"no weight of '{shown(name)}' is named '{shown(weight_prefix)}...', but '{shown(names[0])}': names are "
             "complete once state_dict or load_state_dict of the whole model has been called",
         )
     return graph
+
+
+def _own_names(module: ModuleNode, graph: Graph) -> list[str]:
+    """Return the names of the weights in a graph that the module owns; shared ones keep their names in every call."""
+    owned = set(map(id, NamedWeights(module).weights.values()))
+    weights = graph.parameters.items()
+    return [
+        name for name, weight in weights if id(weight.whole if isinstance(weight, WeightShard) else weight) in owned
+    ]
 
 
 def trace(module: ModuleNode, input_types: Sequence[TensorType], name: str | None) -> Graph:

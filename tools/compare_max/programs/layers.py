@@ -120,7 +120,7 @@ called(RMSNorm(6, DType.float32, weight_offset=1.0), ["n", 6], DType.float16)
 called(RMSNorm(6, DType.float32), ["n", 7])
 parts(RMSNorm(6, DType.float32), ShardingStrategy.replicate(2), "weight")
 parts(RMSNorm(6, DType.float32), ShardingStrategy.rowwise(2), "weight")
-weights(GroupNorm(2, 6))
+weights(GroupNorm(2, 6))  # differs: group-norm
 weights(GroupNorm(2, 6, affine=False, device=cpu))
 GroupNorm(4, 6)
 called(GroupNorm(2, 6, device=cpu), [1, 6, 5, 4])
