@@ -202,9 +202,9 @@ def _lower(subgraph: bool) -> harness.Loader:
 
 def _onnx(graph: Any) -> bytes:
     """The model without the data of its weights."""
-    from max_weights.graph.lowering.model import lowered
+    from max_weights.graph.lowering.model import lower
 
-    model: bytes = lowered(graph, {}, initializers=True).model.SerializeToString()
+    model: bytes = lower(graph, {}, initializers=True).model.SerializeToString()
     return model
 
 

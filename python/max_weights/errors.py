@@ -86,7 +86,7 @@ class GraphError(WeightsError, ValueError):
 
     op: str | None = None
     """The name of the operation."""
-    place: str | None = None
+    location: str | None = None
     """The line of the user's code, as `file:line`."""
 
 

@@ -398,7 +398,7 @@ def test_an_operation_that_fails_in_a_run_is_named_with_its_line() -> None:
     with pytest.raises(GraphError) as caught:
         model(given(3), np.array([7]))
     assert str(caught.value).startswith("gather of graph 'g' (at ")
-    assert (caught.value.op, os.path.basename(__file__) in caught.value.place) == ("gather", True)
+    assert (caught.value.op, os.path.basename(__file__) in caught.value.location) == ("gather", True)
 
 
 def test_what_cannot_be_run_says_so() -> None:

@@ -34,7 +34,7 @@ def test_a_graph_records_operations_with_their_types() -> None:
     assert [node.op for node in graph.nodes] == ["input", "add"]
     assert graph.input_types == graph.output_types == [vector("n", 4)]
     assert all(operand is x for operand in graph.nodes[1].inputs)
-    assert all(node.place.startswith(__file__) for node in graph.nodes)
+    assert all(node.location.startswith(__file__) for node in graph.nodes)
 
 
 def test_a_function_makes_the_graph() -> None:

@@ -349,4 +349,4 @@ def test_there_are_the_kernels_that_the_table_says() -> None:
 
 def test_what_is_lowered_is_recorded_with_its_line() -> None:
     graph = recorded(lambda x: x + 1, np.ones(2, np.float32))
-    assert all(node.place.startswith(__file__) for node in graph.nodes[1:])
+    assert all(node.location.startswith(__file__) for node in graph.nodes[1:])

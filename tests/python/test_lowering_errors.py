@@ -33,7 +33,7 @@ def test_a_run_that_fails_in_a_subgraph_of_a_subgraph(memory: str) -> None:
     assert model(given, np.array([2, -3]))[0].to_numpy().tolist() == given[[2, 0]].tolist()
     with pytest.raises(GraphError, match=r"gather of graph 'g'.* must be within the inclusive range") as caught:
         model(given, np.array([7]))
-    assert (caught.value.op, caught.value.place) == ("gather", line("here"))
+    assert (caught.value.op, caught.value.location) == ("gather", line("here"))
     assert line("here") in str(caught.value)
 
 
@@ -43,7 +43,7 @@ def test_an_operation_that_is_refused_when_it_is_loaded() -> None:
         graph.output(node.outputs[0])
     with pytest.raises(GraphError, match=r"softmax of graph 'g'.*'axis' must be in") as caught:
         InferenceSession().load(graph)
-    assert caught.value.place == line("refused")
+    assert caught.value.location == line("refused")
 
 
 def test_an_operation_that_nothing_lowers() -> None:

@@ -24,7 +24,9 @@ def loaded(function: Any, memory: Any, **weights: Any) -> Model:
 def test_a_weight_that_is_converted(memory: str, when: str) -> None:
     narrow = Weight("a", "bfloat16", [32, 64], CPU)
     model = loaded(lambda x: x @ narrow.T, memory, a=np.ones((32, 64), ml_dtypes.bfloat16))
-    assert model.notes == [f"weight 'a' of bfloat16 is converted to float32 where matmul uses it: 8192 bytes {when}"]
+    assert model.cost_notes == [
+        f"weight 'a' of bfloat16 is converted to float32 where matmul uses it: 8192 bytes {when}"
+    ]
 
 
 @pytest.mark.parametrize(("memory", "when"), [("shared", "in each run"), ("fast", "when the model is loaded")])
@@ -32,7 +34,7 @@ def test_a_weight_that_is_turned_around(memory: str, when: str) -> None:
     """Of a product with `.T` it is not."""
     weight = Weight("a", "float32", [32, 64], CPU)
     model = loaded(lambda x: (x @ weight.T, ops.exp(weight.T)), memory, a=np.ones((32, 64), np.float32))
-    assert model.notes == [f"weight 'a' of float32 is transposed where permute uses it: 8192 bytes {when}"]
+    assert model.cost_notes == [f"weight 'a' of float32 is transposed where permute uses it: 8192 bytes {when}"]
 
 
 def test_weights_of_each_call() -> None:
@@ -46,7 +48,7 @@ def test_weights_of_each_call() -> None:
         graph.output(x)
     weights = {f"{number}.w": np.ones((64, 64), np.float16) for number in range(2)}
     model = InferenceSession().load(graph, weights_registry=weights)
-    assert model.notes == [
+    assert model.cost_notes == [
         f"weight '{number}.w' of float16 is converted to float32 where matmul uses it: 16384 bytes in each run"
         for number in range(2)
     ]
@@ -58,13 +60,13 @@ def test_packed_weights() -> None:
     weight = Weight("a", "uint8", [32, 36], CPU, "Q4_0")
     model = loaded(lambda x: ops.qmatmul("Q4_0", None, x, weight), "shared", a=blocks)
     numbers, scales = 32 * 64 // 2, 32 * 64 // 32 * 4
-    assert model.notes == [
+    assert model.cost_notes == [
         f"weight 'a' of Q4_0 is rearranged for products of blocks when the model is loaded: {numbers + scales} bytes"
     ]
     model = loaded(lambda x: x @ ops.dequantize("Q4_0", weight).T, "shared", a=blocks)
-    assert model.notes == ["weight 'a' of Q4_0 is decoded to float32 when the model is loaded: 8192 bytes"]
+    assert model.cost_notes == ["weight 'a' of Q4_0 is decoded to float32 when the model is loaded: 8192 bytes"]
 
 
 def test_nothing_to_say() -> None:
     weight = Weight("a", "float32", [32, 64], CPU)
-    assert loaded(lambda x: x @ weight.T, "shared", a=np.ones((32, 64), np.float32)).notes == []
+    assert loaded(lambda x: x @ weight.T, "shared", a=np.ones((32, 64), np.float32)).cost_notes == []

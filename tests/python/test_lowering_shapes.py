@@ -281,9 +281,9 @@ def test_a_product_with_a_matrix_of_another_dtype() -> None:
     graph = Graph(
         "g", lambda x, y: x @ y.T, [TensorType("float32", x.shape, CPU), TensorType("bfloat16", y.shape, CPU)]
     )
-    from max_weights.graph.lowering.model import lowered
+    from max_weights.graph.lowering.model import lower
 
-    assert {node.op_type for node in lowered(graph, {}, initializers=False).model.graph.node} == {
+    assert {node.op_type for node in lower(graph, {}, initializers=False).model.graph.node} == {
         *("Cast", "Gemm", "Identity")
     }
 
@@ -458,7 +458,7 @@ def test_positions_out_of_range_name_the_line() -> None:
         ) as e:
             run(lambda x, i: ops.gather(x, i, 0), x, np.array([0, 3], dtype))
         assert e.value.op == "gather"
-        assert re.search(r"test_lowering_shapes.py:\d+$", e.value.place)
+        assert re.search(r"test_lowering_shapes.py:\d+$", e.value.location)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)

@@ -374,7 +374,7 @@ def test_a_refusal_names_the_operation_both_shapes_and_the_users_line(case: str)
         with pytest.raises(GraphError, match=message) as caught:
             compute(*graph.inputs)
         assert len(graph.nodes) == before
-    file, _, line = str(caught.value.place).rpartition(":")
+    file, _, line = str(caught.value.location).rpartition(":")
     assert file == __file__
     assert str(caught.value).endswith(f"(at {file}:{line})")
     assert caught.value.op == message.partition(":")[0]

@@ -167,7 +167,7 @@ def test_indexing(data: st.DataObject, shape: Any, symbols: set[int]) -> None:
     except ValueError:
         assert symbols & set(shape) or 0 in np.zeros(shape)[index].shape  # it ends before it begins
         return
-    needs = result.node.attributes["at_least"]
+    needs = result.node.attributes["minimums"]
     assert symbols & set(shape) or not needs
     if all(put_back(large) >= put_back(small) for large, small in needs):
         assert sizes(result.shape) == np.zeros(shape)[index].shape
@@ -186,7 +186,7 @@ def test_slices_of_a_symbol_are_right_where_their_needs_hold(
             assert start < 0 <= stop or stop < start
             return
     values = {"n": size}
-    holds = all(eval(f"({large}) >= ({small})", {}, values) for large, small in result.node.attributes["at_least"])
+    holds = all(eval(f"({large}) >= ({small})", {}, values) for large, small in result.node.attributes["minimums"])
     first, last, _ = slice(start, stop).indices(size)
     inside = all(bound is None or -size <= bound <= size for bound in (start, stop))
     assert holds or not inside or first > last

@@ -115,7 +115,7 @@ def test_pieces_are_plain_ranges() -> None:
 def test_ranges_that_touch_are_one_piece() -> None:
     assert len(S.gate_up(1, axis=0).pieces([8], 0)) == 1
     assert len(S.stacked_qkv(1, 2, 4).pieces([24, 3], 0)) == 1
-    assert S.stacked_qkv(1, 2, 4).pieces([24, 3], 0).is_everything
+    assert S.stacked_qkv(1, 2, 4).pieces([24, 3], 0).is_complete
     assert S.stacked_qkv(3, 2, 4).pieces([24, 3], 2).shape == (0, 3)
 
 

@@ -248,11 +248,11 @@ class TestIndexing:
         n = Dim("n")
         with Graph("g", input_types=[tensor("n", 6)]) as graph:
             x = graph.inputs[0]
-            assert x[1:].node.attributes["at_least"] == ((n, Dim(1)),)
-            assert x[2:-3].node.attributes["at_least"] == ((n, Dim(5)),)
-            assert x[:, 2:-3].node.attributes["at_least"] == ()
-            assert x[-2].node.attributes["at_least"] == ((n, Dim(2)),)
-            assert x[:, : Dim("m")].node.attributes["at_least"] == ((Dim(6), Dim("m")),)
+            assert x[1:].node.attributes["minimums"] == ((n, Dim(1)),)
+            assert x[2:-3].node.attributes["minimums"] == ((n, Dim(5)),)
+            assert x[:, 2:-3].node.attributes["minimums"] == ()
+            assert x[-2].node.attributes["minimums"] == ((n, Dim(2)),)
+            assert x[:, : Dim("m")].node.attributes["minimums"] == ((Dim(6), Dim("m")),)
 
     def test_a_tensor_of_indices_comes_in_the_place_of_its_axis(self) -> None:
         with Graph("g", input_types=[tensor("n", 6, 4), tensor("k", 2, dtype="int64")]) as graph:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Sizes"]
 
 
-_Need: TypeAlias = "tuple[Node, Dim, Dim, bool, str]"
+_Constraint: TypeAlias = "tuple[Node, Dim, Dim, bool, str]"
 """An operation, two dimensions, whether they must be equal (or else the first the larger), and the user's message."""
 
 
@@ -36,7 +36,7 @@ class Sizes:
         self._known: dict[str, tuple[int, str]] = {}
         for name, weight in graph.parameters.items():
             self._bind(self._known, weight.shape, weights[name], f"weight {name!r}")
-        self._needs = list(_needs(graph, {}, graph.symbols))
+        self._constraints = list(_constraints(graph, {}, graph.symbols))
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
         """Check the shapes of the inputs of a run.
@@ -51,7 +51,7 @@ class Sizes:
         for index, (dims, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
             self._bind(known, dims, shape, f"input{index}")
         sizes = {name: size for name, (size, _) in known.items()}
-        for node, left, right, equal, message in self._needs:
+        for node, left, right, equal, message in self._constraints:
             try:
                 a, b = left.substitute(sizes), right.substitute(sizes)
             except ValueError:
@@ -65,10 +65,10 @@ class Sizes:
                 said = f"{message}: " if message else ""
                 wanted = f"{left} must be {right}" if equal else f"{left} must be at least {right}"
                 made = GraphError(
-                    f"{node.op} of graph {self._name!r} (at {node.place}): {said}{wanted}, and {left} is {a}"
+                    f"{node.op} of graph {self._name!r} (at {node.location}): {said}{wanted}, and {left} is {a}"
                     + ("" if isinstance(right, StaticDim) else f", {right} is {b}")
                 )
-                made.op, made.place = node.op, node.place
+                made.op, made.location = node.op, node.location
                 raise made
         self._checked = asked
 
@@ -92,14 +92,14 @@ class Sizes:
                 raise GraphError(f"{where} of graph {self._name!r}: {dim} is {found}, and there it is {size}")
 
 
-def _needs(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[_Need]:
+def _constraints(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[_Constraint]:
     """Return what has to be equal, or at least as large, with the operation that assumes it.
 
     For subgraphs, the dimensions are expressed in the graph that calls them: `names` has what their symbols are there,
     `taken` all symbols that are in use.
     """
     for node in graph.nodes:
-        for large, small in node.attributes.get("at_least", ()):
+        for large, small in node.attributes.get("minimums", ()):
             yield node, large.substitute(names), small.substitute(names), False, ""
         if node.op == "rebind":
             for old, new in zip(node.inputs[0].shape, node.outputs[0].shape, strict=True):
@@ -110,4 +110,4 @@ def _needs(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[
             inside = {name: dim.substitute(names) for name, dim in dims.items()}
             # A symbol that a subgraph creates itself, and does not return, is a different one in each call.
             inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.own_symbols - dims.keys())}
-            yield from _needs(called, inside, taken)
+            yield from _constraints(called, inside, taken)

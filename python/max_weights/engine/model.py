@@ -14,7 +14,7 @@ from max_weights.engine.checks import Sizes
 from max_weights.engine.interruptible import Runs
 from max_weights.engine.tensors import from_value, to_value
 from max_weights.errors import GraphError
-from max_weights.graph.lowering.model import lowered
+from max_weights.graph.lowering.model import lower
 from max_weights.graph.lowering.values import contiguous, values_of
 from max_weights.graph.type import TensorType
 from max_weights.shape import Shape, listed
@@ -56,11 +56,11 @@ class Model:
         self._types = graph.input_types
         self._weights = values_of(graph, weights_registry)
         shapes = {name: weight.shape for name, weight in self._weights.items()}
-        self._lowered = lowered(graph, shapes, initializers=fast, lays_out=True)
+        self._lowered = lower(graph, shapes, initializers=fast, repacks=True)
         self._inputs = self._lowered.inputs
         self._sizes = Sizes(graph, shapes)
         self._output_types = graph.output_types
-        parts = self._lowered.lay_out(self._weights)
+        parts = self._lowered.repack_weights(self._weights)
         self._part_sizes = {name: part.nbytes for name, part in parts.items()}
         self._weights = {name: self._weights[name] for name in self._lowered.weights}
         # One weight of each mapping is enough to see whether its file is unchanged.
@@ -98,15 +98,15 @@ class Model:
         return _specs("output", self._output_types)
 
     @property
-    def notes(self) -> list[str]:
+    def cost_notes(self) -> list[str]:
         """What the model costs in addition to its weights and operations, in sentences.
 
         They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
         decoded, or laid out anew, and in how many bytes.
         """
-        from max_weights.graph.lowering.notes import notes
+        from max_weights.graph.lowering.notes import cost_notes
 
-        return notes(self._lowered, self._weights, self._part_sizes)
+        return cost_notes(self._lowered, self._weights, self._part_sizes)
 
     @property
     def devices(self) -> list[Device]:
@@ -171,12 +171,12 @@ class Model:
     def _explain(self, error: Exception) -> NoReturn:
         """Say which operation of the graph ONNX Runtime means."""
         cause = str(error)
-        places = {name[name.index("#") :]: node for name, node in self._lowered.places.items()}
+        places = {name[name.index("#") :]: node for name, node in self._lowered.operations.items()}
         for number in _NODE.findall(cause):
             node = places.get(number)
             if node is not None:
-                made = GraphError(f"{node.op} of graph {self._name!r} (at {node.place}): {cause}")
-                made.op, made.place = node.op, node.place
+                made = GraphError(f"{node.op} of graph {self._name!r} (at {node.location}): {cause}")
+                made.op, made.location = node.op, node.location
                 raise made from error
         raise GraphError(f"graph {self._name!r}: {cause}") from error
 

@@ -15,7 +15,7 @@ _PACKAGE = __name__.partition(".")[0]
 _INSIDE = f"{_PACKAGE}."
 
 
-def user_place() -> str:
+def caller_location() -> str:
     """Return `file:line` of the innermost call that comes from outside this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -26,12 +26,12 @@ def user_place() -> str:
     return "<unknown>:0"
 
 
-def problem(op: str, cause: str, kind: type[GraphError] = GraphError) -> GraphError:
+def graph_error(op: str, cause: str, kind: type[GraphError] = GraphError) -> GraphError:
     """Return the error for an operation that cannot be recorded.
 
     Its message begins with the operation and ends with the line of the user's code.
     """
-    place = user_place()
-    error = kind(f"{op}: {cause} (at {printable(place)})")
-    error.op, error.place = op, place
+    location = caller_location()
+    error = kind(f"{op}: {cause} (at {printable(location)})")
+    error.op, error.location = op, location
     return error

@@ -9,7 +9,7 @@ from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.errors import WeightNotFoundError
 from max_weights.fork_lock import ForkLock
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.weight import Weight
 from max_weights.shape import listed
 
@@ -49,7 +49,7 @@ class Declarations:
         name, parts = weight.name, weight.name.split(".")
         with _adding:
             if name in self.at_and_below(name):
-                raise problem("allocate", f"weight '{shown(name)}' already exists in graph {self.graph!r}")
+                raise graph_error("allocate", f"weight '{shown(name)}' already exists in graph {self.graph!r}")
             for node in ("", *(".".join(parts[:length]) for length in range(1, len(parts) + 1))):
                 self._below.setdefault(node, {})[name] = weight
 
@@ -151,7 +151,7 @@ class DeclaredWeights:
         """
         if dtype is None or shape is None:
             missing = " and ".join(name for name, value in (("dtype", dtype), ("shape", shape)) if value is None)
-            raise problem(
+            raise graph_error(
                 "allocate", f"weight '{shown(self._name)}' needs a {missing}: there is no file to take it from"
             )
         weight = Weight(self._name, dtype, shape, DeviceRef.CPU() if device is None else device, quantization_encoding)

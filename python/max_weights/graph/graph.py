@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from max_weights._core import printable, shown
 from max_weights.errors import UnsupportedError
 from max_weights.fork_lock import ForkLock
-from max_weights.graph.call_site import problem, user_place
+from max_weights.graph.call_site import caller_location, graph_error
 from max_weights.graph.declared import Declarations, DeclaredWeights
 from max_weights.graph.listing import listing
 from max_weights.graph.stack import current, enter, leave
@@ -161,7 +161,7 @@ class Graph:
     def output(self, *values: TensorValue) -> None:
         """Declare the results of the graph, once; nothing can be recorded after that."""
         if self._outputs is not None:
-            raise problem("output", f"graph {self.name!r} has its outputs already")
+            raise graph_error("output", f"graph {self.name!r} has its outputs already")
         for value in values:
             if not isinstance(value, TensorValue):
                 raise TypeError(f"output: a {type(value).__name__} is not a value of a graph; see ops.constant")
@@ -171,7 +171,7 @@ class Graph:
     def outputs(self) -> Sequence[TensorValue]:
         """The results of the graph. ValueError before `output` is called."""
         if self._outputs is None:
-            raise problem("outputs", f"graph {self.name!r} has no outputs yet; call `output(...)` in it")
+            raise graph_error("outputs", f"graph {self.name!r} has no outputs yet; call `output(...)` in it")
         return self._outputs
 
     @property
@@ -191,8 +191,8 @@ class Graph:
             attributes: Everything else that decides the result.
         """
         if self._outputs is not None:
-            raise problem(op, f"graph {self.name!r} has its outputs already, so nothing can be added to it")
-        node = Node(self, op, tuple(inputs), MappingProxyType(dict(attributes)), types, user_place())
+            raise graph_error(op, f"graph {self.name!r} has its outputs already, so nothing can be added to it")
+        node = Node(self, op, tuple(inputs), MappingProxyType(dict(attributes)), types, caller_location())
         self._nodes.append(node)
         return node
 
@@ -209,7 +209,7 @@ class Graph:
         if isinstance(value, Weight):
             return self.add_weight(value)
         if value.node.graph is not self:
-            raise problem(
+            raise graph_error(
                 op,
                 f"a value {value.type} of graph {value.node.graph.name!r} is used in graph {self.name!r}; "
                 "make it an input of that graph",
@@ -237,7 +237,7 @@ class Graph:
                 self._of_calls.discard(weight.name)
                 return value
             if other is not None and other.name == weight.name:  # it may have been renamed since
-                raise problem(
+                raise graph_error(
                     "add_weight",
                     f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, as another object: "
                     f"{other!r}. Weights of one model get unique names from Module.state_dict() or load_state_dict()",
@@ -263,7 +263,7 @@ class Graph:
             known = Weight(name, weight.dtype, weight.shape, weight.device, weight.quantization_encoding)
             self._of_calls.add(name)
         elif known.type != weight.type:
-            raise problem(
+            raise graph_error(
                 "call", f"weight '{shown(name)}' is {known.type} here, and {weight.type} in graph {subgraph.name!r}"
             )
         return self.add_weight(known)
@@ -285,7 +285,7 @@ class Graph:
         found: dict[str, Weight] = {}
         for weight in self._by_weight:
             if found.setdefault(weight.name, weight) is not weight:
-                raise problem("parameters", f"two weights of graph {self.name!r} are named '{shown(weight.name)}'")
+                raise graph_error("parameters", f"two weights of graph {self.name!r} are named '{shown(weight.name)}'")
         return found
 
     @property
@@ -325,7 +325,7 @@ class Graph:
             GraphError: this graph already has a subgraph of that name (a ValueError).
         """
         if name in self._subgraphs:
-            raise problem("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")
+            raise graph_error("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")
         graph = Graph(name, None, input_types, path)
         graph._weight_prefix = weight_prefix
         if forward is not None:

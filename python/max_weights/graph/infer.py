@@ -14,7 +14,7 @@ from typing import SupportsIndex
 
 from max_weights.dim import Dim, DimLike, StaticDim, factors_of, to_dim
 from max_weights.errors import GraphIndexError
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.shape import Shape, listed
 
 
@@ -33,7 +33,7 @@ def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> in
     number = operator.index(axis)
     if not -rank <= number < rank:
         choices = f"{-rank} to {rank - 1}" if rank else "none"
-        raise problem(op, f"the shape {listed(shape)} has no axis {number} (axes: {choices})", GraphIndexError)
+        raise graph_error(op, f"the shape {listed(shape)} has no axis {number} (axes: {choices})", GraphIndexError)
     return number % rank
 
 
@@ -54,7 +54,7 @@ def some(op: str, shape: Shape, axis: int) -> tuple[tuple[Dim, Dim], ...]:
     """Return that an axis has elements, as what an operation assumes; refuse an axis that is known to have none."""
     size = shape[axis]
     if is_size(size, 0):
-        raise problem(op, f"the shape {listed(shape)} has no elements on axis {axis % len(shape)}")
+        raise graph_error(op, f"the shape {listed(shape)} has no elements on axis {axis % len(shape)}")
     return () if isinstance(size, StaticDim) else ((size, to_dim(1)),)
 
 
@@ -62,16 +62,16 @@ def broadcast(op: str, left: Shape, right: Shape) -> Shape:
     """Return the shape that both are broadcast to, by NumPy's rules: aligned at the last axis, 1 fits anything."""
     shared = min(len(left), len(right))
     front = left[: len(left) - shared] or right[: len(right) - shared]
-    result, misfits = [], []
+    result, mismatches = [], []
     for axis in range(-shared, 0):
         a, b = left[axis], right[axis]
         if a != b and not is_size(a, 1) and not is_size(b, 1):
-            misfits.append(axis)
+            mismatches.append(axis)
         result.append(b if is_size(a, 1) else a)
-    if misfits:
-        axis = _clearest(left, right, misfits)
+    if mismatches:
+        axis = _clearest(left, right, mismatches)
         a, b = left[axis], right[axis]
-        raise problem(
+        raise graph_error(
             op,
             f"the shapes {listed(left)} and {listed(right)} do not broadcast: on axis {axis}, {differ(a, b)}"
             + rebind_hint(a, b, left, right, axis),
@@ -79,9 +79,9 @@ def broadcast(op: str, left: Shape, right: Shape) -> Shape:
     return front + result
 
 
-def _clearest(left: Shape, right: Shape, misfits: Sequence[int]) -> int:
+def _clearest(left: Shape, right: Shape, mismatches: Sequence[int]) -> int:
     """Return the axis to name: one where sizes are known to differ, before one where they only may."""
-    return next((axis for axis in misfits if _both_static(left[axis], right[axis])), misfits[0])
+    return next((axis for axis in mismatches if _both_static(left[axis], right[axis])), mismatches[0])
 
 
 def differ(left: Dim, right: Dim) -> str:
@@ -108,10 +108,10 @@ def rebind_hint(a: Dim, b: Dim, left: Shape, right: Shape, axis: int, right_axis
 def broadcast_to(op: str, shape: Shape, target: Shape) -> None:
     """Check that a shape can be broadcast to another."""
     if len(shape) > len(target):
-        raise problem(op, f"the shape {listed(shape)} has more axes than {listed(target)}")
+        raise graph_error(op, f"the shape {listed(shape)} has more axes than {listed(target)}")
     for axis in range(-len(shape), 0):
         if shape[axis] != target[axis] and not is_size(shape[axis], 1):
-            raise problem(
+            raise graph_error(
                 op,
                 f"the shape {listed(shape)} does not broadcast to {listed(target)}: on axis {axis}, "
                 + differ(shape[axis], target[axis]),
@@ -125,11 +125,11 @@ def matmul(op: str, left: Shape, right: Shape) -> Shape:
     """
     shown = f"the shapes {listed(left)} and {listed(right)}"
     if not left or not right:
-        raise problem(op, f"{shown} do not multiply: a scalar has no axis to sum over; use `*`")
+        raise graph_error(op, f"{shown} do not multiply: a scalar has no axis to sum over; use `*`")
     inner, other, axis = left[-1], right[-2] if len(right) > 1 else right[0], -2 if len(right) > 1 else -1
     if inner != other:
         hint = rebind_hint(inner, other, left, right, -1, axis)
-        raise problem(op, f"{shown} do not multiply: the inner dimensions, {differ(inner, other)}{hint}")
+        raise graph_error(op, f"{shown} do not multiply: the inner dimensions, {differ(inner, other)}{hint}")
     batch = broadcast(op, left[:-2], right[:-2])
     return batch + left[-2:-1] + (right[-1:] if len(right) > 1 else [])
 
@@ -139,11 +139,11 @@ def same(op: str, shapes: Sequence[Shape], axis: int | None) -> None:
     first = shapes[0]
     for shape in shapes[1:]:
         if len(shape) != len(first):
-            raise problem(op, f"the shapes {listed(first)} and {listed(shape)} have different ranks")
-        misfits = [i for i, (a, b) in enumerate(zip(first, shape, strict=True)) if i != axis and a != b]
-        if misfits:
-            i = _clearest(first, shape, misfits)
-            raise problem(
+            raise graph_error(op, f"the shapes {listed(first)} and {listed(shape)} have different ranks")
+        mismatches = [i for i, (a, b) in enumerate(zip(first, shape, strict=True)) if i != axis and a != b]
+        if mismatches:
+            i = _clearest(first, shape, mismatches)
+            raise graph_error(
                 op,
                 f"the shapes {listed(first)} and {listed(shape)} do not fit: on axis {i}, {differ(first[i], shape[i])}"
                 + rebind_hint(first[i], shape[i], first, shape, i),
@@ -163,12 +163,12 @@ def reshape(op: str, shape: Shape, target: Sequence[DimLike]) -> Shape:
     """Return the new shape, with `-1`, which may occur once, computed."""
     unknown = [i for i, dim in enumerate(target) if not isinstance(dim, str | Dim) and operator.index(dim) == -1]
     if len(unknown) > 1:
-        raise problem(op, f"only one dimension can be inferred; found -1 {len(unknown)} times in {listed(target)}")
+        raise graph_error(op, f"only one dimension can be inferred; found -1 {len(unknown)} times in {listed(target)}")
     known = Shape(dim for i, dim in enumerate(target) if i not in unknown)
     if not unknown:
         before, after = product(shape), product(known)
         if before != after:
-            raise problem(
+            raise graph_error(
                 op,
                 f"the shapes {listed(shape)} and {listed(known)} hold {before} and {after} elements: "
                 f"{differ(before, after)}"
@@ -188,7 +188,7 @@ def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) ->
     count, atoms = _factors(shape)
     divisor, used = _factors(known)
     if divisor == 0:
-        raise problem(
+        raise graph_error(
             op, f"the shapes {listed(shape)} and {listed(target)}: next to a dimension of 0, -1 could be anything"
         )
     rest = []
@@ -198,14 +198,14 @@ def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) ->
         else:
             rest.append(atom)
     if rest and count:
-        raise problem(
+        raise graph_error(
             op,
             f"the shapes {listed(shape)} and {listed(target)}: it is not known whether {product(shape)} elements "
             f"divide by {product(known)}; if they do, rebind {listed(shape)} first",
         )
     if count % divisor:
         certain = "do not" if not atoms else "may not"
-        raise problem(
+        raise graph_error(
             op,
             f"the shapes {listed(shape)} and {listed(target)}: {product(shape)} elements {certain} divide by {divisor}",
         )

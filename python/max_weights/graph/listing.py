@@ -28,7 +28,7 @@ def listing(nodes: Iterable[Node], outputs: Iterable[TensorValue] | None) -> str
         operands = [numbers[value] for value in node.inputs]
         call = f"{node.op}({', '.join(operands + _listed(node.attributes))})"
         types = ", ".join(_type(value.type) for value in node.outputs)
-        rows.append((f"{made} = {call}" if made else call, types, os.path.basename(node.place)))
+        rows.append((f"{made} = {call}" if made else call, types, os.path.basename(node.location)))
     left = max((len(row[0]) for row in rows), default=0)
     middle = max((len(row[1]) for row in rows), default=0)
     lines = [f"  {call:<{left}}  {types:<{middle}}  {line}".rstrip() for call, types, line in rows]
@@ -46,7 +46,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
     for name, value in attributes.items():
         if name == "dims" and "graph" in attributes:
             continue  # the sizes of a call, which the types already show
-        if name in ("at_least", "message", "prefix") and not value:
+        if name in ("minimums", "message", "prefix") and not value:
             continue
         if name == "graph":
             texts.append(repr(value.name))
@@ -54,7 +54,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
             texts.append(f"'{shown(value.name)}'")
         elif name == "index" and isinstance(value, tuple):
             texts.append(f"[{', '.join(map(_entry, value))}]")
-        elif name == "at_least":
+        elif name == "minimums":
             texts.append(" and ".join(f"{large} >= {small}" for large, small in value))
         else:
             texts.append(f"{name}={_text(value)}")

@@ -145,10 +145,10 @@ def _real_folder(path: Path) -> Path:
 
 
 def _model(graph: Graph, values: Mapping[str, Buffer]) -> onnx.ModelProto:
-    from max_weights.graph.lowering.model import lowered
+    from max_weights.graph.lowering.model import lower
 
     shapes = {name: value.shape for name, value in values.items()}
-    return lowered(graph, shapes, initializers=True).model
+    return lower(graph, shapes, initializers=True).model
 
 
 def _bytes(value: Buffer) -> Any:

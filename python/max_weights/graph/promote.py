@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from max_weights.dtype import DType, finfo
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 
 # Floats that other dtypes widen to, with the bits of their significands: they hold integers of that many bits exactly.
 _SIGNIFICAND = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}
@@ -26,21 +26,21 @@ def promote(op: str, left: DType, right: DType) -> DType:
     for wide, narrow in ((left, right), (right, left)):
         if _holds(wide, narrow):
             return wide
-    raise problem(
+    raise graph_error(
         op,
         f"{left!r} and {right!r} are different dtypes, and neither holds every value of the other; convert one with "
         "`.cast(...)`",
     )
 
 
-def alike(op: str, left: DType, right: DType) -> DType:
+def same_dtype(op: str, left: DType, right: DType) -> DType:
     """Return the dtype of both, for operations that convert nothing.
 
     Raises:
         GraphError: they differ; the message names both.
     """
     if left is not right:
-        raise problem(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
+        raise graph_error(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
     return left
 
 
@@ -78,13 +78,13 @@ def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int |
     """
     if dtype is DType.bool:
         if not isinstance(value, bool):
-            raise problem(
+            raise graph_error(
                 op, f"the number {value!r} is combined with a tensor of bool; convert the tensor with `.cast(...)`"
             )
         return value
     if dtype.is_integral():
         if isinstance(value, float):
-            raise problem(
+            raise graph_error(
                 op,
                 f"the float {value!r} is combined with a tensor of {dtype!r}; convert the tensor with "
                 "`.cast(DType.float32)`",
@@ -92,17 +92,17 @@ def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int |
         signed = dtype.is_signed_integral()
         bits = dtype.size_in_bits - signed
         if not (-(1 << bits) if signed else 0) <= value < 1 << bits:
-            raise problem(op, f"the number {value!r} is outside the range of {dtype!r}")
+            raise graph_error(op, f"the number {value!r} is outside the range of {dtype!r}")
         return int(value)
     if not dtype.is_float():
-        raise problem(op, f"the scalar {value!r} is combined with a tensor of {dtype!r}, which accepts no scalars")
+        raise graph_error(op, f"the scalar {value!r} is combined with a tensor of {dtype!r}, which accepts no scalars")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     limits = finfo(dtype)
     if not limits.min <= number <= limits.max and (isinstance(value, int) or math.isfinite(number)):
-        raise problem(
+        raise graph_error(
             op,
             f"the number {value!r} is outside the range of {dtype!r}, {limits.min} to {limits.max}; write "
             "float('inf') if that is meant",

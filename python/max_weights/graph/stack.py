@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from max_weights.errors import NoGraphError
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 
 if TYPE_CHECKING:
     from max_weights.graph.value import Recorder
@@ -28,7 +28,7 @@ def current(op: str) -> Recorder:
     """
     graphs = _GRAPHS.get()
     if not graphs:
-        raise problem(op, "there is no parent graph; use it inside `with Graph(...)`", NoGraphError)
+        raise graph_error(op, "there is no parent graph; use it inside `with Graph(...)`", NoGraphError)
     return graphs[-1]
 
 

@@ -34,7 +34,7 @@ class Node:
     Values compare by `==` as tensors, element by element, so nodes and values are told apart by identity.
     """
 
-    __slots__ = ("attributes", "graph", "inputs", "op", "outputs", "place")
+    __slots__ = ("attributes", "graph", "inputs", "location", "op", "outputs")
 
     graph: Recorder
     """The graph that it belongs to."""
@@ -46,7 +46,7 @@ class Node:
     """Everything else that decides the result: axes counted from the front, dtypes, dimensions, constants."""
     outputs: tuple[TensorValue, ...]
     """The results."""
-    place: str
+    location: str
     """The line of the user's code that created it, as `file:line`."""
 
     def __init__(
@@ -56,17 +56,17 @@ class Node:
         inputs: tuple[TensorValue, ...],
         attributes: Mapping[str, Any],
         types: Iterable[TensorType],
-        place: str,
+        location: str,
     ) -> None:
         self.graph = graph
         self.op = op
         self.inputs = inputs
         self.attributes = attributes
-        self.place = place
+        self.location = location
         self.outputs = tuple(TensorValue._result(self, kind) for kind in types)
 
     def __repr__(self) -> str:
-        return f"Node({self.op}, {[output.type for output in self.outputs]}, at {self.place})"
+        return f"Node({self.op}, {[output.type for output in self.outputs]}, at {self.location})"
 
 
 class Recorder(Protocol):

@@ -11,7 +11,7 @@ from max_weights.devices import DeviceRef
 from max_weights.dim import DimLike
 from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import NoGraphError
-from max_weights.graph.call_site import user_place
+from max_weights.graph.call_site import caller_location
 from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
@@ -295,12 +295,12 @@ class Weight(TensorValue):
     def _value(self) -> TensorValue:
         graph = current_or_none()
         if graph is None:
-            place = user_place()
+            location = caller_location()
             error = NoGraphError(
                 f"there is no parent graph: weight '{shown(self.name)}' has no value to compute with here. Use it "
-                f"inside `with Graph(...)`, or load the data and compute with that (at {place})"
+                f"inside `with Graph(...)`, or load the data and compute with that (at {location})"
             )
-            error.tensor, error.place = self.name, place
+            error.tensor, error.location = self.name, location
             raise error
         return graph.own("Weight", self)
 

@@ -17,7 +17,7 @@ from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.nn.linear import Linear
@@ -93,13 +93,13 @@ def scaled_dot_product_attention(
     shape = q.shape
     if min(q.rank, k.rank, v.rank) < 3:
         shapes = ", ".join(listed(part.shape) for part in (q, k, v))
-        raise problem(op, f"queries, keys and values must be [..., heads, positions, size], found {shapes}")
+        raise graph_error(op, f"queries, keys and values must be [..., heads, positions, size], found {shapes}")
     heads, kv_heads = (_known(op, part, -3, "number of heads") for part in (q, k))
     if kv_heads == 0 or heads % kv_heads:
-        raise problem(op, f"{heads} query heads cannot share {kv_heads} key heads equally")
+        raise graph_error(op, f"{heads} query heads cannot share {kv_heads} key heads equally")
     seen = None if mask is None else operand(op, mask)
     if seen is not None and seen.rank < 2:
-        raise problem(op, f"a mask must be [..., positions, kv_positions], found {listed(seen.shape)}")
+        raise graph_error(op, f"a mask must be [..., positions, kv_positions], found {listed(seen.shape)}")
     grouped = heads != kv_heads
     if grouped:  # an additional axis, over which the keys and values of a group are broadcast
         q = _by_group(q, kv_heads)
@@ -121,7 +121,7 @@ def scaled_dot_product_attention(
 def _known(op: str, value: TensorValue, axis: int, what: str) -> int:
     dim = value.shape[axis]
     if not isinstance(dim, StaticDim):
-        raise problem(op, f"the {what} must be known, found {dim} in {listed(value.shape)}")
+        raise graph_error(op, f"the {what} must be known, found {dim} in {listed(value.shape)}")
     return dim.dim
 
 
@@ -254,7 +254,7 @@ class Attention(ShardableLayer):
         """
         hidden = operand(type(self).__name__, x)
         if hidden.rank < 2:
-            raise problem(type(self).__name__, f"takes [..., positions, hidden_size], found {listed(hidden.shape)}")
+            raise graph_error(type(self).__name__, f"takes [..., positions, hidden_size], found {listed(hidden.shape)}")
         q, k, v = self._projected(hidden)
         if self.use_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OWN_ALIGN = 64
 
 
-class Misfit(Exception):
+class Mismatch(Exception):
     """Raised for a value that cannot be used; the message says why."""
 
 
@@ -34,13 +34,13 @@ class Candidate:
     """One value under examination.
 
     Args:
-        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Misfit for anything
+        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Mismatch for anything
             else.
     """
 
-    __slots__ = ("dtype", "encoding", "is_aligned", "is_contiguous", "is_weight_data", "memory", "shape", "stored")
+    __slots__ = ("dtype", "encoding", "is_aligned", "is_contiguous", "is_weight_data", "memory", "shape", "value")
 
-    stored: Any
+    value: Any
     """The object that the weight is to hold."""
     dtype: DType
     shape: Shape
@@ -58,9 +58,9 @@ class Candidate:
         self.is_weight_data = isinstance(given, WeightData)
         self.encoding = None
         data = given.data if self.is_weight_data else given
-        self.stored = self.memory = data
+        self.value = self.memory = data
         if isinstance(data, Buffer):
-            self._look_at_buffer(data)
+            self._inspect_buffer(data)
         # An array cannot come from a NumPy that was never imported.
         elif (numpy := sys.modules.get("numpy")) and isinstance(data, (numpy.ndarray, numpy.generic)):
             self._look_at_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
@@ -72,16 +72,16 @@ class Candidate:
             self.is_contiguous = self.is_aligned = True
         else:
             self.memory = _by_dlpack(data)
-            self._look_at_buffer(self.memory)
+            self._inspect_buffer(self.memory)
         if self.is_weight_data:
             self.dtype, self.shape, self.encoding = given.dtype, given.shape, given.quantization_encoding
 
-    def _look_at_buffer(self, buffer: Buffer) -> None:
+    def _inspect_buffer(self, buffer: Buffer) -> None:
         self.dtype, self.shape = buffer.dtype, _shape(buffer.shape)
         self.is_contiguous, self.is_aligned = buffer.is_contiguous, buffer.aligned
 
     def _look_at_array(self, array: Any) -> None:
-        self.stored = self.memory = array
+        self.value = self.memory = array
         self.dtype, same_alignment = _dtype(array.dtype)
         self.shape = _shape(array.shape)
         flags = array.flags
@@ -100,9 +100,9 @@ class Candidate:
         *rows, row = self.shape.static_dims or [1]
         self.shape = Shape([*rows, row * self.dtype.size_in_bits // 8])
         self.dtype = DType.uint8
-        if not isinstance(self.stored, NoData):
-            buffer = self.stored.to_buffer() if isinstance(self.stored, LazyCast) else Buffer.of(self.memory)
-            self.stored = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
+        if not isinstance(self.value, NoData):
+            buffer = self.value.to_buffer() if isinstance(self.value, LazyCast) else Buffer.of(self.memory)
+            self.value = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
 
     def aligned_copy(self, align: int) -> Buffer:
         """Return the elements in memory of their own, at a multiple of `align`."""
@@ -126,7 +126,7 @@ def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
     try:
         found = DType.from_numpy(dtype)
     except ValueError as error:
-        raise Misfit(str(error)) from error
+        raise Mismatch(str(error)) from error
     return found, found.align == dtype.alignment
 
 
@@ -136,9 +136,9 @@ def _by_dlpack(data: Any) -> Buffer:
     except DeviceError:
         raise  # nothing is wrong with the value
     except TypeError as error:
-        raise Misfit(
+        raise Mismatch(
             f"a {type(data).__name__} is not an array: give a NumPy array, a Buffer, a WeightData or a tensor that "
             "supports DLPack"
         ) from error
     except (NotImplementedError, ValueError) as error:
-        raise Misfit(f"the {type(data).__name__} cannot be read: {error}") from error
+        raise Mismatch(f"the {type(data).__name__} cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from max_weights.allocation import LazyCast
 from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
 from max_weights.load_request import LoadRequest, Rename
-from max_weights.nn.candidate import Candidate, Misfit
+from max_weights.nn.candidate import Candidate, Mismatch
 from max_weights.nn.load_state import as_mapping, load
 from max_weights.weight_data import WeightData
 from max_weights.weights import load_weights
@@ -75,7 +75,7 @@ class Conversions:
         """
         try:
             value = Candidate(given)
-        except Misfit:
+        except Mismatch:
             return given
         dtype = weight.dtype
         if weight.quantization_encoding or value.encoding is not None or value.dtype is dtype:
@@ -85,7 +85,7 @@ class Conversions:
         self._counts[value.dtype, dtype] += 1
         if isinstance(given, WeightData):
             return _cast(given, dtype)
-        memory = value.stored.to_buffer() if value.memory is None else value.memory
+        memory = value.value.to_buffer() if value.memory is None else value.memory
         return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
 
     def warn(self, model: str) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.nn.candidate import Candidate, Misfit
-from max_weights.nn.named_weights import NamedWeights, all_or_none, suggestions
+from max_weights.nn.candidate import Candidate, Mismatch
+from max_weights.nn.named_weights import NamedWeights, restore_on_error, suggestions
 from max_weights.shape import Shape, listed, matches
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ def load(
         weight = named.weights[name]
         try:
             stored[name] = rules.examine(weight, value if convert is None else convert(weight, value))
-        except Misfit as problem:
+        except Mismatch as problem:
             problems.append(f"'{shown(name)}': {problem}")
     if problems or (strict and (missing or unexpected)):
-        raise _misfit(type(root).__name__, report if strict else LoadReport((), ()), problems)
+        raise _mismatch_error(type(root).__name__, report if strict else LoadReport((), ()), problems)
     if missing or unexpected:
         _log.warning("%s: the state dict does not fit: %s", type(root).__name__, _in_short(report))
     changed = [packing.weight for packing in rules.packings] if rules.align is None else named.weights.values()
-    with all_or_none(named.weights.values(), changed):
+    with restore_on_error(named.weights.values(), changed):
         for packing in rules.packings:
             packing.apply()
         for name, value in stored.items():
@@ -164,7 +164,7 @@ class _Rules:
         """The changes to weights, apart from their values."""
 
     def examine(self, weight: Weight, given: Any) -> Any:
-        """Return the object that the weight is to hold; raise Misfit with the reason if there is none."""
+        """Return the object that the weight is to hold; raise Mismatch with the reason if there is none."""
         value = Candidate(given)
         if weight.quantization_encoding is None and value.encoding is None:
             _require_same(value, weight.dtype, weight.shape)
@@ -173,15 +173,15 @@ class _Rules:
         if not value.is_contiguous:
             raise _not_contiguous()
         align = self.align or weight.align
-        return value.stored if align is None and value.is_aligned else self._aligned(value, align or value.dtype.align)
+        return value.value if align is None and value.is_aligned else self._aligned(value, align or value.dtype.align)
 
     def _aligned(self, value: Candidate, align: int) -> Any:
         beyond = value.misalignment(align)
         if not beyond:
-            return value.stored
+            return value.value
         if self._copy_if_misaligned:
             return value.aligned_copy(align)
-        raise Misfit(
+        raise Mismatch(
             f"the data is {beyond} bytes past a multiple of {align}; copy_if_misaligned=True copies such values, "
             "weight_alignment=1 takes them as they are"
         )
@@ -217,7 +217,7 @@ class _Rules:
             return None  # the weight was declared as these bytes
         names = ("none" if encoding is None else encoding.value for encoding in (found, declared))
         decoding = ", and Module.load(path, dtype) decodes it" if declared is None else ""
-        raise Misfit(
+        raise Mismatch(
             "the quantization encoding is {}, declared is {}; override_quantization_encoding=True uses that of the "
             "value"
             "{}".format(*names, decoding)
@@ -235,15 +235,15 @@ def _require_same(value: Candidate, dtype: DType, shape: Shape) -> None:
     wrong = [] if fits else [f"the shape is {listed(value.shape)}, declared is {listed(shape)}"]
     if value.dtype is not dtype:
         wrong.append(f"the dtype is {value.dtype!r}, declared is {dtype!r}")
-    raise Misfit("; ".join(wrong))
+    raise Mismatch("; ".join(wrong))
 
 
 def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: Weight) -> None:
     """Refuse incomplete blocks, and a number of elements other than that of a weight that was declared in elements."""
     if value.dtype is not DType.uint8:
-        raise Misfit(f"the dtype is {value.dtype!r}, but blocks of {encoding.value} are uint8 bytes")
+        raise Mismatch(f"the dtype is {value.dtype!r}, but blocks of {encoding.value} are uint8 bytes")
     if (value.shape.static_dims or [1])[-1] % encoding.block_size:
-        raise Misfit(
+        raise Mismatch(
             f"the shape is {listed(value.shape)}, but a block of {encoding.value} is {encoding.block_size} bytes"
         )
     original_dtype, original_shape = weight.original_dtype_and_shape
@@ -252,18 +252,18 @@ def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: We
     elements = encoding.logical_shape(value.shape)
     in_bytes = weight.dtype is DType.uint8 and matches(weight.shape, value.shape)
     if not in_bytes and not matches(original_shape, elements):
-        raise Misfit(
+        raise Mismatch(
             f"the shape is {listed(elements)} ({listed(value.shape)} in bytes), declared is {listed(original_shape)}"
         )
 
 
-def _not_contiguous() -> Misfit:
-    return Misfit(
+def _not_contiguous() -> Mismatch:
+    return Mismatch(
         "the value is not contiguous; copy it first (numpy.ascontiguousarray, or `.contiguous()` of a tensor)"
     )
 
 
-def _misfit(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentError:
+def _mismatch_error(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentError:
     """Return the error that lists everything that is missing, unexpected, or does not fit."""
     counts = [f"{len(names)} {what}" for what, names in report._asdict().items() if names]
     if problems:

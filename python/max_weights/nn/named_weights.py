@@ -91,14 +91,14 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
                 )
             value = _zeros(name, weight)
         values[name] = value
-    with all_or_none(weights.values()):
+    with restore_on_error(weights.values()):
         for name, weight in weights.items():
             weight.load(values[name], name)
     return values
 
 
 @contextmanager
-def all_or_none(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> Iterator[None]:
+def restore_on_error(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> Iterator[None]:
     """Load or change several weights together: an error or an interrupt restores all of them.
 
     Args:
@@ -154,7 +154,7 @@ def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
     if getattr(strategy, "num_devices", number) != number:
         raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, but {number} were given")
     weights = list(NamedWeights(root).weights.values())
-    with all_or_none(changed=weights):
+    with restore_on_error(changed=weights):
         for weight in weights:
             if weight.device != wanted.devices[0]:
                 weight.device = wanted.devices[0]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from max_weights._core import shown
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.graph import Graph
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
@@ -39,7 +39,7 @@ def build_subgraph(module: ModuleNode, name: str, input_types: Sequence[Any], we
     graph = cast("Graph", current("build_subgraph")).add_subgraph(name, forward, types, weight_prefix=weight_prefix)
     names = _own_names(module, graph)
     if names and not any(own.startswith(weight_prefix) for own in names):
-        raise problem(
+        raise graph_error(
             "build_subgraph",
             f"no weight of '{shown(name)}' is named '{shown(weight_prefix)}...', but '{shown(names[0])}': names are "
             "complete once state_dict or load_state_dict of the whole model has been called",

@@ -121,7 +121,7 @@ class _Rank:
             raise wrong from error.__cause__
         except (TypeError, IndexError, NotImplementedError) as error:
             _refuse(info, f"cannot be split: {error}", error if strategy.is_custom else None)
-        return None if pieces.is_everything else pieces
+        return None if pieces.is_complete else pieces
 
     def unknown(self, info: WeightInfo, table: tables.Table) -> NoReturn:
         if companions.is_of_packed_layer(info.name):

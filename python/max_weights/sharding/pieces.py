@@ -47,7 +47,7 @@ class Pieces:
         object.__setattr__(self, "axis", axis if len(joined) > 1 else None)
 
     @classmethod
-    def everything(cls, whole: Sequence[Size]) -> Pieces:
+    def complete(cls, whole: Sequence[Size]) -> Pieces:
         """Return the whole tensor as one box."""
         return cls(whole, [tuple((0, size) for size in whole)])
 
@@ -74,7 +74,7 @@ class Pieces:
         )
 
     @property
-    def is_everything(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the shard is the whole tensor."""
         return len(self.boxes) == 1 and all(
             part == (0, size) for part, size in zip(self.boxes[0], self.whole, strict=True)

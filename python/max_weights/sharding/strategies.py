@@ -57,7 +57,7 @@ class Split:
     def pieces(self, whole: tuple[Size, ...], index: int, num_devices: int) -> Pieces:
         """Return the ranges of shard `index` of a tensor of this shape."""
         if self.axis is None or self.rule is None:
-            return Pieces.everything(whole)
+            return Pieces.complete(whole)
         rank = len(whole)
         if not -rank <= self.axis < rank:
             raise ValueError(f"there is no axis {self.axis}")
@@ -316,7 +316,7 @@ class ShardingStrategy:
     def _split(self, whole: tuple[Size, ...], index: int) -> Pieces:
         if isinstance(self.shard, Split):
             return self.shard.pieces(whole, index, self.num_devices)
-        return pieces_of(self.shard(ShapeOnly(Pieces.everything(whole)), index, self.num_devices), whole)
+        return pieces_of(self.shard(ShapeOnly(Pieces.complete(whole)), index, self.num_devices), whole)
 
     def __repr__(self) -> str:
         if not isinstance(self.shard, Split):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights.dtype import DType
 from max_weights.graph.lowering.division import quotient, remainder
 from max_weights.graph.lowering.dtypes import wider
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 from max_weights.graph.lowering.writer import CONTRIB
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ _SAME = {
 }
 
 
-@lowers(*_SAME)
-def same(scope: Scope, node: Node) -> str:
+@register_lowering(*_SAME)
+def lower_same_operator(scope: Scope, node: Node) -> str:
     """Lower operations that ONNX has as they are."""
     return scope.compute(_SAME[node.op], scope.inputs(node), node.outputs[0].dtype)
 
 
-@lowers("relu")
+@register_lowering("relu")
 def relu(scope: Scope, node: Node) -> str:
     """Lower relu; integers use Max, as Relu has no kernels for them."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -55,8 +55,8 @@ def relu(scope: Scope, node: Node) -> str:
     return scope.compute("Max", [x, scope.constant(0, dtype)], dtype)
 
 
-@lowers("pow")
-def power(scope: Scope, node: Node) -> str:
+@register_lowering("pow")
+def lower_power(scope: Scope, node: Node) -> str:
     """Lower powers: integers to a constant power are multiplied, which is exact; Pow uses double, exact up to 2**53."""
     dtype, (x, exponent) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
@@ -83,8 +83,8 @@ def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
     return np.asarray(value.node.attributes["value"]) if value.node.op == "constant" else None
 
 
-@lowers("mod", "floordiv")
-def divide(scope: Scope, node: Node) -> str:
+@register_lowering("mod", "floordiv")
+def lower_division(scope: Scope, node: Node) -> str:
     """Lower division and remainder by the rules of Python."""
     dtype = node.outputs[0].dtype
     wide = wider(dtype)
@@ -94,14 +94,14 @@ def divide(scope: Scope, node: Node) -> str:
     return scope.cast((remainder if node.op == "mod" else quotient)(scope, left, right, wide, safe=safe), wide, dtype)
 
 
-@lowers("is_nan", "is_inf")
-def question(scope: Scope, node: Node) -> str:
+@register_lowering("is_nan", "is_inf")
+def lower_question(scope: Scope, node: Node) -> str:
     """Lower tests of elements for NaN and infinity."""
     operator = "IsNaN" if node.op == "is_nan" else "IsInf"
-    return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
+    return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
 
 
-@lowers("rsqrt", "silu", "gelu", "atanh")
+@register_lowering("rsqrt", "silu", "gelu", "atanh")
 def composed(scope: Scope, node: Node) -> str:
     """Lower operations that take several operators; computed as float32 at least, and rounded at the end."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -147,13 +147,13 @@ def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
     return times(times(x, 0.5), scope.add("Add", [inner, scope.constant(1, dtype)]))
 
 
-@lowers("cast")
+@register_lowering("cast")
 def cast(scope: Scope, node: Node) -> str:
     """Lower a conversion."""
     return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
 
 
-@lowers("transfer_to")
+@register_lowering("transfer_to")
 def transfer_to(scope: Scope, node: Node) -> str:
     """Lower a transfer; there is one device, so it is the tensor itself."""
     return scope.inputs(node)[0]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
 from max_weights.graph.lowering.division import choose
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
@@ -22,26 +22,26 @@ _COMPARISONS = {
 _LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not"}
 
 
-@lowers(*_COMPARISONS)
+@register_lowering(*_COMPARISONS)
 def compare(scope: Scope, node: Node) -> str:
     """Lower a comparison."""
-    return scope.compute(_COMPARISONS[node.op], scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
+    return scope.compute(_COMPARISONS[node.op], scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
 
 
-@lowers("not_equal")
+@register_lowering("not_equal")
 def not_equal(scope: Scope, node: Node) -> str:
     """Lower inequality, the opposite of Equal."""
-    equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
+    equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
     return scope.add("Not", [equal])
 
 
-@lowers(*_LOGIC)
+@register_lowering(*_LOGIC)
 def logic(scope: Scope, node: Node) -> str:
     """Lower operations on bool."""
     return scope.add(_LOGIC[node.op], scope.inputs(node))
 
 
-@lowers("where")
+@register_lowering("where")
 def where(scope: Scope, node: Node) -> str:
     """Lower the choice between two tensors."""
     condition, left, right = scope.inputs(node)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
 
-@lowers("conv2d")
+@register_lowering("conv2d")
 def conv2d(scope: Scope, node: Node) -> str:
     """Lower a convolution to Conv, which has channels before height and width; other orders of axes are converted."""
     x, filter, *bias = scope.inputs(node)

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING
 from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.dtypes import computed_as
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
 
-@lowers("constant")
+@register_lowering("constant")
 def constant(scope: Scope, node: Node) -> str:
     """Lower a constant to its elements."""
     return scope.constant(node.attributes["value"], node.outputs[0].dtype)
 
 
-@lowers("dim")
+@register_lowering("dim")
 def dim(scope: Scope, node: Node) -> str:
     """Lower the size of a dimension to a scalar."""
     size = scope.add("Squeeze", [scope.dim(node.attributes["dim"]), scope.constant([0])])
     return scope.cast(size, DType.int64, node.outputs[0].dtype)
 
 
-@lowers("shape")
+@register_lowering("shape")
 def shape(scope: Scope, node: Node) -> str:
     """Lower several sizes to a vector."""
     return scope.dims(node.attributes["dims"])
 
 
-@lowers("range")
+@register_lowering("range")
 def count(scope: Scope, node: Node) -> str:
     """Lower a range; for floats it has the graph's number of elements, as Range rounds when it counts."""
     (made,) = node.outputs

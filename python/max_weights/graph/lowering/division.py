@@ -66,7 +66,7 @@ def _of_floats(writer: Writer, left: str, right: str, dtype: DType) -> str:
     whole = choose(writer, _wrong_sign(writer, rest, right, dtype), less, whole, dtype)
     made = writer.compute("Floor", [whole], dtype)
     above = writer.compute("Sub", [whole, made], dtype)
-    above = writer.compute("Greater", [above, writer.constant(0.5, dtype)], dtype, made=DType.bool)
+    above = writer.compute("Greater", [above, writer.constant(0.5, dtype)], dtype, result_dtype=DType.bool)
     more = writer.compute("Add", [made, writer.constant(1, dtype)], dtype)
     made = choose(writer, above, more, made, dtype)
     return choose(writer, _equal(writer, right, 0, dtype), writer.compute("Div", [left, right], dtype), made, dtype)
@@ -80,7 +80,7 @@ def _safe(writer: Writer, divisor: str, dtype: DType) -> str:
 
 
 def _equal(writer: Writer, name: str, number: int, dtype: DType) -> str:
-    return writer.compute("Equal", [name, writer.constant(number, dtype)], dtype, made=DType.bool)
+    return writer.compute("Equal", [name, writer.constant(number, dtype)], dtype, result_dtype=DType.bool)
 
 
 def _not_zero(writer: Writer, name: str, dtype: DType) -> str:
@@ -89,7 +89,9 @@ def _not_zero(writer: Writer, name: str, dtype: DType) -> str:
 
 def _signs_differ(writer: Writer, left: str, right: str, dtype: DType) -> str:
     zero = writer.constant(0, dtype)
-    return writer.add("Xor", [writer.compute("Less", [name, zero], dtype, made=DType.bool) for name in (left, right)])
+    return writer.add(
+        "Xor", [writer.compute("Less", [name, zero], dtype, result_dtype=DType.bool) for name in (left, right)]
+    )
 
 
 def _wrong_sign(writer: Writer, rest: str, right: str, dtype: DType) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from max_weights.dim import Dim, to_dim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.dtypes import computed_as
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 from max_weights.graph.ops.indexing import size_of_slice
 
 if TYPE_CHECKING:
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 _END = 2**63 - 1
 
 
-@lowers("concat")
+@register_lowering("concat")
 def concat(scope: Scope, node: Node) -> str:
     """Lower concatenation along an axis."""
     return scope.compute("Concat", scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
-@lowers("stack")
+@register_lowering("stack")
 def stack(scope: Scope, node: Node) -> str:
     """Lower stacking along a new axis."""
     dtype, axis = node.outputs[0].dtype, node.attributes["axis"]
     places = [scope.constant([axis])]
-    parts = [scope.compute("Unsqueeze", [name], dtype, beside=places) for name in scope.inputs(node)]
+    parts = [scope.compute("Unsqueeze", [name], dtype, extra_inputs=places) for name in scope.inputs(node)]
     return scope.compute("Concat", parts, dtype, axis=axis)
 
 
-@lowers("split")
+@register_lowering("split")
 def split(scope: Scope, node: Node) -> Sequence[str]:
     """Lower splitting along an axis."""
     sizes = scope.dims(node.attributes["sizes"])
@@ -45,17 +45,17 @@ def split(scope: Scope, node: Node) -> Sequence[str]:
     return [scope.cast(name, wide, dtype) for name in made]
 
 
-@lowers("gather")
+@register_lowering("gather")
 def gather(scope: Scope, node: Node) -> str:
     """Lower slices at positions, which ONNX takes as integers of 32 or 64 bits."""
     x, positions = scope.inputs(node)
     dtype = node.inputs[1].dtype
     if dtype not in (DType.int32, DType.int64):
         positions = scope.cast(positions, dtype, DType.int64)
-    return scope.compute("Gather", [x], node.outputs[0].dtype, beside=[positions], axis=node.attributes["axis"])
+    return scope.compute("Gather", [x], node.outputs[0].dtype, extra_inputs=[positions], axis=node.attributes["axis"])
 
 
-@lowers("slice_tensor")
+@register_lowering("slice_tensor")
 def slice_tensor(scope: Scope, node: Node) -> str:
     """Lower slices to Slice, then remove the axes of ints and add new ones by Reshape.
 
@@ -91,7 +91,7 @@ def slice_tensor(scope: Scope, node: Node) -> str:
         axis += 1
     if axes:
         bounds = [_bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
-        x = scope.compute("Slice", [x], made.dtype, beside=bounds)
+        x = scope.compute("Slice", [x], made.dtype, extra_inputs=bounds)
     if reshaped:
         x = scope.reshape(x, made.shape)
     return scope.stated(x, made) if stated else x

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from max_weights.buffer import Buffer
 
-__all__ = ["BLOCK", "ELEMENTS", "laid_out", "parts_of"]
+__all__ = ["BLOCK", "ELEMENTS", "parts_of", "repack"]
 
 BLOCK = 32
 """The number of elements that share a scale."""
@@ -37,7 +37,7 @@ def parts_of(encoding: str) -> tuple[str, ...]:
     return _PARTS.get(encoding, ELEMENTS)
 
 
-def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.NDArray[Any]]:
+def repack(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.NDArray[Any]]:
     """Return the tensors for a matrix in blocks.
 
     Args:

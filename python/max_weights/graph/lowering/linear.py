@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from max_weights.dim import StaticDim
 from max_weights.graph.lowering.dtypes import computed_as
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node, TensorValue
 
 
-@lowers("matmul")
+@register_lowering("matmul")
 def matmul(scope: Scope, node: Node) -> str:
     """Lower a product; to Gemm if the right side is a transposed matrix, so that it is not transposed in memory."""
     return by_gemm(scope, node) or scope.compute("MatMul", scope.inputs(node), node.outputs[0].dtype)
 
 
-@lowers("add")
+@register_lowering("add")
 def add(scope: Scope, node: Node) -> str:
     """Lower a sum; the bias of a product goes into the product, if nothing else uses that."""
     for product, bias in (node.inputs, node.inputs[::-1]):
@@ -65,10 +65,10 @@ def _transposed(value: TensorValue) -> TensorValue | None:
     return None
 
 
-@lowers("outer")
+@register_lowering("outer")
 def outer(scope: Scope, node: Node) -> str:
     """Lower the product of a column and a row."""
     left, right = scope.inputs(node)
     dtype = node.outputs[0].dtype
-    column = scope.compute("Unsqueeze", [left], dtype, beside=[scope.constant([1])])
+    column = scope.compute("Unsqueeze", [left], dtype, extra_inputs=[scope.constant([1])])
     return scope.compute("Mul", [column, right], dtype)

@@ -1,4 +1,4 @@
-"""`lowered`: a graph as an ONNX model."""
+"""`lower`: a graph as an ONNX model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim
 from max_weights.errors import GraphError
-from max_weights.graph.lowering.layouts import laid_out
+from max_weights.graph.lowering.layouts import repack
 from max_weights.graph.lowering.scope import Scope
 from max_weights.graph.lowering.subgraphs import opsets
-from max_weights.graph.lowering.table import lower
+from max_weights.graph.lowering.table import lower_nodes
 from max_weights.graph.lowering.writer import Shared, onnx_type
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from max_weights.graph.value import Node
     from max_weights.graph.weight import Weight
 
-__all__ = ["Lowered", "lowered"]
+__all__ = ["LoweredModel", "lower"]
 
 _IR_VERSION = 11
 
 
 @dataclass
-class Lowered:
+class LoweredModel:
     """A model, and how it relates to its graph."""
 
     model: onnx.ModelProto
@@ -39,24 +39,24 @@ class Lowered:
     """The names of the graph's outputs, in order."""
     weights: dict[str, Weight]
     """The weights that it uses, by name."""
-    places: dict[str, Node]
+    operations: dict[str, Node]
     """The operations by the names of nodes."""
     prints: list[tuple[str, str | None]]
     """Labels to print after a run, with the names of the results to print."""
-    laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]]
+    repacked: dict[tuple[str, str, tuple[str, ...]], dict[str, str]]
     """The layouts of weights in packed blocks: by the weight, its encoding and the parts, their names in the model."""
     initializers: bool
     """Whether weights are initializers."""
 
-    def lay_out(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    def repack_weights(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
         """Create the parts of weights in packed blocks, and add them to the model.
 
         Args:
             values: The values of the weights by name.
         """
         made: dict[str, Buffer] = {}
-        for (weight, encoding, parts), names in self.laid_out.items():
-            arrays = laid_out(encoding, parts, values[weight])
+        for (weight, encoding, parts), names in self.repacked.items():
+            arrays = repack(encoding, parts, values[weight])
             for part, array in zip(parts, arrays, strict=True):
                 value = made[names[part]] = Buffer.from_numpy(array)
                 number = onnx_type(value.dtype, f"weight {weight!r}")
@@ -66,7 +66,7 @@ class Lowered:
     @property
     def decoded(self) -> list[str]:
         """The parts that are matrices of floats, and are treated like weights."""
-        return [names["elements"] for names in self.laid_out.values() if "elements" in names]
+        return [names["elements"] for names in self.repacked.values() if "elements" in names]
 
     def _add(self, name: str, number: int, shape: Sequence[Any], initializer: bool) -> None:
         from onnx import helper
@@ -77,16 +77,16 @@ class Lowered:
             self.model.graph.input.append(helper.make_tensor_value_info(name, number, shape))
 
 
-def lowered(
-    graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool, lays_out: bool = False
-) -> Lowered:
+def lower(
+    graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool, repacks: bool = False
+) -> LoweredModel:
     """Return a graph as an ONNX model.
 
     Args:
         graph: A graph with outputs.
         shapes: The shapes of weights whose types have symbols.
         initializers: Whether weights are initializers whose data is elsewhere; otherwise they are inputs.
-        lays_out: Whether weights in packed blocks are laid out anew for products; otherwise they are decoded in each
+        repacks: Whether weights in packed blocks are laid out anew for products; otherwise they are decoded in each
             run.
 
     Raises:
@@ -97,7 +97,7 @@ def lowered(
     from onnx import helper
 
     weights = graph.parameters
-    shared = Shared(lays_out, weights)
+    shared = Shared(repacks, weights)
     scope = Scope(shared, dict(zip(graph.weight_values, weights, strict=True)))
     given: list[Any] = []
     shape: list[Any]
@@ -109,7 +109,7 @@ def lowered(
     held: list[Any] = []
     for name, value in zip(weights, graph.weight_values, strict=True):
         scope.bind(value, name)
-    lower(scope, graph)
+    lower_nodes(scope, graph)
     outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.outputs))])
     made = [
         helper.make_tensor_value_info(
@@ -125,7 +125,7 @@ def lowered(
         )
     nodes = scope.needed([*outputs, *printed])
     used = {name for node in nodes for name in node.input}
-    instead = {name for name, _, _ in scope.laid_out} - used
+    instead = {name for name, _, _ in scope.repacked} - used
     weights = {name: weight for name, weight in weights.items() if name not in instead}
     for name, weight in weights.items():
         number = onnx_type(weight.dtype, f"weight {name!r}")
@@ -141,7 +141,7 @@ def lowered(
         functions=[function.proto for function in shared.functions.values()],
         ir_version=_IR_VERSION,
     )
-    return Lowered(model, inputs, outputs, weights, shared.places, shared.prints, scope.laid_out, initializers)
+    return LoweredModel(model, inputs, outputs, weights, shared.operations, shared.prints, scope.repacked, initializers)
 
 
 def _free(name: str, weights: Mapping[str, Weight]) -> str:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
 
-@lowers("softmax", "logsoftmax")
+@register_lowering("softmax", "logsoftmax")
 def softmax(scope: Scope, node: Node) -> str:
     """Lower softmax along an axis."""
     operator = "Softmax" if node.op == "softmax" else "LogSoftmax"
     return scope.compute(operator, scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
-@lowers("layer_norm")
+@register_lowering("layer_norm")
 def layer_norm(scope: Scope, node: Node) -> str:
     """Lower layer normalisation over the last axis."""
     epsilon = node.attributes["epsilon"]
     return scope.compute("LayerNormalization", scope.inputs(node), node.outputs[0].dtype, axis=-1, epsilon=epsilon)
 
 
-@lowers("rms_norm")
+@register_lowering("rms_norm")
 def rms_norm(scope: Scope, node: Node) -> str:
     """Lower RMS normalisation over the last axis; computed as float32 at least."""
     x, scale = scope.inputs(node)

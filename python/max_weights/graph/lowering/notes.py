@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import onnx
 
     from max_weights.buffer import Buffer
-    from max_weights.graph.lowering.model import Lowered
+    from max_weights.graph.lowering.model import LoweredModel
 
-__all__ = ["notes"]
+__all__ = ["cost_notes"]
 
 _DTYPES = {number: dtype for dtype, number in ONNX_TYPES.items()}
 _SAME_BYTES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
-def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, int]) -> list[str]:
+def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapping[str, int]) -> list[str]:
     """Return the sentences, one for each weight and conversion.
 
     Args:
@@ -30,9 +30,9 @@ def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, i
         sizes: The bytes of the layouts of packed weights, by the names of the parts.
     """
     said = []
-    for name, encoding, made in lowered.laid_out:
+    for name, encoding, made in lowered.repacked:
         how = "decoded to float32" if "elements" in made else "rearranged for products of blocks"
-        size = sum(sizes[part] for part in lowered.laid_out[name, encoding, made].values())
+        size = sum(sizes[part] for part in lowered.repacked[name, encoding, made].values())
         said.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
     when = "when the model is loaded" if lowered.initializers else "in each run"
     functions = {function.name: function for function in lowered.model.functions}

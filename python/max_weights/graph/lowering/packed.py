@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.layouts import BLOCK, ELEMENTS, parts_of
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 from max_weights.graph.lowering.writer import CONTRIB
 from max_weights.quantization import QuantizationEncoding
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from max_weights.graph.value import Node, TensorValue
 
 
-@lowers("dequantize")
+@register_lowering("dequantize")
 def dequantize(scope: Scope, node: Node) -> str:
     """Lower decoding to float32 elements."""
     encoding, (blocks,) = node.attributes["encoding"], node.inputs
@@ -28,7 +28,7 @@ def dequantize(scope: Scope, node: Node) -> str:
     return parts["elements"] if parts else scope.reshape(_elements(scope, blocks, encoding), node.outputs[0].shape)
 
 
-@lowers("qmatmul")
+@register_lowering("qmatmul")
 def qmatmul(scope: Scope, node: Node) -> str:
     """Lower the product with the elements."""
     left, right = node.inputs

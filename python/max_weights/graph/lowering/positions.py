@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any
 from max_weights.dtype import DType
 from max_weights.graph.lowering.dtypes import computed_as
 from max_weights.graph.lowering.reductions import ordered, restored
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
 
-@lowers("gather_nd")
+@register_lowering("gather_nd")
 def gather_nd(scope: Scope, node: Node) -> str:
     """Lower reading of elements and slices, by positions as int64."""
     x, places = scope.inputs(node)
     places = scope.cast(places, node.inputs[1].dtype, DType.int64)
     dtype, axes = node.outputs[0].dtype, node.attributes["batch_dims"]
-    return scope.compute("GatherND", [x], dtype, beside=[places], batch_dims=axes)
+    return scope.compute("GatherND", [x], dtype, extra_inputs=[places], batch_dims=axes)
 
 
-@lowers("scatter")
+@register_lowering("scatter")
 def scatter(scope: Scope, node: Node) -> str:
     """Lower writing of elements along an axis."""
     return _written(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
 
 
-@lowers("scatter_nd")
+@register_lowering("scatter_nd")
 def scatter_nd(scope: Scope, node: Node) -> str:
     """Lower writing of elements and slices, by positions as int64."""
     places = scope.cast(scope.inputs(node)[1], node.inputs[1].dtype, DType.int64)
@@ -53,7 +53,7 @@ def _written(scope: Scope, node: Node, operator: str, places: str, **attributes:
     return restored(scope, made, dtype, wide) if reduction in ("max", "min") else scope.cast(made, wide, dtype)
 
 
-@lowers("nonzero")
+@register_lowering("nonzero")
 def nonzero(scope: Scope, node: Node) -> str:
     """Lower the positions of nonzero elements, with one row for each axis.
 
@@ -62,11 +62,11 @@ def nonzero(scope: Scope, node: Node) -> str:
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     if dtype is DType.float64:
         dtype, x = DType.bool, scope.add("Not", [scope.add("Equal", [x, scope.constant(0, dtype)])])
-    made = scope.compute("NonZero", [x], dtype, made=DType.int64)
+    made = scope.compute("NonZero", [x], dtype, result_dtype=DType.int64)
     return scope.stated(made, node.outputs[0])
 
 
-@lowers("top_k")
+@register_lowering("top_k")
 def top_k(scope: Scope, node: Node) -> Sequence[str]:
     """Lower the selection of the largest and smallest to the elements in order, and their positions."""
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
@@ -77,7 +77,7 @@ def top_k(scope: Scope, node: Node) -> Sequence[str]:
     return [restored(scope, made, dtype, wide), places]
 
 
-@lowers("pad")
+@register_lowering("pad")
 def pad(scope: Scope, node: Node) -> str:
     """Lower padding before and after each axis."""
     dtype, pairs = node.outputs[0].dtype, node.attributes["paddings"]
@@ -87,11 +87,11 @@ def pad(scope: Scope, node: Node) -> str:
     return scope.cast(scope.add("Pad", [x, counts, *fill], mode=node.attributes["mode"]), wide, dtype)
 
 
-@lowers("slice_between")
+@register_lowering("slice_between")
 def slice_between(scope: Scope, node: Node) -> str:
     """Lower a slice whose bounds are scalars."""
     x, *bounds = scope.inputs(node)
     rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]
     others = [scope.constant([node.attributes[name]]) for name in ("axis", "step")]
     (made,) = node.outputs
-    return scope.stated(scope.compute("Slice", [x], made.dtype, beside=[*rows, *others]), made)
+    return scope.stated(scope.compute("Slice", [x], made.dtype, extra_inputs=[*rows, *others]), made)

@@ -9,7 +9,7 @@ from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.division import choose
 from max_weights.graph.lowering.dtypes import computed_as
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
@@ -20,8 +20,8 @@ _POSITIONS = {"argmax": "ArgMax", "argmin": "ArgMin"}
 _LOWEST = -(2**63)
 
 
-@lowers("sum")
-def sum_(scope: Scope, node: Node) -> str:
+@register_lowering("sum")
+def lower_sum(scope: Scope, node: Node) -> str:
     """Lower the sum of each row. ReduceSum adds integers as float64, which is exact for those of 32 bits."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     wide = DType.int64 if dtype.is_integral() else computed_as("ReduceSum", dtype)
@@ -41,7 +41,7 @@ def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
     return scope.add("Transpose", [made], perm=back)
 
 
-@lowers("prod")
+@register_lowering("prod")
 def prod(scope: Scope, node: Node) -> str:
     """Lower the product of each row; integers as float64, exact up to 2**53."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -50,18 +50,18 @@ def prod(scope: Scope, node: Node) -> str:
     return scope.cast(made, wide, dtype)
 
 
-@lowers("cumsum")
+@register_lowering("cumsum")
 def cumsum(scope: Scope, node: Node) -> str:
     """Lower running sums; those of float32 are added as float64, as ONNX Runtime adds one after the other."""
     dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
     exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
     wide = DType.float64 if dtype is DType.float32 else dtype
     x = scope.cast(x, dtype, wide)
-    made = scope.compute("CumSum", [x], wide, beside=[axis], exclusive=exclusive, reverse=reverse)
+    made = scope.compute("CumSum", [x], wide, extra_inputs=[axis], exclusive=exclusive, reverse=reverse)
     return scope.cast(made, wide, dtype)
 
 
-@lowers("mean")
+@register_lowering("mean")
 def mean(scope: Scope, node: Node) -> str:
     """Lower the mean to the sum through the size; ReduceMean gives 0 for no elements, and adds integers as it likes."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
@@ -81,7 +81,7 @@ def mean(scope: Scope, node: Node) -> str:
     return scope.cast(scope.add("Div", [scope.add("ReduceSum", [x, axes]), number]), wide, dtype)
 
 
-@lowers(*_EXTREMES)
+@register_lowering(*_EXTREMES)
 def extreme(scope: Scope, node: Node) -> str:
     """Lower the extreme element of each row; NaN where there is one, as in NumPy, which the operator does not give."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -94,7 +94,7 @@ def extreme(scope: Scope, node: Node) -> str:
     return restored(scope, made, dtype, wide)
 
 
-@lowers(*_POSITIONS)
+@register_lowering(*_POSITIONS)
 def position(scope: Scope, node: Node) -> str:
     """Lower the position of the extreme element of each row, or of the first NaN."""
     axis, (x,) = node.attributes["axis"], scope.inputs(node)

@@ -31,7 +31,7 @@ class Scope(Writer):
 
     def __init__(self, shared: Shared, weights: Mapping[TensorValue, str]) -> None:
         super().__init__(shared)
-        self.laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
+        self.repacked: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
         """The new layouts of weights: by the weight, its encoding and the parts, their names."""
         self._weights = weights
         self._names: dict[TensorValue, str] = {}
@@ -95,9 +95,9 @@ class Scope(Writer):
             return self.constant([int(dim)])
         if isinstance(dim, SymbolicDim):
             if dim.name not in self._symbols:
-                place = self.node.place if self.node else ""
+                location = self.node.location if self.node else ""
                 raise UnsupportedError(
-                    f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {place})"
+                    f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {location})"
                 )
             name, axis = self._symbols[dim.name]
             return self.add("Shape", [name], start=axis, end=axis + 1)
@@ -133,10 +133,10 @@ class Scope(Writer):
         The result is empty if weights are not laid out anew, or the value is not a weight.
         """
         weight = self._weights.get(value)
-        if weight is None or not self.shared.lays_out:
+        if weight is None or not self.shared.repacks:
             return None
         names = {part: f"{weight}.{encoding}.{part}" for part in parts}
-        return self.laid_out.setdefault((weight, encoding, parts), names)
+        return self.repacked.setdefault((weight, encoding, parts), names)
 
     def stated(self, name: str, value: TensorValue) -> str:
         """Write a result with a shape that the user states; it fails if that is wrong, where sizes are known before."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights.errors import UnsupportedError
 from max_weights.graph.lowering.scope import Scope
-from max_weights.graph.lowering.table import lower, lowers
+from max_weights.graph.lowering.table import lower_nodes, register_lowering
 from max_weights.graph.lowering.writer import CONTRIB, Function, Parameter, Shared
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _new_function(shared: Shared, graph: Graph) -> Function:
     scope, printed = Scope(shared, dict(zip(given[inputs:], names[inputs:], strict=True))), len(shared.prints)
     for value, name in zip(given, names, strict=True):
         scope.bind(value, name)
-    lower(scope, graph)
+    lower_nodes(scope, graph)
     if len(shared.prints) > printed:
         raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph being run can do")
     results = scope.results(graph, [f"result{index}" for index in range(len(graph.outputs))])
@@ -60,9 +60,9 @@ def _new_function(shared: Shared, graph: Graph) -> Function:
         (index, None) for index in range(len(names)) if index < inputs or names[index] in used
     ]
     parameter_names = [names[index] for index, _ in parameters]
-    for (weight, encoding, parts), laid_out in scope.laid_out.items():
+    for (weight, encoding, parts), repacked in scope.repacked.items():
         parameters += [(names.index(weight), (encoding, parts, part)) for part in parts]
-        parameter_names += laid_out.values()
+        parameter_names += repacked.values()
     return Function(helper.make_function(DOMAIN, name, parameter_names, results, nodes, opsets()), parameters)
 
 
@@ -80,15 +80,15 @@ def _arguments(scope: Scope, node: Node, function: Function) -> list[str]:
     return arguments
 
 
-@lowers("call")
+@register_lowering("call")
 def call(scope: Scope, node: Node) -> Sequence[str]:
     """Write a call of the function with the arguments of this call."""
     function = _function(scope.shared, node.attributes["graph"])
     return scope.add_several(function.proto.name, _arguments(scope, node, function), len(node.outputs), domain=DOMAIN)
 
 
-@lowers("print")
-def print_(scope: Scope, node: Node) -> Sequence[str]:
+@register_lowering("print")
+def lower_print(scope: Scope, node: Node) -> Sequence[str]:
     """Write nothing: what is printed becomes another result of the model."""
     scope.shared.prints.append((node.attributes["label"], scope[node.inputs[0]] if node.inputs else None))
     return []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
-__all__ = ["LOWERINGS", "Lowering", "lower", "lowers"]
+__all__ = ["LOWERINGS", "Lowering", "lower_nodes", "register_lowering"]
 
 Lowering: TypeAlias = "Callable[[Scope, Node], str | Sequence[str]]"
 """Writes an operation to a scope, and returns the names of its results."""
@@ -23,7 +23,7 @@ LOWERINGS: Mapping[str, Lowering] = MappingProxyType(_LOWERINGS)
 """The functions by the names of the operations; `input` and `weight` have none, as the model gets them."""
 
 
-def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
+def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
     """Register a function as the one that lowers the operations of these names."""
 
     def add(lowering: Lowering) -> Lowering:
@@ -35,7 +35,7 @@ def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
     return add
 
 
-def lower(scope: Scope, graph: Graph) -> None:
+def lower_nodes(scope: Scope, graph: Graph) -> None:
     """Write all operations of a graph, whose inputs and weights already have names in the scope.
 
     Raises:
@@ -47,7 +47,7 @@ def lower(scope: Scope, graph: Graph) -> None:
             continue
         lowering = _LOWERINGS.get(node.op)
         if lowering is None:
-            raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.place})")
+            raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.location})")
         scope.node = node
         names = lowering(scope, node)
         for value, name in zip(node.outputs, [names] if isinstance(names, str) else names, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from max_weights.dtype import DType
-from max_weights.graph.lowering.table import lowers
+from max_weights.graph.lowering.table import register_lowering
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
@@ -15,7 +15,7 @@ _COORDINATES = {"half_pixel_1d": "pytorch_half_pixel"}
 _ROUNDINGS = {"half_down": "round_prefer_floor", "half_up": "round_prefer_ceil"}
 
 
-@lowers("avg_pool2d", "max_pool2d")
+@register_lowering("avg_pool2d", "max_pool2d")
 def pool(scope: Scope, node: Node) -> str:
     """Lower pooling to one number for each window; padding has been added before."""
     return scope.compute(
@@ -28,7 +28,7 @@ def pool(scope: Scope, node: Node) -> str:
     )
 
 
-@lowers("fold")
+@register_lowering("fold")
 def fold(scope: Scope, node: Node) -> str:
     """Lower the sum of overlapping windows."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -44,7 +44,7 @@ def fold(scope: Scope, node: Node) -> str:
     return scope.cast(made, wide, dtype)
 
 
-@lowers("resize")
+@register_lowering("resize")
 def resize(scope: Scope, node: Node) -> str:
     """Lower resizing."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -63,7 +63,7 @@ def resize(scope: Scope, node: Node) -> str:
     return scope.cast(made, wide, dtype)
 
 
-@lowers("non_maximum_suppression")
+@register_lowering("non_maximum_suppression")
 def non_maximum_suppression(scope: Scope, node: Node) -> str:
     """Lower the selection of the best boxes."""
     boxes, scores, *limits = scope.inputs(node)

@@ -42,18 +42,18 @@ class Shared:
     """What all scopes of one model share: its functions, numbers for names, and the operations of its nodes.
 
     Args:
-        lays_out: Whether weights in packed blocks are laid out anew when the model is loaded.
+        repacks: Whether weights in packed blocks are laid out anew when the model is loaded.
         weights: The names of the weights.
     """
 
-    def __init__(self, lays_out: bool, weights: Iterable[str]) -> None:
+    def __init__(self, repacks: bool, weights: Iterable[str]) -> None:
         self.prefix = "%"
         """The prefix of the names of results, which no weight's name has."""
         while any(name.startswith(self.prefix) for name in weights):
             self.prefix += "%"
-        self.lays_out = lays_out
+        self.repacks = repacks
         """Whether weights in packed blocks are laid out anew when the model is loaded."""
-        self.places: dict[str, Node] = {}
+        self.operations: dict[str, Node] = {}
         """The recorded operations by the names of their ONNX nodes."""
         self.prints: list[tuple[str, str | None]] = []
         """Labels to print after a run, with the tensors to print."""
@@ -105,11 +105,11 @@ class Writer:
         number = self.shared.next_number()
         stem = f"{self.shared.prefix}{number}"
         names = [stem] if outputs == 1 else [f"{stem}.{index}" for index in range(outputs)]
-        made = helper.make_node(operator, list(inputs), names, domain=domain, **attributes)
+        node = helper.make_node(operator, list(inputs), names, domain=domain, **attributes)
         if self.node is not None:
-            made.name = f"{self.node.op}#{number}"
-            self.shared.places[made.name] = self.node
-        self.nodes.append(made)
+            node.name = f"{self.node.op}#{number}"
+            self.shared.operations[node.name] = self.node
+        self.nodes.append(node)
         return names
 
     def compute(
@@ -118,8 +118,8 @@ class Writer:
         inputs: Iterable[str],
         dtype: DType,
         *,
-        beside: Iterable[str] = (),
-        made: DType | None = None,
+        extra_inputs: Iterable[str] = (),
+        result_dtype: DType | None = None,
         **attributes: Any,
     ) -> str:
         """Write a node whose operands are all of one dtype, converted if there is no kernel for that.
@@ -128,13 +128,13 @@ class Writer:
             operator: The ONNX operator.
             inputs: The operands.
             dtype: Their dtype.
-            beside: Further operands, of dtypes of their own.
-            made: The dtype of the result, if it does not follow from that of the operands; by default it is theirs.
+            extra_inputs: Further operands, of dtypes of their own.
+            result_dtype: The dtype of the result; default: that of the operands.
             **attributes: The attributes of the node.
         """
         wide = computed_as(operator, dtype)
-        result = self.add(operator, [*(self.cast(name, dtype, wide) for name in inputs), *beside], **attributes)
-        return self.cast(result, wide, dtype) if made is None else result
+        result = self.add(operator, [*(self.cast(name, dtype, wide) for name in inputs), *extra_inputs], **attributes)
+        return self.cast(result, wide, dtype) if result_dtype is None else result
 
     def cast(self, name: str, dtype: DType, to: DType) -> str:
         """Write a conversion, if there is something to convert. Floats that are too large become infinite."""

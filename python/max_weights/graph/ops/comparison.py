@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_one_device
 from max_weights.graph.value import TensorValue
 
@@ -99,4 +99,4 @@ def _logical(op: str, lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue
 
 def _require_bool(op: str, value: TensorValue) -> None:
     if value.dtype is not DType.bool:
-        raise problem(op, f"needs bool, found {value.type}; compare it, as in `x != 0`")
+        raise graph_error(op, f"needs bool, found {value.type}; compare it, as in `x != 0`")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dim import to_dim
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.joining import stack
 from max_weights.graph.ops.operands import like, operand, operands, record
 from max_weights.graph.value import TensorValue
@@ -22,7 +22,9 @@ def as_interleaved_complex(x: TensorValueLike) -> TensorValue:
     shape = value.shape
     half = shape[-1] // 2 if shape else to_dim(0)
     if not shape or half * 2 != shape[-1]:
-        raise problem("as_interleaved_complex", f"the last axis of the shape {listed(shape)} is not known to be even")
+        raise graph_error(
+            "as_interleaved_complex", f"the last axis of the shape {listed(shape)} is not known to be even"
+        )
     return record("reshape", [value], like(value, [*shape[:-1], half, 2]))
 
 
@@ -31,7 +33,7 @@ def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     left, right = operands("complex.mul", lhs, rhs)
     for value in (left, right):
         if not value.rank or not infer.is_size(value.shape[-1], 2):
-            raise problem("complex.mul", f"the last axis holds the real and the imaginary part, found {value.type}")
+            raise graph_error("complex.mul", f"the last axis holds the real and the imaginary part, found {value.type}")
     a, b = left[..., 0], left[..., 1]
     c, d = right[..., 0], right[..., 1]
     return stack([a * c - b * d, a * d + b * c], axis=-1)

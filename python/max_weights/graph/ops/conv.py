@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dim import Dim, StaticDim, to_dim
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import like, operands, record, require_float
 from max_weights.graph.type import ConvInputLayout, FilterLayout
 from max_weights.graph.value import TensorValue
@@ -58,10 +58,12 @@ def conv2d(
     image, window = values[0].shape, values[1].shape
     require_float(_OP, values[0])
     if len(image) != 4 or len(window) != 4:
-        raise problem(_OP, f"takes an input and a filter of 4 axes each, found {listed(image)} and {listed(window)}")
+        raise graph_error(
+            _OP, f"takes an input and a filter of 4 axes each, found {listed(image)} and {listed(window)}"
+        )
     layouts = ConvInputLayout(input_layout), FilterLayout(filter_layout)
     if layouts[1] not in _FILTER:
-        raise problem(
+        raise graph_error(
             _OP, f"the filter_layout of a convolution over 2 axes must be RSCF or FCRS, not {layouts[1].value}"
         )
     strides, dilations = (_numbers(name, value, 2, 1) for name, value in (("stride", stride), ("dilation", dilation)))
@@ -70,15 +72,15 @@ def conv2d(
     batch, *spatial, channels = (image[axis] for axis in _INPUT[layouts[0]])
     *sizes, per_group, out_channels = (window[axis] for axis in _FILTER[layouts[1]])
     if channels != per_group * groups:
-        raise problem(
+        raise graph_error(
             _OP,
             f"the shapes {listed(image)} and {listed(window)} do not fit: {infer.differ(channels, per_group * groups)} "
             f"channels ({layouts[0].value}, {layouts[1].value}, groups={groups})",
         )
     if isinstance(out_channels, StaticDim) and out_channels.dim % groups:
-        raise problem(_OP, f"the {out_channels} channels of the output are not split into {groups} groups")
+        raise graph_error(_OP, f"the {out_channels} channels of the output are not split into {groups} groups")
     if len(values) == 3 and values[2].shape != Shape([out_channels]):
-        raise problem(_OP, f"the bias must be [{out_channels}], found {listed(values[2].shape)}")
+        raise graph_error(_OP, f"the bias must be [{out_channels}], found {listed(values[2].shape)}")
     both = [_reach(*row, image, window) for row in zip(spatial, sizes, dilations, (pads[:2], pads[2:]), strict=True)]
     made = [(padded - reach) // step + 1 for (padded, reach), step in zip(both, strides, strict=True)]
     out = dict(zip(_INPUT[layouts[0]], [batch, *made, out_channels], strict=True))
@@ -92,7 +94,7 @@ def conv2d(
         groups=groups,
         input_layout=layouts[0].value,
         filter_layout=layouts[1].value,
-        at_least=tuple(pair for pair in both if not all(isinstance(dim, StaticDim) for dim in pair)),
+        minimums=tuple(pair for pair in both if not all(isinstance(dim, StaticDim) for dim in pair)),
     )
 
 
@@ -101,10 +103,10 @@ def _reach(
 ) -> tuple[Dim, Dim]:
     """Return the padded size of an axis, and how much of it a window covers, which is not more."""
     if infer.is_size(window, 0):
-        raise problem(_OP, f"the filter {listed(filter)} has no elements")
+        raise graph_error(_OP, f"the filter {listed(filter)} has no elements")
     padded, reach = size + sum(pads), (window - 1) * dilation + 1
     if isinstance(padded, StaticDim) and isinstance(reach, StaticDim) and padded.dim < reach.dim:
-        raise problem(
+        raise graph_error(
             _OP,
             f"the shapes {listed(image)} and {listed(filter)} do not fit: a window of {reach} is larger than {padded}, "
             "padding included",
@@ -117,5 +119,5 @@ def _numbers(name: str, value: Iterable[int], count: int, least: int) -> tuple[i
     found = tuple(number.dim for number in numbers if isinstance(number, StaticDim))
     if len(found) != count or min(found) < least:
         what = "numbers" if count > 1 else "number"
-        raise problem(_OP, f"{name} is {count} {what} of at least {least}, found {listed(numbers)}")
+        raise graph_error(_OP, f"{name} is {count} {what} of at least {least}, found {listed(numbers)}")
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, DimLike, StaticDim, to_dim
 from max_weights.dtype import DType, DTypeLike
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import CPU, array, converted, is_array, is_scalar, operand, record, scalar
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
@@ -79,15 +79,15 @@ def range(
     else:
         kind = DType.float32 if any(isinstance(value, float) for value in given) else DType.int64
     if kind is DType.bool:
-        raise problem("range", "bool cannot be used for a range")
+        raise graph_error("range", "bool cannot be used for a range")
     size = None if tensors else _count(start, stop, step)
     if out_dim is not None:
         stated = to_dim(out_dim)
         if isinstance(size, StaticDim) and isinstance(stated, StaticDim) and size != stated:
-            raise problem("range", f"from {start} to {stop} by {step} there are {size} numbers, not {stated}")
+            raise graph_error("range", f"from {start} to {stop} by {step} there are {size} numbers, not {stated}")
         size = stated
     if size is None:
-        raise problem("range", "the number of elements is unknown; give it as out_dim")
+        raise graph_error("range", "the number of elements is unknown; give it as out_dim")
     ends = []
     for value in given:
         if is_scalar(value):
@@ -95,7 +95,7 @@ def range(
         else:
             end = operand("range", value)
             if end.rank or not end.device.is_cpu():
-                raise problem("range", f"start, stop and step must be scalars on the CPU, found {end.type}")
+                raise graph_error("range", f"start, stop and step must be scalars on the CPU, found {end.type}")
             ends.append(converted(end, kind))
     return record("range", ends, TensorType(kind, [size], place))
 
@@ -120,10 +120,10 @@ def hann_window(
     if isinstance(window_length, bool) or not isinstance(window_length, builtins.int):
         raise TypeError(f"hann_window: the length must be an int, not {window_length!r}")
     if window_length < 0:
-        raise problem("hann_window", f"the length must not be negative, found {window_length}")
+        raise graph_error("hann_window", f"the length must not be negative, found {window_length}")
     kind = DType(dtype)
     if not kind.is_float():
-        raise problem("hann_window", f"a window must be of floats, not {kind!r}")
+        raise graph_error("hann_window", f"a window must be of floats, not {kind!r}")
     period = window_length if periodic else window_length - 1
     numbers = [0.5 - 0.5 * math.cos(2.0 * math.pi * i / period) for i in builtins.range(window_length if period else 0)]
     return constant(numbers if window_length != 1 else [1.0], kind, device)
@@ -141,19 +141,19 @@ def _count(start: Any, stop: Any, step: Any) -> Dim | None:
     """Return the number of elements; `None` if it cannot be computed."""
     numbers = [value.dim if isinstance(value, StaticDim) else value for value in (start, stop, step)]
     numbers = [value.item() if is_scalar(value) and hasattr(value, "item") else value for value in numbers]
-    first, last, apart = numbers
-    if apart == 0:
-        raise problem("range", "the step must not be 0")
+    first, last, step = numbers
+    if step == 0:
+        raise graph_error("range", "the step must not be 0")
     if all(isinstance(value, builtins.int) for value in numbers):
-        return to_dim(len(builtins.range(first, last, apart)))
+        return to_dim(len(builtins.range(first, last, step)))
     if all(isinstance(value, builtins.int | builtins.float) for value in numbers):
-        return to_dim(max(math.ceil((last - first) / apart), 0))
-    if isinstance(apart, builtins.int) and apart > 0 and all(isinstance(v, builtins.int | Dim) for v in (first, last)):
+        return to_dim(max(math.ceil((last - first) / step), 0))
+    if isinstance(step, builtins.int) and step > 0 and all(isinstance(v, builtins.int | Dim) for v in (first, last)):
         if isinstance(first, builtins.int) and first < 0:
             distance = to_dim(last) + -first
         elif isinstance(last, builtins.int) and last < 0:
             return None
         else:
             distance = to_dim(last) - first
-        return (distance + (apart - 1)) // apart
+        return (distance + (step - 1)) // step
     return None

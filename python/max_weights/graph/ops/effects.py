@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import max_weights.graph.infer as infer
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, SymbolicDim
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.graph import Graph
 from max_weights.graph.ops.operands import operand, record
 from max_weights.graph.stack import current
@@ -56,11 +56,11 @@ def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefi
     """
     caller = cast("Graph", current("call"))
     if graph is caller:
-        raise problem("call", f"graph {graph.name!r} cannot call itself")
+        raise graph_error("call", f"graph {graph.name!r} cannot call itself")
     values = [operand("call", value) for value in _flat(args)]
     wanted = graph.input_types
     if len(values) != len(wanted):
-        raise problem("call", f"graph {graph.name!r} takes {len(wanted)} values, not {len(values)}")
+        raise graph_error("call", f"graph {graph.name!r} takes {len(wanted)} values, not {len(values)}")
     dims: dict[str, Dim] = {}
     for index, (value, kind) in enumerate(zip(values, wanted, strict=True)):
         _fit(graph, index, value, kind, dims)
@@ -90,7 +90,7 @@ def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: d
                 dims.setdefault(dim.name, given)
         fits = all(given == dim.substitute(dims) for given, dim in zip(value.shape, kind.shape, strict=True))
     if not fits:
-        raise problem("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")
+        raise graph_error("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")
 
 
 def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType, DTypeLike
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.comparison import where
 from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_float, require_number
 from max_weights.graph.promote import quotient
@@ -85,7 +85,7 @@ def neg(x: TensorValueLike) -> TensorValue:
     value = operand("neg", x)
     require_number("neg", value)
     if value.dtype.is_unsigned_integral():
-        raise problem("neg", f"{value.dtype!r} has no negative numbers; convert it with `.cast(...)`")
+        raise graph_error("neg", f"{value.dtype!r} has no negative numbers; convert it with `.cast(...)`")
     return record("neg", [value], value.type)
 
 
@@ -216,7 +216,7 @@ def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
         approximate: `none` for the error function, `tanh` or `quick` (`x * sigmoid(1.702 * x)`) for its approximations.
     """
     if approximate not in ("none", "tanh", "quick"):
-        raise problem("gelu", f"approximate must be 'none', 'tanh' or 'quick', not {approximate!r}")
+        raise graph_error("gelu", f"approximate must be 'none', 'tanh' or 'quick', not {approximate!r}")
     value = operand("gelu", x)
     require_float("gelu", value)
     return record("gelu", [value], value.type, approximate=approximate)

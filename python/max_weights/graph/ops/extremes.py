@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.ops.elementwise as elementwise
 import max_weights.graph.ops.reduction as reduction
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ def min(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | Non
 
 def _require_no_axis(op: str, axis: int | None) -> None:
     if axis is not None:
-        raise problem(op, "give either two tensors, or one and an axis, not both")
+        raise graph_error(op, "give either two tensors, or one and an axis, not both")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import (
     CPU,
     converted,
@@ -143,11 +143,13 @@ def non_maximum_suppression(
     require_float(op, value)
     require_one_device(op, [value, ratings])
     if value.dtype is not ratings.dtype:
-        raise problem(op, f"{value.dtype!r} and {ratings.dtype!r} are different dtypes; convert one with `.cast(...)`")
+        raise graph_error(
+            op, f"{value.dtype!r} and {ratings.dtype!r} are different dtypes; convert one with `.cast(...)`"
+        )
     shapes = value.shape, ratings.shape
     if [len(shape) for shape in shapes] != [3, 3] or not infer.is_size(shapes[0][2], 4):
         both = " and ".join(map(listed, shapes))
-        raise problem(op, f"takes [batch, boxes, 4] and [batch, classes, boxes], found {both}")
+        raise graph_error(op, f"takes [batch, boxes, 4] and [batch, classes, boxes], found {both}")
     infer.same(op, [Shape([shapes[0][0], shapes[0][1]]), Shape([shapes[1][0], shapes[1][2]])], None)
     limits = [
         _limit(op, name, given, kind)
@@ -165,7 +167,7 @@ def _limit(op: str, name: str, given: TensorValueLike, kind: DType) -> TensorVal
         return scalar(op, given, kind, CPU)
     value = operand(op, given)
     if value.rank or value.dtype.is_float() is not kind.is_float():
-        raise problem(op, f"{name} is a number or a scalar of {kind!r}, found {value.type}")
+        raise graph_error(op, f"{name} is a number or a scalar of {kind!r}, found {value.type}")
     return converted(value, kind)
 
 
@@ -175,18 +177,20 @@ def _resize(
     value, shape = operand(op, x), Shape(size)
     require_float(op, value)
     if len(shape) != value.rank:
-        raise problem(op, f"a size needs as many axes as the tensor, found {listed(shape)} for {listed(value.shape)}")
+        raise graph_error(
+            op, f"a size needs as many axes as the tensor, found {listed(shape)} for {listed(value.shape)}"
+        )
     return record("resize", [value], like(value, shape), mode=mode, coordinates=coordinates, **attributes)
 
 
 def _image(op: str, x: TensorValueLike) -> TensorValue:
     value = operand(op, x)
     if value.rank != 4:
-        raise problem(op, f"takes an image [batch, channels, height, width], found {listed(value.shape)}")
+        raise graph_error(op, f"takes an image [batch, channels, height, width], found {listed(value.shape)}")
     return value
 
 
 def _choice(op: str, name: str, number: int, choices: tuple[str, ...]) -> str:
     if isinstance(number, bool) or number not in range(len(choices)):
-        raise problem(op, f"{name} is 0 to {len(choices) - 1}, not {number!r}")
+        raise graph_error(op, f"{name} is 0 to {len(choices) - 1}, not {number!r}")
     return choices[number]

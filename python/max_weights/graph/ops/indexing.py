@@ -14,7 +14,7 @@ import max_weights.graph.infer as infer
 from max_weights.dim import Dim, StaticDim, to_dim
 from max_weights.dtype import DType
 from max_weights.errors import GraphError, GraphIndexError
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import CPU, converted, is_array, like, operand, record, require_one_device, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, listed
@@ -28,7 +28,7 @@ _OP = "slice_tensor"
 _Slice: TypeAlias = tuple[int | Dim | None, int | Dim | None, int]
 _Entry: TypeAlias = int | _Slice | None
 # The assumptions: the first of each pair is at least the second.
-_Needs: TypeAlias = list[tuple[Dim, Dim]]
+_Minimums: TypeAlias = list[tuple[Dim, Dim]]
 
 _LAST = 2**63 - 1  # the bound of a slice that is open at an end, for code that counts its bounds in int64
 _STATE_IT = "give it: `x[(slice(...), size), ...]`"
@@ -55,7 +55,7 @@ def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
         return _by_tensors(value, entries)
     index: list[_Entry] = []
     sizes: list[Dim] = []
-    needs: _Needs = []
+    minimums: _Minimums = []
     axis = 0
     for entry in entries:
         if entry is None:
@@ -67,16 +67,16 @@ def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
             bounds, size, more = _sliced(entry, dim, shape)
             index.append(bounds)
             sizes.append(size)
-            needs += more
+            minimums += more
         else:
             number = _int(entry)
             if isinstance(dim, StaticDim):
                 _require_inside(number, dim.dim, axis, shape)
             else:
-                needs.append((dim, to_dim(number + 1 if number >= 0 else -number)))
+                minimums.append((dim, to_dim(number + 1 if number >= 0 else -number)))
             index.append(number)
         axis += 1
-    return record(_OP, [value], like(value, sizes), index=tuple(index), at_least=tuple(needs))
+    return record(_OP, [value], like(value, sizes), index=tuple(index), minimums=tuple(minimums))
 
 
 def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> TensorValue:
@@ -89,7 +89,7 @@ def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> Tenso
     """
     value, positions = operand("gather", input), operand("gather", indices)
     if not positions.dtype.is_integral():
-        raise problem("gather", f"the indices must be integers, found {positions.type}")
+        raise graph_error("gather", f"the indices must be integers, found {positions.type}")
     require_one_device("gather", [value, positions])
     shape = value.shape
     axis = infer.axis_of("gather", axis, len(shape), shape)
@@ -103,10 +103,12 @@ def _expanded(indices: Any, shape: Shape) -> list[Any]:
     entries = list(indices) if isinstance(indices, tuple | list) else [indices]
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     if len(ellipses) > 1:
-        raise problem(_OP, "an index can have at most one `...`", GraphIndexError)
+        raise graph_error(_OP, "an index can have at most one `...`", GraphIndexError)
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if used > len(shape):
-        raise problem(_OP, f"{used} indices for the {len(shape)} axes of the shape {listed(shape)}", GraphIndexError)
+        raise graph_error(
+            _OP, f"{used} indices for the {len(shape)} axes of the shape {listed(shape)}", GraphIndexError
+        )
     rest = [slice(None)] * (len(shape) - used)
     where = ellipses[0] if ellipses else len(entries)
     return entries[:where] + rest + entries[where + 1 :]
@@ -126,11 +128,13 @@ def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
     positions = {place: operand(_OP, entry) for place, entry in enumerate(entries) if _is_tensor(entry)}
     for index in positions.values():
         if not index.dtype.is_integral():
-            raise problem(_OP, f"a tensor of indices must hold integers, found {index.type}; ops.where chooses by bool")
+            raise graph_error(
+                _OP, f"a tensor of indices must hold integers, found {index.type}; ops.where chooses by bool"
+            )
     rows = any(index.rank for index in positions.values())
     one_by_one = [entry is not None and not isinstance(entry, slice | tuple) for entry in entries]
     if rows and sum(one_by_one) > 1:
-        raise problem(_OP, "only one tensor of indices at a time, and only slices with it; index in two steps")
+        raise graph_error(_OP, "only one tensor of indices at a time, and only slices with it; index in two steps")
     moved = positions.keys() | {place for place, entry in enumerate(entries) if _has_tensor_bounds(entry)}
     others = tuple(slice(None) if place in moved else entry for place, entry in enumerate(entries))
     if any(entry != slice(None) for entry in others):
@@ -144,7 +148,7 @@ def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
 def _between(value: TensorValue, entry: Any, axis: int) -> TensorValue:
     """Slice one axis with bounds that are computed in the graph."""
     if not isinstance(entry, tuple):
-        raise problem(_OP, f"the size of a slice between tensors is not known; {_STATE_IT}")
+        raise graph_error(_OP, f"the size of a slice between tensors is not known; {_STATE_IT}")
     whole, size = _stated(entry)
     step = _step(whole)
     shape = value.shape
@@ -162,7 +166,7 @@ def _position(bound: Any) -> TensorValue:
         return scalar(_OP, _bound(bound), DType.int64, CPU)
     value = operand(_OP, bound)
     if value.shape not in ([], [1]) or not value.dtype.is_integral() or not value.device.is_cpu():
-        raise problem(_OP, f"a tensor that bounds a slice must be one integer on the CPU, found {value.type}")
+        raise graph_error(_OP, f"a tensor that bounds a slice must be one integer on the CPU, found {value.type}")
     if value.rank:
         value = record("reshape", [value], like(value, []))
     return converted(value, DType.int64)
@@ -178,11 +182,11 @@ def _stated(entry: tuple[Any, ...]) -> tuple[slice, Dim]:
 def _step(whole: slice) -> int:
     step = 1 if whole.step is None else _int(whole.step)
     if step == 0:
-        raise problem(_OP, "the step of a slice must not be 0")
+        raise graph_error(_OP, "the step of a slice must not be 0")
     return step
 
 
-def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Slice, Dim, _Needs]:
+def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Slice, Dim, _Minimums]:
     """Return the bounds, the size of the result, and the assumptions about dimensions that are not known."""
     whole, stated = _stated(entry) if isinstance(entry, tuple) else (entry, None)
     start, stop, step = _bound(whole.start), _bound(whole.stop), _step(whole)
@@ -192,16 +196,16 @@ def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Sl
     if isinstance(dim, StaticDim) and not isinstance(start, Dim) and not isinstance(stop, Dim):
         size = to_dim(len(range(*slice(start, stop, step).indices(dim.dim))))
         if stated is not None and isinstance(stated, StaticDim) and stated != size:
-            raise problem(_OP, f"the slice of {dim} in the shape {listed(shape)} has {size} elements, not {stated}")
+            raise graph_error(_OP, f"the slice of {dim} in the shape {listed(shape)} has {size} elements, not {stated}")
         return bounds, size if stated is None else stated, []
     if stated is not None:
         return bounds, stated, []
     if step < 0:
         if start is None and stop is None:
             return bounds, (dim + (-step - 1)) // -step, []
-        raise problem(_OP, f"the size of a backward slice of {dim} is not known; {_STATE_IT}")
-    size, needs = _distance(start, stop, dim, shape)
-    return bounds, (size + (step - 1)) // step if step > 1 else size, needs
+        raise graph_error(_OP, f"the size of a backward slice of {dim} is not known; {_STATE_IT}")
+    size, minimums = _distance(start, stop, dim, shape)
+    return bounds, (size + (step - 1)) // step if step > 1 else size, minimums
 
 
 def size_of_slice(bounds: _Slice, dim: Dim, shape: Shape) -> Dim | None:
@@ -212,7 +216,7 @@ def size_of_slice(bounds: _Slice, dim: Dim, shape: Shape) -> Dim | None:
         return None
 
 
-def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: Shape) -> tuple[Dim, _Needs]:
+def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: Shape) -> tuple[Dim, _Minimums]:
     """Return the distance of two bounds that involve a symbol and the dimension, and what that assumes."""
     if isinstance(dim, StaticDim):  # so that a bound that counts from the back counts from the front
         start, stop = (
@@ -229,21 +233,21 @@ def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: 
         least = to_dim(-first)
         return _difference(least, to_dim(behind)), [(dim, least)]
     if not from_front:
-        raise problem(
+        raise graph_error(
             _OP,
             f"the size of {dim} in the shape {listed(shape)}, sliced from {start} to {stop}, is not known, as only "
             f"{start} counts from the back; {_STATE_IT}",
         )
     begin, end = to_dim(first), to_dim(stop)
     pairs = [(dim, end), (end, begin)]
-    needs = [
+    minimums = [
         (large, small)
         for large, small in pairs
         if large != small
         and not infer.is_size(small, 0)
         and not (isinstance(large, StaticDim) and isinstance(small, StaticDim))
     ]
-    return _difference(end, begin), needs
+    return _difference(end, begin), minimums
 
 
 def _difference(left: Dim, right: Dim) -> Dim:
@@ -260,7 +264,7 @@ def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int,
         # A backward slice begins at the last element and ends before the first.
         low, high = (-size, size) if step > 0 else (-size - 1, max(size - 1, 0))
         if not low <= bound <= high:
-            raise problem(
+            raise graph_error(
                 _OP,
                 f"the bound {bound} of a slice is out of range for the size {size} in the shape {listed(shape)}: "
                 f"{low} to {high}",
@@ -272,7 +276,7 @@ def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int,
 
 
 def _empty() -> GraphError:
-    return problem(_OP, "the slice ends before it begins; write `x[n:n]` for an empty one")
+    return graph_error(_OP, "the slice ends before it begins; write `x[n:n]` for an empty one")
 
 
 def _bound(bound: Any) -> int | Dim | None:
@@ -294,6 +298,6 @@ def _int(entry: Any) -> int:
 
 def _require_inside(number: int, size: int, axis: int, shape: Shape) -> None:
     if not -size <= number < size:
-        raise problem(
+        raise graph_error(
             _OP, f"the index {number} is out of range on axis {axis} of the shape {listed(shape)}", GraphIndexError
         )

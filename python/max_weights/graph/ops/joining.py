@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, to_dim
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import like, operand, operands, record
-from max_weights.graph.promote import alike
+from max_weights.graph.promote import same_dtype
 from max_weights.graph.stack import current
 from max_weights.graph.value import TensorValue
 from max_weights.shape import listed
@@ -71,7 +71,7 @@ def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> 
     for size in sizes:
         total = total + size
     if total != shape[axis]:
-        raise problem(
+        raise graph_error(
             "split",
             f"the sizes {listed(sizes)} sum to {total}, but the shape {listed(shape)} has {shape[axis]} on axis {axis}",
         )
@@ -94,10 +94,10 @@ def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
     shape = value.shape
     axis = infer.axis_of("chunk", axis, len(shape), shape)
     if chunks < 1:
-        raise problem("chunk", f"the number of pieces must be positive, not {chunks}")
+        raise graph_error("chunk", f"the number of pieces must be positive, not {chunks}")
     size = shape[axis] // chunks
     if size * chunks != shape[axis]:
-        raise problem(
+        raise graph_error(
             "chunk", f"the shape {listed(shape)} has {shape[axis]} on axis {axis}, not a multiple of {chunks}"
         )
     return split(value, [size] * chunks, axis)
@@ -108,5 +108,5 @@ def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
         raise TypeError(f"{op}: takes a list of tensors, not one TensorValue")
     given = list(values)
     if not given:
-        raise problem(op, "takes at least one tensor; the list is empty")
-    return operands(op, *given, common=alike)
+        raise graph_error(op, "takes at least one tensor; the list is empty")
+    return operands(op, *given, common=same_dtype)

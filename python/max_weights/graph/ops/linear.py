@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dim import StaticDim
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.comparison import logical_and, where
 from max_weights.graph.ops.creation import constant, range
 from max_weights.graph.ops.operands import like, operand, operands, record, require_number
@@ -39,7 +39,9 @@ def outer(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     """Multiply every element of `[a]` by every element of `[b]`: `[a, b]`."""
     left, right = operands("outer", lhs, rhs)
     if left.rank != 1 or right.rank != 1:
-        raise problem("outer", f"takes two tensors of one axis, found {listed(left.shape)} and {listed(right.shape)}")
+        raise graph_error(
+            "outer", f"takes two tensors of one axis, found {listed(left.shape)} and {listed(right.shape)}"
+        )
     require_number("outer", left)
     return record("outer", [left, right], like(left, left.shape + right.shape))
 
@@ -61,12 +63,12 @@ def band_part(
     value = operand("band_part", x)
     shape = value.shape
     if len(shape) < 2:
-        raise problem("band_part", f"takes matrices, [..., m, n], found {listed(shape)}")
+        raise graph_error("band_part", f"takes matrices, [..., m, n], found {listed(shape)}")
     num_lower = None if num_lower == -1 else num_lower
     num_upper = None if num_upper == -1 else num_upper
     for name, count, size in (("num_lower", num_lower, shape[-2]), ("num_upper", num_upper, shape[-1])):
         if count is not None and (count < 0 or (isinstance(size, StaticDim) and size <= count)):
-            raise problem(
+            raise graph_error(
                 "band_part",
                 f"{name} is {count}; {listed(shape)} has {size} diagonals: give fewer than that, or -1 for all",
             )

@@ -100,7 +100,7 @@ class _Methods(TensorValue):
         if current_or_none() is None:
             return pieces
         value = self._value()
-        if pieces.is_everything:
+        if pieces.is_complete:
             return value
         parts = [value[index] for index in pieces.slices]
         return parts[0] if pieces.axis is None else concat(parts, pieces.axis)

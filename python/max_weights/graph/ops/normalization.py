@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.elementwise import rsqrt
 from max_weights.graph.ops.operands import like, operand, operands, record, require_float, require_one_device
 from max_weights.graph.value import TensorValue
@@ -42,7 +42,7 @@ def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValue
         [value, scale, shift],
         value.type,
         epsilon=_positive("layer_norm", epsilon),
-        at_least=infer.some("layer_norm", value.shape, -1),
+        minimums=infer.some("layer_norm", value.shape, -1),
     )
 
 
@@ -67,14 +67,16 @@ def group_norm(
     shape = value.shape
     if len(shape) < 2 or scale.shape != shape[1:2] or shift.shape != shape[1:2]:
         shapes = ", ".join(listed(tensor.shape) for tensor in (value, scale, shift))
-        raise problem(op, f"takes [batch, channels, ...], [channels] and [channels], found {shapes}")
+        raise graph_error(op, f"takes [batch, channels, ...], [channels] and [channels], found {shapes}")
     size = shape[1] // num_groups if num_groups > 0 else shape[1]
     if size * num_groups != shape[1]:
-        raise problem(op, f"the {shape[1]} channels of {listed(shape)} are not split into {num_groups} equal groups")
+        raise graph_error(
+            op, f"the {shape[1]} channels of {listed(shape)} are not split into {num_groups} equal groups"
+        )
     rest = infer.product([size, *shape[2:]])
     rows = record("reshape", [value], like(value, [shape[0], num_groups, rest]))
-    apart = rows - rows.mean()
-    even = apart * rsqrt((apart * apart).mean() + _positive(op, epsilon))
+    centered = rows - rows.mean()
+    even = centered * rsqrt((centered * centered).mean() + _positive(op, epsilon))
     even = record("reshape", [even], like(value))
     each = Shape([shape[1], *[1] * (len(shape) - 2)])
     return even * scale.reshape(each) + shift.reshape(each)
@@ -107,7 +109,7 @@ def rms_norm(
         epsilon=_positive("rms_norm", epsilon),
         weight_offset=float(weight_offset),
         multiply_before_cast=bool(multiply_before_cast),
-        at_least=infer.some("rms_norm", value.shape, -1),
+        minimums=infer.some("rms_norm", value.shape, -1),
     )
 
 
@@ -122,9 +124,9 @@ def _require_row(op: str, value: TensorValue, row: TensorValue) -> None:
     require_float(op, value)
     shape, other = value.shape, row.shape
     if not shape or len(other) != 1:
-        raise problem(op, f"takes an input [..., n] and a weight [n], found {listed(shape)} and {listed(other)}")
+        raise graph_error(op, f"takes an input [..., n] and a weight [n], found {listed(shape)} and {listed(other)}")
     if shape[-1] != other[0]:
-        raise problem(
+        raise graph_error(
             op,
             f"the shapes {listed(shape)} and {listed(other)} do not fit: {infer.differ(shape[-1], other[0])}"
             + infer.rebind_hint(shape[-1], other[0], shape, other, -1),
@@ -133,5 +135,5 @@ def _require_row(op: str, value: TensorValue, row: TensorValue) -> None:
 
 def _positive(op: str, epsilon: float) -> float:
     if not epsilon > 0:
-        raise problem(op, f"epsilon must be positive, not {epsilon!r}")
+        raise graph_error(op, f"epsilon must be positive, not {epsilon!r}")
     return float(epsilon)

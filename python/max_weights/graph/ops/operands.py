@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, StaticDim
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.promote import fit_scalar, promote
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
@@ -86,7 +86,9 @@ def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
     kind = TensorType(dtype, [], device)
     if isinstance(value, Dim) and not isinstance(value, StaticDim):
         if not (dtype.is_integral() or dtype.is_float()):
-            raise problem(op, f"the dimension {value} is combined with a tensor of {dtype!r}, which accepts no numbers")
+            raise graph_error(
+                op, f"the dimension {value} is combined with a tensor of {dtype!r}, which accepts no numbers"
+            )
         return record("dim", (), kind, dim=value)
     return record("constant", (), kind, value=fit_scalar(op, _number(op, value), dtype))
 
@@ -120,7 +122,7 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
     try:
         found = DType.from_numpy(value.dtype)
     except ValueError as error:
-        raise problem(op, str(error)) from None
+        raise graph_error(op, str(error)) from None
     target = found if dtype is None else dtype
     data = np.array(value, dtype=value.dtype, copy=True)
     if target is not found:
@@ -129,11 +131,11 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
             exact = bool(np.array_equal(data.astype(value.dtype), value))
             infinite = target.is_float() and found.is_float() and np.isinf(data.astype(np.float64)).any()
         if not target.is_float() and not exact:
-            raise problem(
+            raise graph_error(
                 op, f"an array of {found!r} does not fit {target!r} without changing its values; convert it yourself"
             )
         if infinite and not np.isinf(value.astype(np.float64)).any():
-            raise problem(op, f"an array of {found!r} has values outside the range of {target!r}")
+            raise graph_error(op, f"an array of {found!r} has values outside the range of {target!r}")
     data.flags.writeable = False
     return record("constant", (), TensorType(target, data.shape, device), value=data)
 
@@ -187,7 +189,7 @@ def require_one_device(op: str, values: Iterable[TensorValue]) -> None:
         device = value.device
         first = first or device
         if device is not first and device != first:
-            raise problem(
+            raise graph_error(
                 op,
                 f"the operands are on {first} and {device}; move one with `ops.transfer_to(x, device)` "
                 f"or `x.to({str(first)!r})`",
@@ -202,10 +204,10 @@ def converted(value: TensorValue, dtype: DType) -> TensorValue:
 def require_float(op: str, value: TensorValue) -> None:
     """Refuse anything but floats."""
     if not value.dtype.is_float():
-        raise problem(op, f"needs a float, found {value.type}; convert it with `.cast(DType.float32)`")
+        raise graph_error(op, f"needs a float, found {value.type}; convert it with `.cast(DType.float32)`")
 
 
 def require_number(op: str, value: TensorValue) -> None:
     """Refuse bool."""
     if value.dtype is DType.bool:
-        raise problem(op, f"needs numbers, found {value.type}; convert it with `.cast(...)`")
+        raise graph_error(op, f"needs numbers, found {value.type}; convert it with `.cast(...)`")

@@ -8,7 +8,7 @@ import max_weights.graph.infer as infer
 from max_weights.dim import Dim, StaticDim
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import converted, like, operand, record, require_float, require_one_device
 from max_weights.graph.value import TensorValue
 from max_weights.quantization import QuantizationConfig, QuantizationEncoding
@@ -46,7 +46,7 @@ def qmatmul(
     kind = _kind("qmatmul", encoding)
     value, matrices = operand("qmatmul", lhs), [operand("qmatmul", matrix) for matrix in rhs]
     if len(matrices) != 1:
-        raise problem("qmatmul", f"a matrix of {kind.value} must be one tensor, found {len(matrices)}")
+        raise graph_error("qmatmul", f"a matrix of {kind.value} must be one tensor, found {len(matrices)}")
     (matrix,) = matrices
     require_float("qmatmul", value)
     require_one_device("qmatmul", [value, matrix])
@@ -55,7 +55,7 @@ def qmatmul(
     columns, shape = _elements("qmatmul", kind, matrix), value.shape
     if not shape or shape[-1] != columns:
         inner = infer.differ(shape[-1], columns) if shape else "a scalar has no axis to sum over"
-        raise problem(
+        raise graph_error(
             "qmatmul",
             f"the shapes {listed(shape)} and {listed(matrix.shape)} do not multiply: a row of {matrix.shape[-1]} bytes "
             f"of {kind.value} is {columns} elements, and {inner}",
@@ -93,7 +93,7 @@ def _kind(op: str, encoding: QuantizationEncoding | str) -> QuantizationEncoding
             f"convert the weights to one of {', '.join(_NAMES)}"
         )
     if kind.value not in _NAMES:
-        raise problem(
+        raise graph_error(
             op,
             f"blocks of {kind.value} cannot be computed with, but those of {', '.join(_NAMES)} can; convert them to "
             "floats when they are loaded, with `quantization.dequantize`",
@@ -109,7 +109,7 @@ def _elements(op: str, kind: QuantizationEncoding, blocks: TensorValue) -> Dim:
     if not isinstance(size, StaticDim):
         raise TypeError(f"{op}: a row of packed blocks must have a known size, found {listed(blocks.shape)}")
     if size.dim % kind.block_size:
-        raise problem(
+        raise graph_error(
             op,
             f"a block of {kind.value} has {kind.block_size} bytes, and {size} in {listed(blocks.shape)} is not a "
             "multiple",

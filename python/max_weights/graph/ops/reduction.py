@@ -90,6 +90,6 @@ def _reduce(
     require_number(op, value)
     shape = value.shape
     axis = infer.axis_of(op, axis, len(shape), shape)
-    needs = () if may_be_empty else infer.some(op, shape, axis)
+    minimums = () if may_be_empty else infer.some(op, shape, axis)
     shape[axis] = 1
-    return record(op, [value], like(value, shape, dtype), axis=axis, at_least=needs)
+    return record(op, [value], like(value, shape, dtype), axis=axis, minimums=minimums)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.creation import range
 from max_weights.graph.ops.indexing import gather
 from max_weights.graph.ops.operands import converted, operand
@@ -42,7 +42,7 @@ def repeat_interleave(
         return _repeated(op, value, axis, operand(op, repeats), out_dim)
     times = operator.index(repeats)
     if times < 0:
-        raise problem(op, f"the number of repeats must be 0 or more, not {times}")
+        raise graph_error(op, f"the number of repeats must be 0 or more, not {times}")
     wide = broadcast_to(unsqueeze(value, axis + 1), [*shape[: axis + 1], times, *shape[axis + 1 :]])
     return flatten(wide, axis, axis + 1)
 
@@ -50,9 +50,9 @@ def repeat_interleave(
 def _repeated(op: str, value: TensorValue, axis: int, repeats: TensorValue, out_dim: DimLike | None) -> TensorValue:
     """Repeat as a tensor says: a position in the result comes from the first element that ends after it."""
     if out_dim is None:
-        raise problem(op, "the number of elements is unknown; give it as out_dim")
+        raise graph_error(op, "the number of elements is unknown; give it as out_dim")
     if not repeats.dtype.is_integral() or repeats.rank > 1:
-        raise problem(op, f"the repeats must be integers along one axis, found {repeats.type}")
+        raise graph_error(op, f"the repeats must be integers along one axis, found {repeats.type}")
     counts = broadcast_to(converted(repeats, DType.int64), [value.shape[axis]])
     host = counts.to("cpu")
     places = range(0, squeeze(sum(host), 0), 1, out_dim, device=value.device)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, StaticDim
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import converted, like, operand, record, require_one_device
 from max_weights.graph.ops.shaping import broadcast_to, flatten, permute
 from max_weights.graph.value import TensorValue
@@ -34,12 +34,12 @@ def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int 
     require_one_device(op, [value, positions])
     shape, where = value.shape, positions.shape
     if not 0 <= batch_dims < max(len(where), 1):
-        raise problem(
+        raise graph_error(
             op, f"batch_dims is {batch_dims}; the indices {listed(where)} allow 0 to {max(len(where) - 1, 0)}"
         )
     depth = _depth(op, where, len(shape) - batch_dims, shape)
     if shape[:batch_dims] != where[:batch_dims]:
-        raise problem(
+        raise graph_error(
             op, f"the shapes {listed(shape)} and {listed(where)} do not have their first {batch_dims} axes in common"
         )
     result = where[:-1] + shape[batch_dims + depth :]
@@ -138,7 +138,7 @@ def masked_scatter(
     value = operand("masked_scatter", input)
     chooser = operand("masked_scatter", mask)
     if chooser.dtype is not DType.bool:
-        raise problem("masked_scatter", f"the mask must be bool, found {chooser.type}; compare it, as in `x != 0`")
+        raise graph_error("masked_scatter", f"the mask must be bool, found {chooser.type}; compare it, as in `x != 0`")
     places = nonzero(broadcast_to(chooser, value.shape), out_dim)
     written = flatten(operand("masked_scatter", updates))
     if written.shape != [places.shape[0]]:
@@ -158,7 +158,7 @@ def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
     """
     value = operand("nonzero", x)
     if not value.rank:
-        raise problem("nonzero", f"a scalar has no positions, found {value.type}; compare it, as in `x != 0`")
+        raise graph_error("nonzero", f"a scalar has no positions, found {value.type}; compare it, as in `x != 0`")
     columns = record("nonzero", [value], like(value, [value.rank, out_dim], DType.int64))
     return permute(columns, [1, 0])
 
@@ -171,10 +171,10 @@ def _scatter(
     axis = infer.axis_of(op, axis, len(shape), shape)
     infer.same(op, [written.shape, positions.shape], None)
     if written.rank != value.rank:
-        raise problem(op, f"the shapes {listed(shape)} and {listed(written.shape)} have different ranks")
+        raise graph_error(op, f"the shapes {listed(shape)} and {listed(written.shape)} have different ranks")
     for other, (size, taken) in enumerate(zip(shape, written.shape, strict=True)):
         if other != axis and isinstance(size, StaticDim) and isinstance(taken, StaticDim) and size < taken:
-            raise problem(
+            raise graph_error(
                 op, f"the updates {listed(written.shape)} are longer than {listed(shape)} on axis {other}: {taken}"
             )
     return record("scatter", [value, positions, written], value.type, axis=axis, reduction=reduction)
@@ -194,7 +194,9 @@ def _three(op: str, x: TensorValueLike, updates: TensorValueLike, indices: Tenso
     """Return the tensor to write to, the updates, and their positions."""
     value, written, positions = operand(op, x), operand(op, updates), _positions(op, indices)
     if value.dtype is not written.dtype:
-        raise problem(op, f"{value.dtype!r} and {written.dtype!r} are different dtypes; convert one with `.cast(...)`")
+        raise graph_error(
+            op, f"{value.dtype!r} and {written.dtype!r} are different dtypes; convert one with `.cast(...)`"
+        )
     require_one_device(op, [value, written, positions])
     return [value, written, positions]
 
@@ -202,17 +204,19 @@ def _three(op: str, x: TensorValueLike, updates: TensorValueLike, indices: Tenso
 def _positions(op: str, indices: TensorValueLike) -> TensorValue:
     value = operand(op, indices)
     if not value.dtype.is_integral():
-        raise problem(op, f"the indices must be integers, found {value.type}")
+        raise graph_error(op, f"the indices must be integers, found {value.type}")
     return value if value.dtype is DType.int32 else converted(value, DType.int64)
 
 
 def _depth(op: str, where: Shape, most: int, shape: Shape) -> int:
     """Return the number of axes that one index is for."""
     if not where or not isinstance(where[-1], StaticDim):
-        raise problem(op, f"the last axis of the indices must have a known size, found {listed(where)}")
+        raise graph_error(op, f"the last axis of the indices must have a known size, found {listed(where)}")
     depth = where[-1].dim
     if not depth:
-        raise problem(op, f"an index must have at least one number, found {listed(where)}")
+        raise graph_error(op, f"an index must have at least one number, found {listed(where)}")
     if depth > most:
-        raise problem(op, f"an index of {depth} numbers is for more axes than the shape {listed(shape)} has: {most}")
+        raise graph_error(
+            op, f"an index of {depth} numbers is for more axes than the shape {listed(shape)} has: {most}"
+        )
     return depth

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dim import Dim, DimLike, StaticDim, to_dim
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import converted, like, operand
 from max_weights.graph.stack import current
 from max_weights.graph.value import TensorValue
@@ -49,7 +49,7 @@ def argsort(x: TensorValueLike, ascending: bool = True) -> TensorValue:
     """
     value = operand("argsort", x)
     if value.rank != 1:
-        raise problem("argsort", f"takes a tensor of one axis, found {value.type}; see `top_k` for others")
+        raise graph_error("argsort", f"takes a tensor of one axis, found {value.type}; see `top_k` for others")
     return _extremes("argsort", value, value.shape[0], 0, largest=not ascending)[1]
 
 
@@ -62,12 +62,14 @@ def _extremes(op: str, x: TensorValueLike, k: DimLike, axis: int, largest: bool)
     axis = infer.axis_of(op, axis, len(shape), shape)
     size = shape[axis]
     if isinstance(size, StaticDim) and isinstance(count, StaticDim) and size < count:
-        raise problem(op, f"{count} elements are asked for, but the shape {listed(shape)} has {size} on axis {axis}")
-    needs: tuple[tuple[Dim, Dim], ...] = ()
+        raise graph_error(
+            op, f"{count} elements are asked for, but the shape {listed(shape)} has {size} on axis {axis}"
+        )
+    minimums: tuple[tuple[Dim, Dim], ...] = ()
     if size != count and not (isinstance(size, StaticDim) and isinstance(count, StaticDim)):
-        needs = ((size, count),)
+        minimums = ((size, count),)
     shape[axis] = count
-    attributes = {"k": count, "axis": axis, "largest": largest, "at_least": needs}
+    attributes = {"k": count, "axis": axis, "largest": largest, "minimums": minimums}
     values, places = (
         current(op).record("top_k", [value], [like(value, shape), like(value, shape, DType.int64)], attributes).outputs
     )

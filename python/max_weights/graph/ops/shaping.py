@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, StaticDim, to_dim
 from max_weights.dtype import DType
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.operands import converted, is_scalar, like, operand, record, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, ShapeLike, listed
@@ -36,7 +36,7 @@ def flatten(x: TensorValueLike, start_dim: int = 0, end_dim: int = -1) -> Tensor
     start = infer.axis_of("flatten", start_dim, len(shape), shape)
     end = infer.axis_of("flatten", end_dim, len(shape), shape)
     if start > end:
-        raise problem("flatten", f"start_dim {start} comes after end_dim {end}")
+        raise graph_error("flatten", f"start_dim {start} comes after end_dim {end}")
     joined = infer.product(shape[start : end + 1])
     return record("reshape", [value], like(value, [*shape[:start], joined, *shape[end + 1 :]]))
 
@@ -52,10 +52,10 @@ def rebind(x: TensorValueLike, shape: ShapeLike, message: str = "") -> TensorVal
     value = operand("rebind", x)
     target = Shape(shape)
     if len(target) != value.rank:
-        raise problem("rebind", f"the shapes {listed(value.shape)} and {listed(target)} have different ranks")
+        raise graph_error("rebind", f"the shapes {listed(value.shape)} and {listed(target)} have different ranks")
     for axis, (a, b) in enumerate(zip(value.shape, target, strict=True)):
         if isinstance(a, StaticDim) and isinstance(b, StaticDim) and a != b:
-            raise problem(
+            raise graph_error(
                 "rebind",
                 f"the shapes {listed(value.shape)} and {listed(target)} differ: on axis {axis}, {infer.differ(a, b)}",
             )
@@ -80,7 +80,7 @@ def permute(x: TensorValueLike, dims: Iterable[int]) -> TensorValue:
     asked = list(dims)
     order = [infer.axis_of("permute", dim, len(shape), shape) for dim in asked]
     if sorted(order) != list(range(len(shape))):
-        raise problem("permute", f"{asked} does not name each axis of the shape {listed(shape)} once")
+        raise graph_error("permute", f"{asked} does not name each axis of the shape {listed(shape)} once")
     return record("permute", [value], like(value, [shape[axis] for axis in order]), dims=tuple(order))
 
 
@@ -90,7 +90,7 @@ def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
     shape = value.shape
     axis = infer.axis_of("squeeze", axis, len(shape), shape)
     if not infer.is_size(shape[axis], 1):
-        raise problem("squeeze", f"the shape {listed(shape)} has size {shape[axis]} on axis {axis}, not 1")
+        raise graph_error("squeeze", f"the shape {listed(shape)} has size {shape[axis]} on axis {axis}, not 1")
     return record("reshape", [value], like(value, shape[:axis] + shape[axis + 1 :]))
 
 
@@ -120,12 +120,12 @@ def broadcast_to(
         return record(op, [value], like(value, target))
     sizes = operand(op, shape)
     if out_dims is None:
-        raise problem(op, "the shape is a tensor, so the dimensions are unknown; give them as out_dims")
+        raise graph_error(op, "the shape is a tensor, so the dimensions are unknown; give them as out_dims")
     target = Shape(out_dims)
     if sizes.shape != [len(target)] or not sizes.dtype.is_integral() or not sizes.device.is_cpu():
-        raise problem(op, f"a shape of {listed(target)} is {len(target)} integers on the CPU, found {sizes.type}")
+        raise graph_error(op, f"a shape of {listed(target)} is {len(target)} integers on the CPU, found {sizes.type}")
     if value.rank > len(target):
-        raise problem(op, f"the shape {listed(value.shape)} has more axes than {listed(target)}")
+        raise graph_error(op, f"the shape {listed(value.shape)} has more axes than {listed(target)}")
     return record(op, [value, converted(sizes, DType.int64)], like(value, target))
 
 
@@ -139,7 +139,7 @@ def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
     value = operand("tile", x)
     times = [to_dim(count) for count in repeats]
     if len(times) != value.rank:
-        raise problem("tile", f"the shape {listed(value.shape)} needs {value.rank} repeats, found {listed(times)}")
+        raise graph_error("tile", f"the shape {listed(value.shape)} needs {value.rank} repeats, found {listed(times)}")
     shape = [dim * count for dim, count in zip(value.shape, times, strict=True)]
     return record("tile", [value], like(value, shape), repeats=tuple(times))
 
@@ -161,23 +161,25 @@ def pad(
         `[a0 + a + a1, b0 + b + b1, ...]`.
     """
     if mode not in ("constant", "reflect", "edge"):
-        raise problem("pad", f"the mode must be 'constant', 'reflect' or 'edge', not {mode!r}")
+        raise graph_error("pad", f"the mode must be 'constant', 'reflect' or 'edge', not {mode!r}")
     tensor, counts = operand("pad", input), [operator.index(count) for count in paddings]
     shape = tensor.shape
     if len(counts) != 2 * len(shape):
-        raise problem("pad", f"the shape {listed(shape)} needs {2 * len(shape)} numbers, found {listed(counts)}")
+        raise graph_error("pad", f"the shape {listed(shape)} needs {2 * len(shape)} numbers, found {listed(counts)}")
     if any(count < 0 for count in counts):
-        raise problem(
+        raise graph_error(
             "pad", f"the numbers must not be negative, found {listed(counts)}; use a slice to remove elements"
         )
     pairs = list(zip(counts[::2], counts[1::2], strict=True))
-    needs = []
+    minimums = []
     for axis, (dim, pair) in enumerate(zip(shape, pairs, strict=True)):
         least = max(pair) + 1 if mode == "reflect" and any(pair) else int(mode == "edge" and any(pair))
         if isinstance(dim, StaticDim) and dim < least:
-            raise problem("pad", f"the shape {listed(shape)} has too few elements on axis {axis} to {mode} {max(pair)}")
+            raise graph_error(
+                "pad", f"the shape {listed(shape)} has too few elements on axis {axis} to {mode} {max(pair)}"
+            )
         if least and not isinstance(dim, StaticDim):
-            needs.append((dim, to_dim(least)))
+            minimums.append((dim, to_dim(least)))
     result = like(tensor, [dim + (before + behind) for dim, (before, behind) in zip(shape, pairs, strict=True)])
     inputs = [tensor]
     if mode == "constant":
@@ -185,6 +187,6 @@ def pad(
             value = bool(value)
         fill = scalar("pad", value, tensor.dtype, tensor.device) if is_scalar(value) else operand("pad", value)
         if fill.rank or fill.dtype is not tensor.dtype:
-            raise problem("pad", f"the value is a scalar of {tensor.dtype!r}, found {fill.type}")
+            raise graph_error("pad", f"the value is a scalar of {tensor.dtype!r}, found {fill.type}")
         inputs.append(fill)
-    return record("pad", inputs, result, paddings=tuple(counts), mode=mode, at_least=tuple(needs))
+    return record("pad", inputs, result, paddings=tuple(counts), mode=mode, minimums=tuple(minimums))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import max_weights.graph.infer as infer
 from max_weights.dim import Dim, DimLike, StaticDim, to_dim
-from max_weights.graph.call_site import problem
+from max_weights.graph.call_site import graph_error
 from max_weights.graph.ops.creation import constant
 from max_weights.graph.ops.operands import like, operand, record, require_float
 from max_weights.graph.ops.shaping import broadcast_to, pad, permute
@@ -93,31 +93,31 @@ def fold(
     require_float(op, value)
     shape = value.shape
     if len(shape) != 3:
-        raise problem(op, f"takes [batch, channels * window, windows], found {listed(shape)}")
+        raise graph_error(op, f"takes [batch, channels * window, windows], found {listed(shape)}")
     window = _pair(op, "kernel_size", kernel_size, 1)
-    steps, apart, pads = _numbers(op, stride, dilation, padding)
+    steps, dilations, pads = _numbers(op, stride, dilation, padding)
     size = Shape(output_size)
     if len(size) != 2:
-        raise problem(op, f"output_size must be height and width, found {listed(size)}")
+        raise graph_error(op, f"output_size must be height and width, found {listed(size)}")
     channels = shape[1] // (window[0] * window[1])
     if isinstance(shape[1], StaticDim) and channels * (window[0] * window[1]) != shape[1]:
-        raise problem(
+        raise graph_error(
             op, f"the {shape[1]} rows of {listed(shape)} are not a multiple of a window of {window[0]} by {window[1]}"
         )
-    both = [_reach(op, size, axis, window, apart, pads) for axis in range(2)]
+    both = [_reach(op, size, axis, window, dilations, pads) for axis in range(2)]
     counts = [(padded - reach + step) // step for (padded, reach), step in zip(both, steps, strict=True)]
     windows = counts[0] * counts[1]
     if isinstance(windows, StaticDim) and isinstance(shape[2], StaticDim) and windows != shape[2]:
-        raise problem(op, f"an image {listed(size)} has {windows} windows, and {listed(shape)} has {shape[2]}")
+        raise graph_error(op, f"an image {listed(size)} has {windows} windows, and {listed(shape)} has {shape[2]}")
     return record(
         op,
         [value],
         like(value, [shape[0], channels, *size]),
         kernel_size=window,
         stride=steps,
-        dilation=apart,
+        dilation=dilations,
         padding=pads,
-        at_least=_needs(both),
+        minimums=_constraints(both),
     )
 
 
@@ -140,19 +140,19 @@ class _Pool:
         value = operand(op, x)
         require_float(op, value)
         if value.rank != 4:
-            raise problem(op, f"takes an image [batch, height, width, channels], found {listed(value.shape)}")
+            raise graph_error(op, f"takes an image [batch, height, width, channels], found {listed(value.shape)}")
         self.op, self.window = op, _pair(op, "kernel_size", kernel_size, 1)
-        self.steps, self.apart, pads = _numbers(op, stride, dilation, padding)
+        self.steps, self.dilations, pads = _numbers(op, stride, dilation, padding)
         more = [step - 1 if ceil_mode else 0 for step in self.steps]
         self.paddings = [0, 0, 0, 0, pads[0], pads[0] + more[0], pads[1], pads[1] + more[1]]
         self.is_padded = any(self.paddings)
         _, height, width, _ = value.shape
-        both = [_reach(op, Shape([height, width]), axis, self.window, self.apart, pads) for axis in range(2)]
+        both = [_reach(op, Shape([height, width]), axis, self.window, self.dilations, pads) for axis in range(2)]
         self.counts = [
             (padded - reach + (step + beyond)) // step
             for (padded, reach), beyond, step in zip(both, more, self.steps, strict=True)
         ]
-        self.needs = (*_needs(both), *infer.some(op, value.shape, 3))
+        self.minimums = (*_constraints(both), *infer.some(op, value.shape, 3))
         self.planes = permute(value, [0, 3, 1, 2])
 
     def over(self, planes: TensorValue, outside: float) -> TensorValue:
@@ -166,23 +166,25 @@ class _Pool:
             like(planes, shape),
             kernel_size=self.window,
             stride=self.steps,
-            dilation=self.apart,
-            at_least=self.needs,
+            dilation=self.dilations,
+            minimums=self.minimums,
         )
 
 
 def _reach(
-    op: str, size: Shape, axis: int, window: tuple[int, int], apart: tuple[int, int], pads: tuple[int, int]
+    op: str, size: Shape, axis: int, window: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, int]
 ) -> tuple[Dim, Dim]:
     """Return the padded size of an axis, and how much of it a window covers, which is not more."""
-    reach = apart[axis] * (window[axis] - 1) + 1
+    reach = dilations[axis] * (window[axis] - 1) + 1
     padded = size[axis] + 2 * pads[axis]
     if isinstance(padded, StaticDim) and padded < reach:
-        raise problem(op, f"a window of {reach} is larger than {padded}, padding included, in an image {listed(size)}")
+        raise graph_error(
+            op, f"a window of {reach} is larger than {padded}, padding included, in an image {listed(size)}"
+        )
     return padded, to_dim(reach)
 
 
-def _needs(both: list[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
+def _constraints(both: list[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
     """Return what `_reach` assumes about sizes that are not known."""
     return tuple(pair for pair in both if not isinstance(pair[0], StaticDim))
 
@@ -195,5 +197,5 @@ def _pair(op: str, name: str, value: object, least: int) -> tuple[int, int]:
     given = value if isinstance(value, tuple | list) else (value, value)
     numbers = tuple(number for number in map(to_dim, given) if isinstance(number, StaticDim))
     if len(numbers) != 2 or len(given) != 2 or any(number < least for number in numbers):
-        raise problem(op, f"{name} must be one number or two, each at least {least}, found {value!r}")
+        raise graph_error(op, f"{name} must be one number or two, each at least {least}, found {value!r}")
     return numbers[0].dim, numbers[1].dim
