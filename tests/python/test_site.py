@@ -29,8 +29,8 @@ PUBLIC = [
     "sharding.tables", "streaming", "torch", "versions", "weight_data", "weight_statistics", "weights",
 ]
 INTERNAL = {
-    "absent", "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",
-    "loading", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes", "views",
+    "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",
+    "loading", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes", "unsupported", "views",
 }
 # fmt: on
 

@@ -3,12 +3,12 @@
 It needs the extra `max-weights[graph]`; ONNX Runtime is imported when a graph is loaded.
 """
 
-from max_weights.absent import absent
 from max_weights.engine.model import Model, TensorSpec
 from max_weights.engine.session import InferenceSession
+from max_weights.unsupported import unsupported_names
 
 _ADVICE = "graphs are not compiled ahead of time here; InferenceSession().load(graph) makes them ready to run"
 
-__getattr__ = absent(__name__, CompiledModel=_ADVICE)
+__getattr__ = unsupported_names(__name__, CompiledModel=_ADVICE)
 
 __all__ = ["InferenceSession", "Model", "TensorSpec"]

@@ -1,6 +1,5 @@
 """Graphs: typed operations on tensors that are described by dtype, shape and device; weights; devices."""
 
-from max_weights.absent import absent
 from max_weights.devices import DeviceKind, DeviceRef
 from max_weights.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights.graph import onnx, ops
@@ -10,6 +9,7 @@ from max_weights.graph.value import TensorValue, TensorValueLike, Value
 from max_weights.graph.weight import Weight
 from max_weights.shape import Shape, ShapeLike
 from max_weights.sharding import Segment, ShardingStrategy
+from max_weights.unsupported import unsupported_names
 
 __all__ = [
     "AlgebraicDim",
@@ -35,7 +35,7 @@ __all__ = [
     "ops",
 ]
 
-__getattr__ = absent(
+__getattr__ = unsupported_names(
     __name__,
     DevicePlacementPolicy="it says what happens when an operation moves a tensor to the CPU on its own, which "
     "none does here; move it with ops.transfer_to",

@@ -8,7 +8,7 @@ from max_weights.nn.layer_list import LayerList, MissingLayer, Sequential
 from max_weights.nn.layer_v2 import LayerV2
 from max_weights.nn.load_state import LoadReport
 from max_weights.nn.module import Module, Shardable, recursive_named_layers
-from max_weights.nn.not_here import layers_not_here
+from max_weights.nn.unsupported_layers import unsupported_layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ _HOMES = {
     "scaled_dot_product_attention": "max_weights.nn.attention",
 }
 
-_not_here = layers_not_here(__name__)
+_unsupported = unsupported_layers(__name__)
 
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
-        return _not_here(name)
+        return _unsupported(name)
     __import__(home)
     value: object = getattr(sys.modules[home], name)
     globals()[name] = value  # found directly from now on

@@ -22,8 +22,8 @@ from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.nn.linear import Linear
 from max_weights.nn.norm import RMSNorm
-from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
+from max_weights.nn.unsupported_layers import unsupported_layers
 from max_weights.shape import listed
 from max_weights.sharding.strategies import Segment, ShardingStrategy
 
@@ -41,7 +41,7 @@ __all__ = [
     "scaled_dot_product_attention",
 ]
 
-__getattr__ = layers_not_here(__name__)
+__getattr__ = unsupported_layers(__name__)
 
 
 class MHAMaskVariant(Enum):

@@ -12,8 +12,8 @@ from max_weights.graph.ops.operands import operand
 from max_weights.graph.type import ConvInputLayout, FilterLayout
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
-from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
+from max_weights.nn.unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights.dtype import DTypeLike
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Conv1D", "Conv2d"]
 
-__getattr__ = layers_not_here(__name__)
+__getattr__ = unsupported_layers(__name__)
 
 
 class _Convolution(ShardableLayer):

@@ -12,8 +12,8 @@ from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
 from max_weights.nn.activation import activation_function_from_name, clamp
-from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
+from max_weights.nn.unsupported_layers import unsupported_layers
 from max_weights.sharding.strategies import ShardingStrategy
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MLP", "Linear", "require_no_quant_config"]
 
-__getattr__ = layers_not_here(__name__)
+__getattr__ = unsupported_layers(__name__)
 
 
 def require_no_quant_config(layer: str, quant_config: object) -> None:

@@ -13,8 +13,8 @@ from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
 from max_weights.nn.module import Module
-from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
+from max_weights.nn.unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights.dtype import DTypeLike
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConstantLayerNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
-__getattr__ = layers_not_here(__name__)
+__getattr__ = unsupported_layers(__name__)
 
 _CPU = DeviceRef.CPU()
 

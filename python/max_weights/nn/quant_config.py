@@ -1,5 +1,5 @@
 """Quantised layers under the dotted path of MAX, which are not here; importing one says what to do instead."""
 
-from max_weights.nn.not_here import layers_not_here
+from max_weights.nn.unsupported_layers import unsupported_layers
 
-__getattr__ = layers_not_here(__name__)
+__getattr__ = unsupported_layers(__name__)

@@ -19,14 +19,14 @@ from max_weights.graph.graph import Graph
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.nn.module import Module
-from max_weights.nn.not_here import layers_not_here
+from max_weights.nn.unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
 
 __all__ = ["Llama3RopeScalingParams", "Llama3RotaryEmbedding", "RotaryEmbedding"]
 
-__getattr__ = layers_not_here(__name__)
+__getattr__ = unsupported_layers(__name__)
 
 # Values recorded in a graph are reused in it by each layer of a model. They all go with the graph.
 _RECORDED: WeakKeyDictionary[Graph, WeakValueDictionary[tuple[object, ...], TensorValue]] = WeakKeyDictionary()

@@ -1,6 +1,5 @@
 """The operations of a graph: each takes values, records itself in the current graph, and returns its results."""
 
-from max_weights.absent import absent
 from max_weights.graph.ops import complex, elementwise, reduction
 from max_weights.graph.ops.comparison import (
     equal,
@@ -145,6 +144,7 @@ from max_weights.graph.ops.shaping import (
     unsqueeze,
 )
 from max_weights.graph.ops.windows import avg_pool2d, fold, max_pool2d
+from max_weights.unsupported import unsupported_names
 
 __all__ = [
     "InterpolationMode",
@@ -281,7 +281,7 @@ _COMPILER = (
 _BRANCHES = "a graph here has no branches: compute both sides and choose with ops.where, or decide in Python"
 _ORDER = "ONNX Runtime chooses the order in which a graph is computed: record the operations one after another"
 
-__getattr__ = absent(
+__getattr__ = unsupported_names(
     __name__,
     **dict.fromkeys(
         (

@@ -1,6 +1,6 @@
 """Weights of checkpoints under the dotted path of MAX."""
 
-from max_weights.absent import absent
+from max_weights.unsupported import unsupported_names
 from max_weights.weight_data import WeightData
 from max_weights.weights import (
     RESERVED,
@@ -27,7 +27,7 @@ __all__ = [
     "weights_format",
 ]
 
-__getattr__ = absent(
+__getattr__ = unsupported_names(
     __name__,
     RandomWeights="Module.state_dict() gives zeros, and load_state_dict() takes random arrays of NumPy",
 )

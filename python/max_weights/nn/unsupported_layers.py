@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from max_weights.absent import absent
+from max_weights.unsupported import unsupported_names
 
-__all__ = ["layers_not_here"]
+__all__ = ["unsupported_layers"]
 
 _INSTEAD = {
     "it reads keys and values from the cache of MAX Serve. Attention computes the same over a whole sequence, "
@@ -23,9 +23,8 @@ _INSTEAD = {
         "TransformerBlock",
         "build_max_lengths_tensors",
     ),
-    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device, and their "
-    "outputs are added or joined"
-    "": (
+    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device: add or join "
+    "their outputs": (
         "Allreduce",
         "ColumnParallelLinear",
         "DistributedAttentionImpl",
@@ -73,12 +72,11 @@ _INSTEAD = {
     ),
     "compose it from ops: `mean`, `rsqrt` and `reshape` are available": ("HyperConnection",),
     "use MLP, which has its first two weights separate": ("FusedMLP",),
-    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, use ops.split on what a "
-    "Linear returns"
-    "": ("StackedLinear",),
+    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, use ops.split on the output "
+    "of a Linear": ("StackedLinear",),
 }
 
 
-def layers_not_here(module: str) -> Callable[[str], object]:
-    """Return a `__getattr__` for a module under whose path MAX has some of them; see `absent`."""
-    return absent(module, **{name: advice for advice, names in _INSTEAD.items() for name in names})
+def unsupported_layers(module: str) -> Callable[[str], object]:
+    """Return a `__getattr__` for a module under whose path MAX has some of them; see `unsupported_names`."""
+    return unsupported_names(module, **{name: advice for advice, names in _INSTEAD.items() for name in names})

@@ -6,12 +6,12 @@ import dis
 import sys
 from collections.abc import Callable
 
-__all__ = ["absent"]
+__all__ = ["unsupported_names"]
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 
-def absent(module: str, **advice: str) -> Callable[[str], object]:
+def unsupported_names(module: str, **advice: str) -> Callable[[str], object]:
     """Return a `__getattr__` for a module that lacks some of MAX's names.
 
     Args:
