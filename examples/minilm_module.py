@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
+import numpy as np
+
 from max_weights import DeviceRef
 from max_weights.graph import Weight
 from max_weights.nn import LayerList, Module
@@ -127,7 +129,8 @@ def main(path: str) -> None:
     spent = time.perf_counter() - began
     values = model.state_dict(auto_initialize=False)
     print(f"{len(values)} weights in {spent * 1e3:.1f} ms, none of them read")
-    print("encoder.layer.5.output.dense.weight:", values["encoder.layer.5.output.dense.weight"][0, :4].to_numpy())
+    dense = np.from_dlpack(values["encoder.layer.5.output.dense.weight"])
+    print("encoder.layer.5.output.dense.weight:", dense[0, :4])
     model.summary(depth=2)
 
 

@@ -50,7 +50,7 @@ def main() -> None:
 
     generator = np.random.default_rng(0)
     model.load_state_dict(
-        {name: generator.random(value.shape, np.float32) for name, value in model.state_dict().items()}
+        {name: generator.random(w.shape.static_dims, np.float32) for name, w in model.raw_state_dict().items()}
     )
     model.summary()
     print(Graph("mlp", forward=model, input_types=[TensorType(DType.float32, ("batch", 5), DeviceRef.CPU())]))

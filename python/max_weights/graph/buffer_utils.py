@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from max_weights.buffer import Buffer, DLPackArray
 from max_weights.devices import Device
@@ -13,7 +12,7 @@ __all__ = ["cast_dlpack_to", "cast_tensor_to", "cast_tensors_to"]
 
 
 def cast_dlpack_to(
-    raw_tensor: DLPackArray, old_dtype: DType, new_dtype: DType, device: Device, session: Any = None
+    raw_tensor: DLPackArray, old_dtype: DType, new_dtype: DType, device: Device, session: object = None
 ) -> Buffer:
     """Return the values of a tensor of any library in another dtype.
 
@@ -34,12 +33,12 @@ def cast_dlpack_to(
     return buffer.astype(new_dtype).to(device)
 
 
-def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: Any = None) -> Buffer:
+def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: object = None) -> Buffer:
     """Return a tensor in another dtype; the same object if it has that dtype. `session` is not needed here."""
     del session
     return tensor if tensor.dtype == new_dtype else tensor.astype(new_dtype)
 
 
-def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session: Any = None) -> list[Buffer]:
+def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session: object = None) -> list[Buffer]:
     """Return several tensors in another dtype; an empty list for `None`. `session` is not needed here."""
     return [cast_tensor_to(tensor, new_dtype, session) for tensor in tensors or ()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from max_weights._core import shown
 from max_weights.devices import DeviceRef
@@ -122,10 +122,10 @@ class DeclaredWeights:
         error.tensor = self._name
         raise error
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
         self.data()
 
-    def __dlpack__(self, **_: Any) -> NoReturn:
+    def __dlpack__(self, **_: object) -> NoReturn:
         self.data()
 
     def __dlpack_device__(self) -> NoReturn:

@@ -60,11 +60,11 @@ class Graph:
     def __init__(
         self,
         name: str,
-        forward: Callable[..., Any] | None = None,
+        forward: Callable[..., object] | None = None,
         input_types: Iterable[TensorType] = (),
         path: str | os.PathLike[str] | None = None,
-        *args: Any,
-        **kwargs: Any,
+        *args: object,
+        **kwargs: object,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a graph must be a string, not {name!r}")
@@ -98,7 +98,7 @@ class Graph:
         if forward is not None:
             self._record(forward, *args, **kwargs)
 
-    def _record(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def _record(self, forward: Callable[..., Any], *args: object, **kwargs: object) -> None:
         with self:
             result = forward(*self._inputs, *args, **kwargs)
             if result is None:
@@ -180,7 +180,7 @@ class Graph:
         return [value.type for value in self.outputs]
 
     def record(
-        self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, Any]
+        self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, object]
     ) -> Node:
         """Add an operation without checks; the functions of `ops` check operands and compute types.
 
@@ -303,12 +303,12 @@ class Graph:
     def add_subgraph(
         self,
         name: str,
-        forward: Callable[..., Any] | None = None,
+        forward: Callable[..., object] | None = None,
         input_types: Iterable[TensorType] = (),
         path: str | os.PathLike[str] | None = None,
-        *args: Any,
+        *args: object,
         weight_prefix: str = "",
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Graph:
         """Add a subgraph to this graph, for `ops.call`. The arguments are those of `Graph`.
 

@@ -61,7 +61,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def _entry(entry: Any) -> str:
+def _entry(entry: object) -> str:
     """Return one entry of an index, as it is written in Python."""
     if not isinstance(entry, tuple):
         return str(entry)

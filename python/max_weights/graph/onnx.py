@@ -26,7 +26,7 @@ _MOST = 2**31 - 1
 """The most bytes of a protobuf message."""
 
 
-def to_model(graph: Graph, weights_registry: Mapping[str, Any] | None = None) -> onnx.ModelProto:
+def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None) -> onnx.ModelProto:
     """Return a graph as an ONNX model that contains its weights.
 
     Args:
@@ -55,7 +55,7 @@ def to_model(graph: Graph, weights_registry: Mapping[str, Any] | None = None) ->
     return model
 
 
-def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None = None) -> None:
+def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, object] | None = None) -> None:
     """Write a graph as an ONNX file.
 
     Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to their bytes,

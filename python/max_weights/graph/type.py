@@ -29,12 +29,12 @@ class Type:
 class _OwnShape:
     """A field whose value is copied at each access, because a type never changes."""
 
-    def __get__(self, instance: Any, owner: Any) -> Shape:
+    def __get__(self, instance: Any, owner: object) -> Shape:
         if instance is None:
             raise AttributeError("shape")  # the field has no default
         return shape_of(instance._dims)
 
-    def __set__(self, instance: Any, shape: ShapeLike) -> None:
+    def __set__(self, instance: object, shape: ShapeLike) -> None:
         instance.__dict__["_dims"] = tuple(Shape(shape))
 
 

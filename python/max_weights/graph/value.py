@@ -54,7 +54,7 @@ class Node:
         graph: Recorder,
         op: str,
         inputs: tuple[TensorValue, ...],
-        attributes: Mapping[str, Any],
+        attributes: Mapping[str, object],
         types: Iterable[TensorType],
         location: str,
     ) -> None:

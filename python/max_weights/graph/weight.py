@@ -36,6 +36,8 @@ from max_weights.sharding.strategies import Segment, ShardingStrategy
 if TYPE_CHECKING:
     from typing import Self
 
+    from max_weights.buffer import DLPackArray
+
 __all__ = [
     "Segment",
     "ShardingStrategy",
@@ -79,7 +81,7 @@ class Weight(TensorValue):
     sharding_strategy: ShardingStrategy | None
     """How the weight is split over devices; `None` if it is not."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ARG004
+    def __new__(cls, *args: object, **kwargs: object) -> Self:  # noqa: ARG004
         """Create a weight that is in no graph yet."""
         return object.__new__(cls)
 
@@ -190,11 +192,11 @@ class Weight(TensorValue):
         return self._local_name
 
     @property
-    def value(self) -> Any:
+    def value(self) -> DLPackArray | None:
         """The value that `load_state_dict` gave the weight: an array, `Buffer` or tensor; `None` before that."""
         return self._loaded
 
-    def data(self) -> Any:
+    def data(self) -> DLPackArray:
         """Return the loaded value; for a shard, its part of the whole weight's value, as `data_of` cuts it.
 
         Raises:
@@ -217,7 +219,7 @@ class Weight(TensorValue):
         """Return the loaded value as a tensor that exports its memory, whatever its dtype is."""
         return Buffer.of(self.data(), f"weight '{shown(self.name)}'")
 
-    def load(self, value: Any, name: str | None = None) -> None:
+    def load(self, value: DLPackArray | None, name: str | None = None) -> None:
         """Give the weight its value, without checks; `Module.load_state_dict` checks values.
 
         Args:
@@ -261,7 +263,7 @@ class Weight(TensorValue):
             )
         return [WeightShard(self, index, device) for index, device in enumerate(devices)]
 
-    def data_of(self, value: Any) -> Any:
+    def data_of(self, value: object) -> Any:
         """Return the part of `value` that belongs to this weight.
 
         For a shard, these are its pieces, see `WeightShard.data_of`; for a whole weight, the value itself.
@@ -269,7 +271,7 @@ class Weight(TensorValue):
         return value
 
     # What a module gave the weight: a value (None for none yet), and with it the full name in place of the local one.
-    _loaded: Any = None
+    _loaded: DLPackArray | None = None
     _name: str = ""
     _local_name: str = ""
 
@@ -407,11 +409,11 @@ class WeightShard(Weight):
         return self._known[1]
 
     @property
-    def value(self) -> Any:
+    def value(self) -> DLPackArray | None:
         """The part of the whole weight's loaded value, cut at each access; `None` before there is one."""
         return None if self.whole.value is None else self.data_of(self.whole.value)
 
-    def load(self, value: Any, name: str | None = None) -> None:  # noqa: ARG002
+    def load(self, value: DLPackArray | None, name: str | None = None) -> None:  # noqa: ARG002
         """Raise an error: a shard has its part of the whole weight's value.
 
         Raises:
@@ -430,7 +432,7 @@ class WeightShard(Weight):
             f"'{shown(self.whole.name)}' over all the devices instead"
         )
 
-    def data_of(self, value: Any) -> Any:
+    def data_of(self, value: object) -> Any:
         """Return the part of a value of the whole weight that belongs to this shard.
 
         If the part is one run of memory, such as the rows of a mapped weight, this is a view, and nothing is read.

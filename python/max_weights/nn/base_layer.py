@@ -62,7 +62,7 @@ class Layer:
     if TYPE_CHECKING:
         __call__: Callable[..., Any]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         # The nearest `__call__`: that of a layer already has the hooks, that of a class beside the layers does not yet.
         home = next((base for base in cls.__mro__ if "__call__" in vars(base)), Layer)
@@ -77,7 +77,7 @@ def _inherited(cls: type, call: Any) -> Callable[..., Any]:
     """Return what `cls` would do without a `__call__` of its own: call the next one in the method resolution order."""
 
     @functools.wraps(call)
-    def inherited(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def inherited(self: object, /, *args: object, **kwargs: object) -> Any:
         following: Any = super(cls, self)
         return following.__call__(*args, **kwargs)
 
@@ -86,7 +86,7 @@ def _inherited(cls: type, call: Any) -> Callable[..., Any]:
 
 def _with_hooks(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
-    def hooked(self: Layer, /, *args: Any, **kwargs: Any) -> Any:
+    def hooked(self: Layer, /, *args: object, **kwargs: object) -> Any:
         outputs = call(self, *args, **kwargs)
         hooks = _hooks
         if hooks and _outermost(type(self)) is hooked:
@@ -116,7 +116,7 @@ def _outermost(cls: type) -> object:
 
 
 def _bound(
-    call: Callable[..., Any], layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    call: Callable[..., object], layer: Layer, args: tuple[object, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments, with everything that can be positional in the first part."""
     if not kwargs:
@@ -129,7 +129,7 @@ def _bound(
 
 
 @functools.lru_cache(maxsize=1024)
-def _signature(call: Callable[..., Any]) -> inspect.Signature | None:
+def _signature(call: Callable[..., object]) -> inspect.Signature | None:
     try:
         return inspect.signature(call)
     except (TypeError, ValueError):  # a callable written in C, without a signature

@@ -130,7 +130,7 @@ def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
     return found, found.align == dtype.alignment
 
 
-def _by_dlpack(data: Any) -> Buffer:
+def _by_dlpack(data: object) -> Buffer:
     try:
         return Buffer.of(data)
     except DeviceError:

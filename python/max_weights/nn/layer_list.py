@@ -30,7 +30,7 @@ class LayerList(Module, list[Layer]):
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         list.__init__(self, self._taken(layers))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Call the first layer with the arguments, and each further layer with the outputs of the one before.
 
         Raises:
@@ -132,7 +132,7 @@ class MissingLayer(Module):
     def __init__(self, layer_id: int) -> None:
         self.layer_id = layer_id
 
-    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+    def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
         """Raise an error, because there is nothing to call.
 
         Raises:

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import TextIO
 
+    from max_weights.buffer import DLPackArray
+    from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
     from max_weights.engine.model import Model
     from max_weights.engine.session import InferenceSession, Memory
     from max_weights.graph.graph import Graph
     from max_weights.graph.type import TensorType
     from max_weights.nn.load_state import LoadReport
+    from max_weights.nn.running import InputTypes
+    from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights, WeightsAdapter
 
 __all__ = ["LayerV2"]
@@ -95,7 +99,7 @@ class LayerV2(ModuleNode):
         """
         return NamedWeights(self).weights
 
-    def state_dict(self, auto_initialize: bool = True) -> dict[str, Any]:
+    def state_dict(self, auto_initialize: bool = True) -> dict[str, DLPackArray]:
         """Return the values of the model by full names: the objects that were loaded.
 
         From then on, the weights are named by their full names.
@@ -111,7 +115,7 @@ class LayerV2(ModuleNode):
 
     def load_state_dict(
         self,
-        state_dict: Mapping[str, Any] | Weights,
+        state_dict: Mapping[str, object] | Weights,
         *,
         override_quantization_encoding: bool = False,
         weight_alignment: int | None = None,
@@ -179,7 +183,7 @@ class LayerV2(ModuleNode):
 
         return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
-    def to(self, *devices: Any, sharding_strategy: Any = None) -> None:
+    def to(self, *devices: DeviceRef | str, sharding_strategy: ShardingStrategy | None = None) -> None:
         """Set the device of every weight below, and how it is split.
 
         Args:
@@ -194,7 +198,7 @@ class LayerV2(ModuleNode):
         """
         place(self, devices, sharding_strategy)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         self._pass_placement_on([value])
         super().__setattr__(name, value)
 
@@ -210,10 +214,10 @@ class LayerV2(ModuleNode):
     def build_subgraph(
         self,
         name: str,
-        input_types: Sequence[Any] | None = None,
+        input_types: InputTypes | None = None,
         weight_prefix: str = "",
         *,
-        inputs: Sequence[Any] | None = None,
+        inputs: InputTypes | None = None,
     ) -> Graph:
         """Build this module's computation as a subgraph of the current graph, to be called by `ops.call`.
 
@@ -251,7 +255,7 @@ class LayerV2(ModuleNode):
         self,
         *input_types: TensorType,
         session: InferenceSession | None = None,
-        weights: Mapping[str, Any] | None = None,
+        weights: Mapping[str, object] | None = None,
         name: str | None = None,
         memory: Memory = "shared",
     ) -> Model:

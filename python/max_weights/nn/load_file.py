@@ -68,7 +68,7 @@ class Conversions:
     def __init__(self) -> None:
         self._counts: Counter[tuple[DType, DType]] = Counter()
 
-    def convert(self, weight: Weight, given: Any) -> Any:
+    def convert(self, weight: Weight, given: object) -> Any:
         """Return a value as the weight's dtype; itself if it has that dtype, is packed, or cannot be converted.
 
         Code that examines the value next reports what is wrong with it.

@@ -51,7 +51,7 @@ class LoadReport(NamedTuple):
 
 def load(
     root: ModuleNode,
-    state_dict: Mapping[str, Any] | Weights,
+    state_dict: Mapping[str, object] | Weights,
     *,
     override_quantization_encoding: bool,
     weight_alignment: int | None,
@@ -99,7 +99,7 @@ def load(
     return report
 
 
-def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
+def as_mapping(state_dict: Mapping[str, object] | Weights) -> Mapping[str, Any]:
     """Return a checkpoint as {name below this node: weight}; its tensors are created when they are needed."""
     if isinstance(state_dict, Mapping):
         return state_dict
@@ -163,7 +163,7 @@ class _Rules:
         self.packings: list[_Packing] = []
         """The changes to weights, apart from their values."""
 
-    def examine(self, weight: Weight, given: Any) -> Any:
+    def examine(self, weight: Weight, given: object) -> Any:
         """Return the object that the weight is to hold; raise Mismatch with the reason if there is none."""
         value = Candidate(given)
         if weight.quantization_encoding is None and value.encoding is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, overload, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, cast, overload, runtime_checkable
 
 from max_weights.nn.layer_v2 import LayerV2
 from max_weights.nn.load_state import load
@@ -59,7 +59,7 @@ class Module(LayerV2):
     @overload  # type: ignore[override] # what it returns follows from `strict`
     def load_state_dict(
         self,
-        state_dict: Mapping[str, Any] | Weights,
+        state_dict: Mapping[str, object] | Weights,
         *,
         override_quantization_encoding: bool = False,
         weight_alignment: int | None = None,
@@ -69,7 +69,7 @@ class Module(LayerV2):
     @overload
     def load_state_dict(
         self,
-        state_dict: Mapping[str, Any] | Weights,
+        state_dict: Mapping[str, object] | Weights,
         *,
         override_quantization_encoding: bool = False,
         weight_alignment: int | None = None,
@@ -78,7 +78,7 @@ class Module(LayerV2):
     ) -> LoadReport | None: ...
     def load_state_dict(
         self,
-        state_dict: Mapping[str, Any] | Weights,
+        state_dict: Mapping[str, object] | Weights,
         *,
         override_quantization_encoding: bool = False,
         weight_alignment: int | None = None,

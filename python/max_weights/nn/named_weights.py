@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from max_weights._core import Buffer, near_names, shown
 from max_weights.devices import DeviceRef
@@ -13,6 +13,10 @@ from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
 from max_weights.nn.walk import ModuleNode, Walk
 from max_weights.shape import listed
+
+if TYPE_CHECKING:
+    from max_weights.buffer import DLPackArray
+    from max_weights.sharding.strategies import ShardingStrategy
 
 # The attribute of a module that records its placement.
 _PLACEMENT = "_placement"
@@ -43,7 +47,7 @@ class NamedWeights:
                 del self.weights[name]
                 self._other_names.setdefault(first, []).append(name)
 
-    def by_other_name(self, name: str, given: Mapping[str, Any], default: object) -> Any:
+    def by_other_name(self, name: str, given: Mapping[str, object], default: object) -> Any:
         """Return a state dict's value under another name of the weight of this name, if it is in several modules."""
         return next((given[other] for other in self._other_names.get(name, ()) if other in given), default)
 
@@ -74,13 +78,13 @@ def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> Argume
     )
 
 
-def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
+def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, DLPackArray]:
     """Return the values by full names; weights without one get zeros, unless that is not wanted.
 
     Nothing is changed before everything is known.
     """
     weights = NamedWeights(root).weights
-    values: dict[str, Any] = {}
+    values: dict[str, DLPackArray] = {}
     for name, weight in weights.items():
         value = weight.value
         if value is None:
@@ -132,7 +136,7 @@ class Placement:
     """The arguments of `Module.to`."""
 
     devices: tuple[DeviceRef, ...]
-    strategy: Any
+    strategy: ShardingStrategy | None
 
 
 def placement(module: ModuleNode) -> Placement | None:
@@ -140,7 +144,7 @@ def placement(module: ModuleNode) -> Placement | None:
     return vars(module).get(_PLACEMENT)
 
 
-def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
+def place(root: ModuleNode, devices: Iterable[DeviceRef | str], strategy: ShardingStrategy | None) -> None:
     """Set device and strategy of every weight, and record them in every module; see `Module.to`."""
     wanted = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
     number = len(wanted.devices)
@@ -151,7 +155,7 @@ def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
             f"weights are on one device, or split over several by a sharding_strategy; {number} devices were given, "
             "but no strategy"
         )
-    if getattr(strategy, "num_devices", number) != number:
+    if strategy is not None and strategy.num_devices != number:
         raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, but {number} were given")
     weights = list(NamedWeights(root).weights.values())
     with restore_on_error(changed=weights):

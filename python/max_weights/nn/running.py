@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from max_weights._core import shown
 from max_weights.graph.call_site import graph_error
 from max_weights.graph.graph import Graph
 from max_weights.graph.stack import current
-from max_weights.graph.type import TensorType
+from max_weights.graph.type import TensorType, Type
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import WeightShard
 from max_weights.nn.named_weights import NamedWeights
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from max_weights.engine.session import InferenceSession, Memory
     from max_weights.nn.walk import ModuleNode
 
+InputTypes: TypeAlias = "Sequence[Type | TensorValue | InputTypes]"
+"""The types of arguments, or values of these types; a list for an argument that is a list."""
+
 __all__ = ["build_subgraph", "compile_module", "trace"]
 
 
-def build_subgraph(module: ModuleNode, name: str, input_types: Sequence[Any], weight_prefix: str) -> Graph:
+def build_subgraph(module: ModuleNode, name: str, input_types: InputTypes, weight_prefix: str) -> Graph:
     """Build a subgraph; see `Module.build_subgraph`."""
     if not isinstance(name, str) or not isinstance(weight_prefix, str):
         raise TypeError(
@@ -67,7 +70,7 @@ def compile_module(
     module: ModuleNode,
     input_types: Sequence[TensorType],
     session: InferenceSession | None,
-    weights: Mapping[str, Any],
+    weights: Mapping[str, object],
     name: str | None,
     memory: Memory,
 ) -> Model:
@@ -78,7 +81,7 @@ def compile_module(
     return (session or InferenceSession()).load(graph, weights_registry=weights, memory=memory)
 
 
-def _noted(given: Any, types: list[TensorType]) -> Any:
+def _noted(given: object, types: list[TensorType]) -> Any:
     """Return an argument with types replaced by numbers of inputs; record these types."""
     if isinstance(given, list | tuple):
         return [_noted(one, types) for one in given]

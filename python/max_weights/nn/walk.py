@@ -69,21 +69,21 @@ def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, ModuleNo
     return weights, modules
 
 
-def modules_in(holder: Any) -> list[tuple[str, ModuleNode]]:
+def modules_in(holder: object) -> list[tuple[str, ModuleNode]]:
     """Return the modules in a list, tuple or dict, at any depth, by their indices and keys."""
     found: list[tuple[str, ModuleNode]] = []
     _add_entries("", holder, (), found)
     return found
 
 
-def _add_modules(component: str, value: Any, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
+def _add_modules(component: str, value: object, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
     if isinstance(value, ModuleNode):
         found.append((component, value))
     elif isinstance(value, (list, tuple, dict)) and id(value) not in around:
         _add_entries(f"{component}.", value, (*around, id(value)), found)
 
 
-def _add_entries(stem: str, holder: Any, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
+def _add_entries(stem: str, holder: object, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
     for key, value in _entries(holder):
         if isinstance(value, (ModuleNode, list, tuple, dict)):
             _add_modules(f"{stem}{key}", value, around, found)
@@ -118,7 +118,7 @@ def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
     return None
 
 
-def _replaced_below(component: str, value: Any, path: str, module: ModuleNode) -> Any:
+def _replaced_below(component: str, value: object, path: str, module: ModuleNode) -> Any:
     if path == component:
         return module if isinstance(value, ModuleNode) else None
     if path.startswith(f"{component}."):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from max_weights._core import WeightInfo, WeightsNode, shown
 from max_weights.errors import ArgumentError
@@ -149,7 +149,7 @@ def _refuse(info: WeightInfo, why: str, cause: Exception | None = None) -> NoRet
     raise error from cause
 
 
-def _checked(shard: Any) -> tuple[int, int, Strategies]:
+def _checked(shard: object) -> tuple[int, int, Strategies]:
     if not isinstance(shard, tuple | list) or len(shard) != 3:
         raise ArgumentError(f"shard must be (rank, world, strategies), not {shard!r}")
     rank, world, strategies = shard
@@ -177,7 +177,7 @@ def _lookup(strategies: Strategies) -> _Lookup:
     )
 
 
-def _row(row: Any, pattern: Any) -> ShardingStrategy | None:
+def _row(row: object, pattern: object) -> ShardingStrategy | None:
     if row is None or isinstance(row, ShardingStrategy):
         return row
     raise ArgumentError(f"{pattern!r} must map to a ShardingStrategy, or None for the whole weight, not {row!r}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import assert_type
 
 from max_weights import DType
+from max_weights.driver import DLPackArray
 from max_weights.graph import DeviceRef, Dim, Graph, Shape, ShardingStrategy, TensorType, TensorValue, Weight, ops
 from max_weights.graph.weights import load_weights
 from max_weights.nn import LayerList, Module
@@ -44,7 +45,7 @@ def modules(path: str) -> None:
     assert_type(model.head.weight.shape[0], Dim)
     assert_type(model.head.weight.device, DeviceRef)
     assert_type(model.raw_state_dict(), dict[str, Weight])
-    assert_type(model.state_dict(), dict[str, Any])
+    assert_type(model.state_dict(), dict[str, DLPackArray])
     assert_type(model.layer_weights, dict[str, Weight])
     assert_type(model.sublayers, dict[str, Module])
     for name, module in model.named_modules():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._core import WeightsNode, shown
 from max_weights.buffer import Buffer
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["contiguous", "values_of"]
 
 
-def contiguous(given: Any, what: str) -> Buffer:
+def contiguous(given: object, what: str) -> Buffer:
     """Return a tensor of any library as a contiguous `Buffer` of host memory, over the same memory if possible.
 
     Args:
@@ -39,7 +39,7 @@ def contiguous(given: Any, what: str) -> Buffer:
     return aligned
 
 
-def values_of(graph: Graph, registry: Mapping[str, Any] | WeightsNode | None) -> dict[str, Buffer]:
+def values_of(graph: Graph, registry: Mapping[str, object] | WeightsNode | None) -> dict[str, Buffer]:
     """Return the value of each weight of a graph, by name.
 
     Args:
@@ -65,7 +65,7 @@ def values_of(graph: Graph, registry: Mapping[str, Any] | WeightsNode | None) ->
     return values
 
 
-def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] | None) -> str:
+def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, object] | None) -> str:
     if registry is None:
         cause = "no weights_registry was given, and load_state_dict did not set them"
     else:

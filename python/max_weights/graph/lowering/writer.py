@@ -92,7 +92,7 @@ class Writer:
         """The recorded operation that nodes are written for."""
         self._constants: dict[tuple[Any, ...], str] = {}
 
-    def add(self, operator: str, inputs: Iterable[str], *, domain: str = "", **attributes: Any) -> str:
+    def add(self, operator: str, inputs: Iterable[str], *, domain: str = "", **attributes: object) -> str:
         """Write a node with one result, and return its name."""
         return self.add_several(operator, inputs, 1, domain=domain, **attributes)[0]
 
@@ -145,7 +145,7 @@ class Writer:
             attributes["saturate"] = 0
         return self.add("Cast", [name], **attributes)
 
-    def constant(self, value: Any, dtype: DType = DType.int64) -> str:
+    def constant(self, value: object, dtype: DType = DType.int64) -> str:
         """Write a constant: a number, a sequence of numbers, or an array. Small ones are written once."""
         import numpy as np
         from onnx import helper

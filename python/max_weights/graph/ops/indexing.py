@@ -34,7 +34,7 @@ _LAST = 2**63 - 1  # the bound of a slice that is open at an end, for code that 
 _STATE_IT = "give it: `x[(slice(...), size), ...]`"
 
 
-def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
+def slice_tensor(x: TensorValueLike, indices: object) -> TensorValue:
     """Return `x[indices]`, by NumPy's rules for basic indexing, and for tensors of indices.
 
     Args:
@@ -98,7 +98,7 @@ def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> Tenso
     )
 
 
-def _expanded(indices: Any, shape: Shape) -> list[Any]:
+def _expanded(indices: object, shape: Shape) -> list[Any]:
     """Return the entries, one per axis and new axis, with `...` expanded."""
     entries = list(indices) if isinstance(indices, tuple | list) else [indices]
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
@@ -114,11 +114,11 @@ def _expanded(indices: Any, shape: Shape) -> list[Any]:
     return entries[:where] + rest + entries[where + 1 :]
 
 
-def _is_tensor(entry: Any) -> bool:
+def _is_tensor(entry: object) -> bool:
     return isinstance(entry, TensorValue) or is_array(entry)
 
 
-def _has_tensor_bounds(entry: Any) -> bool:
+def _has_tensor_bounds(entry: object) -> bool:
     whole = entry[0] if isinstance(entry, tuple) and entry else entry
     return isinstance(whole, slice) and any(isinstance(bound, TensorValue) for bound in (whole.start, whole.stop))
 
@@ -145,7 +145,7 @@ def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
     return value
 
 
-def _between(value: TensorValue, entry: Any, axis: int) -> TensorValue:
+def _between(value: TensorValue, entry: object, axis: int) -> TensorValue:
     """Slice one axis with bounds that are computed in the graph."""
     if not isinstance(entry, tuple):
         raise graph_error(_OP, f"the size of a slice between tensors is not known; {_STATE_IT}")
@@ -160,7 +160,7 @@ def _between(value: TensorValue, entry: Any, axis: int) -> TensorValue:
     return record("slice_between", [value, *bounds], like(value, shape), axis=axis, step=step)
 
 
-def _position(bound: Any) -> TensorValue:
+def _position(bound: object) -> TensorValue:
     """Return a bound of a slice as a scalar of int64."""
     if not isinstance(bound, TensorValue):
         return scalar(_OP, _bound(bound), DType.int64, CPU)
@@ -186,7 +186,7 @@ def _step(whole: slice) -> int:
     return step
 
 
-def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Slice, Dim, _Minimums]:
+def _sliced(entry: slice | tuple[object, ...], dim: Dim, shape: Shape) -> tuple[_Slice, Dim, _Minimums]:
     """Return the bounds, the size of the result, and the assumptions about dimensions that are not known."""
     whole, stated = _stated(entry) if isinstance(entry, tuple) else (entry, None)
     start, stop, step = _bound(whole.start), _bound(whole.stop), _step(whole)
@@ -279,7 +279,7 @@ def _empty() -> GraphError:
     return graph_error(_OP, "the slice ends before it begins; write `x[n:n]` for an empty one")
 
 
-def _bound(bound: Any) -> int | Dim | None:
+def _bound(bound: object) -> int | Dim | None:
     if bound is None or (isinstance(bound, Dim) and not isinstance(bound, StaticDim)):
         return bound
     if isinstance(bound, str):
@@ -287,7 +287,7 @@ def _bound(bound: Any) -> int | Dim | None:
     return _int(bound)
 
 
-def _int(entry: Any) -> int:
+def _int(entry: object) -> int:
     if isinstance(entry, bool) or not hasattr(entry, "__index__"):
         raise TypeError(
             f"{_OP}: an index must be an int, a slice, `...`, None or a tensor of integers, not {entry!r} of type "

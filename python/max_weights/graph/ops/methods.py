@@ -7,7 +7,7 @@ otherwise raises the error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from max_weights.graph.ops import comparison, effects, elementwise, linear, reduction, shaping
 from max_weights.graph.ops.indexing import slice_tensor
@@ -105,7 +105,7 @@ class _Methods(TensorValue):
         parts = [value[index] for index in pieces.slices]
         return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
 
-    def __getitem__(self, index: Any) -> TensorValue:
+    def __getitem__(self, index: object) -> TensorValue:
         if isinstance(index, list):
             raise TypeError(
                 f"slice_tensor: the list {index!r} could mean one element, as in MAX, or several rows, as in NumPy; "

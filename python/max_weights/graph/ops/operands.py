@@ -47,7 +47,7 @@ def _numpy() -> Any:
     return sys.modules.get("numpy")  # if there is an array, NumPy has been imported
 
 
-def record(op: str, inputs: Iterable[TensorValue], *types: TensorType, **attributes: Any) -> TensorValue:
+def record(op: str, inputs: Iterable[TensorValue], *types: TensorType, **attributes: object) -> TensorValue:
     """Record an operation in the current graph, and return its first result."""
     return current(op).record(op, inputs, types, attributes).outputs[0]
 
@@ -81,7 +81,7 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
     )
 
 
-def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
+def scalar(op: str, value: object, dtype: DType, device: DeviceRef) -> TensorValue:
     """Return a constant without axes, or the size of a dimension, as this dtype."""
     kind = TensorType(dtype, [], device)
     if isinstance(value, Dim) and not isinstance(value, StaticDim):

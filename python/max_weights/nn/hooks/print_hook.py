@@ -49,7 +49,7 @@ class PrintHook:
         """Name one layer."""
         self._names[id(layer)] = layer, name
 
-    def __call__(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
+    def __call__(self, layer: Layer, args: tuple[object, ...], kwargs: dict[str, Any], outputs: object) -> None:
         """Record print operations for one call's tensors."""
         name = self._name(layer)
         if self.filter is not None and name not in self.filter:
@@ -70,7 +70,7 @@ class PrintHook:
             self.add_layer(layer, next(name for name in numbered if name not in taken))
         return self._names[id(layer)][1]
 
-    def print_value(self, name: str, value: Any) -> bool:
+    def print_value(self, name: str, value: object) -> bool:
         """Print a value under a label; return False if it is not a tensor of a graph."""
         if not isinstance(value, TensorValue):
             return False
