@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim
@@ -68,7 +68,7 @@ class LoweredModel:
         """The parts that are matrices of floats, and are treated like weights."""
         return [names["elements"] for names in self.repacked.values() if "elements" in names]
 
-    def _add(self, name: str, number: int, shape: Sequence[Any], initializer: bool) -> None:
+    def _add(self, name: str, number: int, shape: Sequence[int], initializer: bool) -> None:
         from onnx import helper
 
         if initializer:
@@ -99,43 +99,42 @@ def lower(
     weights = graph.parameters
     shared = Shared(repacks, weights)
     scope = Scope(shared, dict(zip(graph.weight_values, weights, strict=True)))
-    given: list[Any] = []
-    shape: list[Any]
+    input_infos: list[onnx.ValueInfoProto] = []
     inputs = [_free(f"input{index}", weights) for index in range(len(graph.inputs))]
     for name, value in zip(inputs, graph.inputs, strict=True):
         scope.bind(value, name)
         number = onnx_type(value.dtype, f"{name} of graph {graph.name!r}")
-        given.append(helper.make_tensor_value_info(name, number, [_size(dim) for dim in value.shape]))
-    held: list[Any] = []
+        input_infos.append(helper.make_tensor_value_info(name, number, [_size(dim) for dim in value.shape]))
+    tensors: list[onnx.TensorProto] = []
     for name, value in zip(weights, graph.weight_values, strict=True):
         scope.bind(value, name)
     lower_nodes(scope, graph)
     outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.outputs))])
-    made = [
+    output_infos = [
         helper.make_tensor_value_info(
             name, onnx_type(value.dtype, f"{name} of graph {graph.name!r}"), [_size(dim) for dim in value.shape]
         )
         for name, value in zip(outputs, graph.outputs, strict=True)
     ]
     printed = dict.fromkeys(name for _, name in shared.prints if name is not None)
-    made += [onnx_value(name) for name in printed if name not in outputs]
-    if not made:
+    output_infos += [onnx_value(name) for name in printed if name not in outputs]
+    if not output_infos:
         raise GraphError(
             f"graph {graph.name!r} has no outputs, so there is nothing to run; call `output(...)` with values"
         )
     nodes = scope.needed([*outputs, *printed])
     used = {name for node in nodes for name in node.input}
-    instead = {name for name, _, _ in scope.repacked} - used
-    weights = {name: weight for name, weight in weights.items() if name not in instead}
+    unused = {name for name, _, _ in scope.repacked} - used
+    weights = {name: weight for name, weight in weights.items() if name not in unused}
     for name, weight in weights.items():
         number = onnx_type(weight.dtype, f"weight {name!r}")
-        shape = list(shapes.get(name, ())) or [_size(dim) for dim in weight.shape]
         if initializers:
-            held.append(_without_data(name, number, shape))
+            tensors.append(_without_data(name, number, shapes[name]))
         else:
-            given.append(helper.make_tensor_value_info(name, number, shape))
+            shape: list[int | str | None] = [*shapes.get(name, ())] or [_size(dim) for dim in weight.shape]
+            input_infos.append(helper.make_tensor_value_info(name, number, shape))
     model = helper.make_model(
-        helper.make_graph(nodes, graph.name, given, made, held),
+        helper.make_graph(nodes, graph.name, input_infos, output_infos, tensors),
         producer_name="max_weights",
         opset_imports=opsets(),
         functions=[function.proto for function in shared.functions.values()],
@@ -151,21 +150,21 @@ def _free(name: str, weights: Mapping[str, Weight]) -> str:
     return name
 
 
-def onnx_value(name: str) -> Any:
+def onnx_value(name: str) -> onnx.ValueInfoProto:
     """Return a result whose type ONNX infers."""
     import onnx
 
     return onnx.ValueInfoProto(name=name)
 
 
-def _size(dim: Dim) -> Any:
+def _size(dim: Dim) -> int | str | None:
     """Return a dimension in ONNX's form: a size, a name, or nothing."""
     if isinstance(dim, StaticDim):
         return int(dim)
     return dim.name if isinstance(dim, SymbolicDim) else None
 
 
-def _without_data(name: str, number: int, shape: Sequence[Any]) -> Any:
+def _without_data(name: str, number: int, shape: Sequence[int]) -> onnx.TensorProto:
     """Return a tensor with data declared to be in another file, so that a session accepts it from the caller."""
     import onnx
 

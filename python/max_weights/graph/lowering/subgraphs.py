@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.errors import UnsupportedError
 from max_weights.graph.lowering.scope import Scope
@@ -12,6 +12,8 @@ from max_weights.graph.lowering.table import lower_nodes, register_lowering
 from max_weights.graph.lowering.writer import CONTRIB, Function, Parameter, Shared
 
 if TYPE_CHECKING:
+    import onnx
+
     from max_weights.graph.graph import Graph
     from max_weights.graph.value import Node
 
@@ -22,7 +24,7 @@ DOMAIN = "max_weights"
 _OPSET = 23
 
 
-def opsets() -> list[Any]:
+def opsets() -> list[onnx.OperatorSetIdProto]:
     """Return the versions of the operators in models."""
     from onnx import helper
 
