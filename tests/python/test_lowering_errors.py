@@ -37,6 +37,18 @@ def test_a_run_that_fails_in_a_subgraph_of_a_subgraph(memory: str) -> None:
     assert line("here") in str(caught.value)
 
 
+def test_a_run_without_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph("g", lambda x: x + 1, [TensorType("float32", [2], CPU)])
+    model = InferenceSession().load(graph)
+
+    def run(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("max_weights.engine.interruptible.Runs.run", run)
+    with pytest.raises(MemoryError):
+        model.execute(np.ones(2, np.float32))
+
+
 def test_an_operation_that_is_refused_when_it_is_loaded() -> None:
     with Graph("g", input_types=[X]) as graph:
         node = graph.record("softmax", graph.inputs, [X], {"axis": 9})  # refused

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
+import inspect
 import operator
 import pickle
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import ROOT
 from max_weights.dtype import DType
 from max_weights.errors import GraphError
 from max_weights.graph import BufferType, DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, Type, Value, ops
@@ -393,3 +396,29 @@ class TestDocument002:
 
             # Access tensor shape
             assert f"Shape: {tensor.shape}" == "Shape: [Dim(2), Dim(2)]"
+
+
+def declared() -> dict[str, ast.FunctionDef | None]:
+    """The methods and operators that the class declares and another file binds; operators have no definition."""
+    tree = ast.parse((ROOT / "python/max_weights/graph/value.py").read_text())
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "TensorValue")
+    (checked,) = (node.body for node in body if isinstance(node, ast.If))
+    methods = {node.name: node for node in checked if isinstance(node, ast.FunctionDef)}
+    annotated = [
+        node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+    return methods | {name: None for name in annotated if name.startswith("__")}
+
+
+@pytest.mark.parametrize("name", declared())
+def test_what_a_value_declares_is_bound_with_the_same_parameters(name: str) -> None:
+    bound, node = getattr(TensorValue, name), declared()[name]
+    own = [(one.name, one.default) for one in inspect.signature(bound).parameters.values()]
+    if node is None:
+        assert [name for name, _ in own] == ["self", "other"]
+        return
+    defaults = [ast.literal_eval(default) for default in node.args.defaults]
+    names = [argument.arg for argument in node.args.args]
+    given = [inspect.Parameter.empty] * (len(names) - len(defaults)) + defaults
+    start = 0 if names[0] == "cls" else 1  # a function of `ops` names its first operand in its own way
+    assert own[start:] == list(zip(names, given, strict=True))[1:]

@@ -82,6 +82,8 @@ class Model:
         model = self._lowered.model.SerializeToString()
         try:
             session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except MemoryError:
+            raise
         except Exception as error:
             self._explain(error)
         self._results = [output.name for output in session.get_outputs()]
@@ -157,6 +159,8 @@ class Model:
             weight._require_file()
         try:
             results = self._runs.run(given, size)
+        except MemoryError:
+            raise
         except Exception as error:
             self._explain(error)
         named = dict(zip(self._results, results, strict=True))
@@ -171,9 +175,9 @@ class Model:
     def _explain(self, error: Exception) -> NoReturn:
         """Say which operation of the graph ONNX Runtime means."""
         cause = str(error)
-        places = {name[name.index("#") :]: node for name, node in self._lowered.operations.items()}
+        operations = {name[name.index("#") :]: node for name, node in self._lowered.operations.items()}
         for number in _NODE.findall(cause):
-            node = places.get(number)
+            node = operations.get(number)
             if node is not None:
                 made = GraphError(f"{node.op} of graph {self._name!r} (at {node.location}): {cause}")
                 made.op, made.location = node.op, node.location

@@ -12,7 +12,7 @@ from typing import Any
 
 from max_weights.sharding.shape_only import concat
 
-__all__ = ["Heads", "Share", "StackedExperts"]
+__all__ = ["HeadShare", "Share", "StackedExperts"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadShare:
     """Whole heads: of queries, of keys or values, or of both, one after the other in one weight.
 
     Every rank has the same number of query heads. Keys and values are divided too, or, if they have fewer heads than

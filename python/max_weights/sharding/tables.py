@@ -14,7 +14,7 @@ from typing import Any
 from max_weights.errors import ArgumentError
 from max_weights.selection import Pattern
 from max_weights.sharding.rules import count
-from max_weights.sharding.shares import Heads, Share, StackedExperts
+from max_weights.sharding.shares import HeadShare, Share, StackedExperts
 from max_weights.sharding.strategies import ShardingStrategy
 
 __all__ = ["Table", "deepseek", "llama", "mixtral", "named", "qwen"]
@@ -114,7 +114,7 @@ def deepseek(world: int, *, num_heads: int, hidden_size: int | None = None, expe
         hidden_size: As for `qwen`.
         expert_parallel: As for `qwen`.
     """
-    heads, inputs = _strategy(world, Heads(0, num_heads)), _strategy(world, Heads(1, num_heads))
+    heads, inputs = _strategy(world, HeadShare(0, num_heads)), _strategy(world, HeadShare(1, num_heads))
     rows: dict[Pattern, _Row] = {
         "*.self_attn.q_a_proj.weight": None,
         "*.self_attn.kv_a_proj_with_mqa.weight": None,
@@ -194,7 +194,7 @@ def _number(config: Mapping[str, Any], key: str, place: str, default: int | None
     return value
 
 
-def _strategy(world: int, share: Share | Heads | StackedExperts) -> ShardingStrategy:
+def _strategy(world: int, share: Share | HeadShare | StackedExperts) -> ShardingStrategy:
     return ShardingStrategy(world, share)
 
 
@@ -203,16 +203,16 @@ def _attention(world: int, num_heads: int, num_kv_heads: int | None) -> dict[Pat
     keys = heads if num_kv_heads is None else count(num_kv_heads, "num_kv_heads")
     if heads % keys:
         raise ArgumentError(f"{heads} heads do not share {keys} key and value heads evenly")
-    queries, keys_values = Heads(0, heads), Heads(0, 0, (keys,))
+    queries, keys_values = HeadShare(0, heads), HeadShare(0, 0, (keys,))
     outputs = {
         "q_proj": queries,
         "k_proj": keys_values,
         "v_proj": keys_values,
-        "qkv_proj": Heads(0, heads, (keys, keys)),
+        "qkv_proj": HeadShare(0, heads, (keys, keys)),
     }
     return {
         **{f"*.{name}.{kind}": _strategy(world, own) for name, own in outputs.items() for kind in ("weight", "bias")},
-        "*.o_proj.weight": _strategy(world, Heads(1, heads)),
+        "*.o_proj.weight": _strategy(world, HeadShare(1, heads)),
     }
 
 

@@ -7,6 +7,7 @@ otherwise raises the error.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
 from max_weights.graph.ops import comparison, effects, elementwise, linear, reduction, shaping
@@ -136,7 +137,7 @@ def _operator(operation: _Operation, name: str, *, swapped: bool = False) -> _Op
 def bind_methods() -> None:
     """Give `TensorValue` its methods and operators."""
     methods: dict[str, object] = {
-        name: member for name, member in vars(_Methods).items() if name not in ("__doc__", "__module__", "__slots__")
+        name: member for name, member in vars(_Methods).items() if isinstance(member, FunctionType | classmethod)
     }
     for name, operation in (_OPERATORS | _COMPARISONS).items():
         methods[f"__{name}__"] = _operator(operation, f"__{name}__")
