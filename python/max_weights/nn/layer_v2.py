@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 from max_weights._core import shown
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph.weight import Weight
+from max_weights.nn.load_file import Conversions, load_file
 from max_weights.nn.load_state import load
 from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict, suggestions
+from max_weights.nn.running import build_subgraph, compile_module, trace
+from max_weights.nn.summary import html, line, print_summary, tree
 from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents, modules_in, replaced
 
 if TYPE_CHECKING:
@@ -131,8 +134,6 @@ class LayerV2(ModuleNode):
             ValueError: a weight is missing in `state_dict` (unless `strict` is false), or a value does not fit, such as
                 fractions for a weight of integers.
         """
-        from max_weights.nn.load_file import Conversions
-
         conversions = Conversions()
         report = load(
             self,
@@ -179,8 +180,6 @@ class LayerV2(ModuleNode):
             MissingFileError: there is no such path.
             ValueError: the file is damaged, or does not fit the model.
         """
-        from max_weights.nn.load_file import load_file
-
         return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
     def to(self, *devices: DeviceRef | str, sharding_strategy: ShardingStrategy | None = None) -> None:
@@ -233,8 +232,6 @@ class LayerV2(ModuleNode):
             TypeError: `input_types` and `inputs` are both given, or neither is.
             GraphError: there is no current graph, or it already has a subgraph of this name (a ValueError).
         """
-        from max_weights.nn.running import build_subgraph
-
         given = [types for types in (input_types, inputs) if types is not None]
         if len(given) != 1:
             raise TypeError("build_subgraph: give either input_types or `inputs`, which is another name for it")
@@ -247,8 +244,6 @@ class LayerV2(ModuleNode):
             *input_types: The type of each argument.
             name: The name of the graph; default: that of the class.
         """
-        from max_weights.nn.running import trace
-
         return trace(self, input_types, name)
 
     def compile(
@@ -272,24 +267,16 @@ class LayerV2(ModuleNode):
             GraphError: a weight has no value, or an operation cannot be run (a ValueError).
             ImportError: ONNX Runtime is not installed.
         """
-        from max_weights.nn.running import compile_module
-
         values = self.state_dict() if weights is None else weights  # which gives the weights their full names
         return compile_module(self, input_types, session, values, name, memory)
 
     def __repr__(self) -> str:
-        from max_weights.nn.summary import line
-
         return line(self)
 
     def __str__(self) -> str:
-        from max_weights.nn.summary import tree
-
         return tree(self)
 
     def _repr_html_(self) -> str:
-        from max_weights.nn.summary import html
-
         return html(self)
 
     def summary(self, depth: int | None = None, file: TextIO | None = None) -> None:
@@ -299,6 +286,4 @@ class LayerV2(ModuleNode):
             depth: Show modules of at most this many components; default: all. Deeper ones count in those above.
             file: Where to print; default: standard output.
         """
-        from max_weights.nn.summary import print_summary
-
         print_summary(self, depth, file)
