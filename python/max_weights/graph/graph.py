@@ -14,7 +14,7 @@ from max_weights.graph.call_site import caller_location, graph_error
 from max_weights.graph.declared import Declarations, DeclaredWeights
 from max_weights.graph.listing import listing
 from max_weights.graph.stack import current, enter, leave
-from max_weights.graph.type import TensorType
+from max_weights.graph.type import TensorType, input_type_error
 from max_weights.graph.value import Node, TensorValue
 from max_weights.graph.weight import Weight
 
@@ -77,7 +77,7 @@ class Graph:
         types = [input_types] if isinstance(input_types, TensorType) else list(input_types)
         for kind in types:
             if not isinstance(kind, TensorType):
-                raise TypeError(f"graph {name!r}: an input type must be a TensorType, not {kind!r}")
+                raise input_type_error("a TensorType", kind)
         if forward is None and (args or kwargs):
             raise TypeError(f"graph {name!r}: further arguments are for `forward`, which is missing")
         self.name = name

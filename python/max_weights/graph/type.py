@@ -105,6 +105,14 @@ class BufferType(_TypeOfElements):
         return TensorType(self.dtype, self.shape, self.device)
 
 
+def input_type_error(accepted: str, given: object) -> TypeError:
+    """Return the error for an object that is not the type of an input."""
+    advice = ""
+    if isinstance(given, BufferType):
+        advice = "; graphs here change no memory: give its `as_tensor()`, and return the new tensor as an output"
+    return TypeError(f"an input type must be {accepted}, not {given!r}{advice}")
+
+
 class FilterLayout(Enum):
     """The order of axes of the filter of a convolution.
 

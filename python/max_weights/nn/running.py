@@ -9,7 +9,7 @@ from max_weights._core import shown
 from max_weights.graph.call_site import graph_error
 from max_weights.graph.graph import Graph
 from max_weights.graph.stack import current
-from max_weights.graph.type import TensorType, Type
+from max_weights.graph.type import TensorType, Type, input_type_error
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import WeightShard
 from max_weights.nn.named_weights import NamedWeights
@@ -87,7 +87,7 @@ def _noted(given: object, types: list[TensorType]) -> Any:
         return [_noted(one, types) for one in given]
     kind = given.type if isinstance(given, TensorValue) else given
     if not isinstance(kind, TensorType):
-        raise TypeError(f"an input type must be a TensorType, or a value of that type, not {given!r}")
+        raise input_type_error("a TensorType, or a value of that type", given)
     types.append(kind)
     return len(types) - 1
 
