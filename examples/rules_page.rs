@@ -27,7 +27,7 @@ const SUBJECTS: [(&str, &[&str]); 17] = [
     ("PyTorch's tensors and values", &["torch"]),
     ("Several files", &["checkpoint", "directory", "index", "names"]),
     ("A whole folder", &["set"]),
-    ("Quantised weights", &["quantised"]),
+    ("Quantized weights", &["quantized"]),
     ("Adapters", &["adapter"]),
     ("Values", &["values"]),
     ("Manifests, expectations", &["expectation", "manifest"]),

@@ -1,4 +1,4 @@
-//! Dequantisation of whole tensors. What the numbers are is tested in `crates/kernels`, which knows no tensors.
+//! Dequantization of whole tensors. What the numbers are is tested in `crates/kernels`, which knows no tensors.
 
 use max_weights::buffer::{Buffer, PackedGroups, dequantize_groups, scale_blocks};
 use max_weights::dtype::DType;

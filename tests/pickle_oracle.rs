@@ -119,7 +119,7 @@ fn tensor(pickled: &Pickled, id: ObjectId, kind: &str, requires_grad: Option<boo
             assert_eq!((conjugate, negative), (&true, &false));
             ("flipped", strided)
         }
-        TensorKind::Quantised { integers, .. } => ("quantised", integers),
+        TensorKind::Quantized { integers, .. } => ("quantized", integers),
         TensorKind::Sparse { values, .. } => {
             let values = describe(pickled, *values);
             assert_eq!(tensor.parts().len(), 2);

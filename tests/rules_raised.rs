@@ -153,7 +153,7 @@ fn dtypes_and_encodings_that_the_numerics_refuse() {
     let encode = quantize(Encoding::Q4_K, &[0.0; 256], &mut [0; 144]);
     let cases = [
         (pair, "cast.pair", "complex64 cannot be converted to float32"),
-        (scale, "cast.scale", "float64 cannot be dequantised by scales in float32 without loss"),
+        (scale, "cast.scale", "float64 cannot be dequantized by scales in float32 without loss"),
         (target, "quantization.target", "Q4_0 blocks decode to float32, float16 or bfloat16, not to int8"),
         (encode, "quantization.encode", "Q4_K blocks can be decoded, but not encoded"),
     ];

@@ -1,4 +1,4 @@
-//! Many threads at once take, copy, cast and dequantise tensors of one checkpoint, and give memory back in between: everything is what the
+//! Many threads at once take, copy, cast and dequantize tensors of one checkpoint, and give memory back in between: everything is what the
 //! file has. `make sanitize` runs this under ThreadSanitizer, which sees races that no comparison does.
 
 use std::collections::HashSet;
@@ -100,7 +100,7 @@ fn check(buffer: &Buffer, (bytes, narrow, blocks): &Expected) {
         let raw = buffer.view(DType::UInt8, None).unwrap();
         let shape = [values.len() as i64 / 4];
         let found = dequantize(&raw, Encoding::Q8_0, DType::Float32, &shape, None, &uninterrupted).unwrap();
-        assert!(found.bytes() == Some(values), "dequantised");
+        assert!(found.bytes() == Some(values), "dequantized");
     }
 }
 

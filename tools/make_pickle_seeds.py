@@ -78,7 +78,7 @@ def describe_tensor(tensor: torch.Tensor) -> Any:
         return [*head, "meta", list(tensor.stride())]
     place = [list(tensor.stride()), tensor.storage_offset(), tensor.untyped_storage().nbytes()]
     if tensor.is_quantized:
-        return [*head, "quantised", *place]
+        return [*head, "quantized", *place]
     return [*head, "flipped" if tensor.is_conj() or tensor.is_neg() else "strided", *place]
 
 
@@ -130,7 +130,7 @@ def kinds() -> Any:
     found["sparse"] = torch.eye(3).to_sparse()
     found["meta"] = torch.empty_strided((2, 3), (1, 2), device="meta")
     found["conjugate"] = torch.ones(2, dtype=torch.complex64).conj()
-    found["quantised"] = torch.quantize_per_tensor(torch.ones(4), 0.5, 3, torch.quint8)
+    found["quantized"] = torch.quantize_per_tensor(torch.ones(4), 0.5, 3, torch.quint8)
     channels = torch.tensor([0.5, 0.25]), torch.tensor([0, 1])
     found["channels"] = torch.quantize_per_channel(torch.ones(2, 2), *channels, 0, torch.qint8)
     found["frozen"] = torch.nn.Parameter(torch.ones(2), requires_grad=False)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the test vectors of quantisation: blocks with the floats they stand for, floats with the blocks they become.
+"""Write the test vectors of quantization: blocks with the floats they stand for, floats with the blocks they become.
 
     make_quant_vectors.py [FOLDER]        (default: crates/kernels/tests/data/quant)
 
@@ -60,7 +60,7 @@ PLAIN = {"F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64"}
 
 
 def encodings() -> dict[str, tuple[int, int, int]]:
-    """Return id, elements and bytes per block of every quantised type, by name."""
+    """Return id, elements and bytes per block of every quantized type, by name."""
     known = {kind.name: (int(kind), *size) for kind, size in GGML_QUANT_SIZES.items() if kind.name not in PLAIN}
     return dict(sorted((known | OWN_SIZES).items(), key=lambda item: item[1]))
 
@@ -123,7 +123,7 @@ def blocks_of(name: str, size: int, random: np.random.Generator) -> Bytes:
 
 
 def values_for_blocks(random: np.random.Generator) -> Floats:
-    """Return rows of 32 values that try what a quantiser may stumble over."""
+    """Return rows of 32 values that try what a quantizer may stumble over."""
     ordinary = random.normal(size=(6, 32)).astype(np.float32)
     scaled = ordinary * np.float32(2.0) ** np.array([[-140], [-30], [0], [5], [60], [120]], np.float32)
     ties = (random.integers(-254, 255, (2, 32)) / 2).astype(np.float32)

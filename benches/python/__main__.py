@@ -48,7 +48,7 @@ ORDER = (
     "casts",
     "gguf_files",
     "gguf_blocks",
-    "quantised",
+    "quantized",
     "gguf_pretrained",
     "torch_files",
     "modules",

@@ -137,7 +137,7 @@ def _measure_here(threads: int, elements: int, rounds: int) -> list[dict[str, An
 
 
 def _scalers(matrix: Any, scales: Any) -> dict[str, Callable[[], object]]:
-    """Dequantisation by block scales, and the cast that it contains."""
+    """Dequantization by block scales, and the cast that it contains."""
     import max_weights
 
     return {

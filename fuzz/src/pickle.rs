@@ -87,7 +87,7 @@ fn check_read(input: &[u8], pickled: &Pickled, limits: &Limits, persistent: Pers
         match &tensor.kind {
             TensorKind::Strided(strided)
             | TensorKind::Flipped { strided, .. }
-            | TensorKind::Quantised { integers: strided, .. } => check_extent(pickled, strided),
+            | TensorKind::Quantized { integers: strided, .. } => check_extent(pickled, strided),
             _ => assert!(tensor.not_mappable().is_some()),
         }
     }

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from max_weights.loading import RanksOptions, TensorsOptions
     from max_weights.planning import LoadPlan
     from max_weights.progress import Progress
-    from max_weights.quantised import QuantisedWeight, QuantisedWeights
     from max_weights.quantization import QuantizationEncoding
+    from max_weights.quantized import QuantizedWeight, QuantizedWeights
     from max_weights.selection import Select
     from max_weights.sharding.by_name import Ranks, Shard
     from max_weights.streaming import WeightStream
@@ -496,18 +496,18 @@ class WeightsNode(Node):
         )
 
     @overload
-    def quantised(self, name: None = None) -> QuantisedWeights: ...
+    def quantized(self, name: None = None) -> QuantizedWeights: ...
     @overload
-    def quantised(self, name: str) -> QuantisedWeight: ...
-    def quantised(self, name: str | None = None) -> QuantisedWeight | QuantisedWeights:
-        """Return the quantised weight of this name below the node; without a name, all of them, by full name.
+    def quantized(self, name: str) -> QuantizedWeight: ...
+    def quantized(self, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
+        """Return the quantized weight of this name below the node; without a name, all of them, by full name.
 
         The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which
         tensor is missing or does not fit.
         """
-        from max_weights.quantised import quantised
+        from max_weights.quantized import quantized
 
-        return quantised(self, name)
+        return quantized(self, name)
 
     def renamed(self, scheme: str) -> Self:
         """Return the weights of a GGUF file by the names that Hugging Face gives them, as a tree over the same files.

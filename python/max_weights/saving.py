@@ -413,7 +413,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     for refused, what in (
         (tensor.is_meta, "on the device meta, and has no elements; load it first"),
-        (tensor.is_quantized, "quantised; save what dequantize() returns"),
+        (tensor.is_quantized, "quantized; save what dequantize() returns"),
         (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() returns"),
         (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() returns"),
         (hasattr(tensor, "full_tensor"), "spread over several processes; save what full_tensor() returns"),

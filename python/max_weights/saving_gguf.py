@@ -65,7 +65,7 @@ def save_gguf(
             one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
             `general.architecture`.
         quantize: An encoding that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the tensors that
-            llama.cpp quantises: matrices, while norms and vectors become float32. Or {pattern: encoding} for exactly
+            llama.cpp quantizes: matrices, while norms and vectors become float32. Or {pattern: encoding} for exactly
             the tensors that match, where the first pattern that matches a name applies. What packs nothing is an error.
         max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
             with the keys that llama.cpp's gguf-split gives it.

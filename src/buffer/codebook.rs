@@ -1,4 +1,4 @@
-//! Dequantisation of codes that are looked up in a table, with a scale for each block of elements: whole tensors on all cores.
+//! Dequantization of codes that are looked up in a table, with a scale for each block of elements: whole tensors on all cores.
 
 use super::convert::STREAM_FROM;
 use super::elements::{PART, check_out};
@@ -15,7 +15,7 @@ const ELEMENTS: usize = 4096;
 /// The most values that a table has.
 const VALUES: i64 = 256;
 
-/// The tensors that a tensor was quantised to; what they are is said at [`Codebook`].
+/// The tensors that a tensor was quantized to; what they are is said at [`Codebook`].
 #[derive(Debug, Clone, Copy)]
 pub struct PackedCodes<'a> {
     /// Bits of a code.

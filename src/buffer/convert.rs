@@ -1,4 +1,4 @@
-//! Conversion of whole tensors: `astype` and dequantisation by block scales, in parts, on all cores.
+//! Conversion of whole tensors: `astype` and dequantization by block scales, in parts, on all cores.
 
 use super::elements::{PART, check_out, parts, per_part, whole_bytes};
 use super::{Buffer, checked_size};

@@ -1,4 +1,4 @@
-//! Dequantisation of packed integers with a scale for each group, whole matrices on all cores.
+//! Dequantization of packed integers with a scale for each group, whole matrices on all cores.
 
 use super::convert::STREAM_FROM;
 use super::elements::{PART, check_out};
@@ -12,7 +12,7 @@ use crate::workers::{Interrupt, WORKERS};
 /// Rows of a part are a multiple of this: the columns of packed matrices are read by whole lines of the cache, and more.
 const ROWS: usize = 256;
 
-/// The tensors that a matrix was quantised to; what they are is said at [`Groups`].
+/// The tensors that a matrix was quantized to; what they are is said at [`Groups`].
 #[derive(Debug, Clone, Copy)]
 pub struct PackedGroups<'a> {
     /// How the codes are packed.

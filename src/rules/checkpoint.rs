@@ -19,7 +19,7 @@ rules! {
         "Give the directory or the index to open all of them";
     DIRECTORY_AMBIGUOUS "MW-IX-003" "directory.ambiguous" Error:
         "the directory holds several checkpoints, none of them with the usual name";
-        "a folder of training steps, or of several quantisations of a model";
+        "a folder of training steps, or of several quantizations of a model";
         "Give one of them, or a list of files";
     DIRECTORY_EMPTY "MW-IX-004" "directory.empty" Error:
         "the directory holds no weights";

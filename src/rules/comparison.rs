@@ -9,7 +9,7 @@ rules! {
         "compare the number of layers in the configuration with the checkpoint, or correct the specification";
     EXPECTATION_DTYPE "MW-XP-002" "expectation.dtype" Error:
         "a tensor does not have the expected dtype";
-        "it was saved in another precision, or quantised";
+        "it was saved in another precision, or quantized";
         "save it in the expected dtype, or allow this one in the specification";
     EXPECTATION_EXTRA "MW-XP-003" "expectation.extra" Error:
         "there is a tensor that is not expected";

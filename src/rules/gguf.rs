@@ -35,7 +35,7 @@ rules! {
         FETCH_AGAIN;
     GGUF_BLOCK "MW-GG-006" "gguf.block" Error:
         "a row of the tensor is not a whole number of blocks of its type";
-        "the tensor was quantised to a type that its last dimension does not fit, or the type's number is a fork's";
+        "the tensor was quantized to a type that its last dimension does not fit, or the type's number is a fork's";
         CONVERT_AGAIN;
     GGUF_BOOL "MW-GG-007" "gguf.bool" Warning:
         "a bool in the metadata is neither 0 nor 1";
@@ -128,7 +128,7 @@ rules! {
     GGUF_REMOVED_TYPE "MW-GG-030" "gguf.removed-type" Warning:
         "the type of a tensor is one that ggml removed";
         "the file was made when ggml still had the type";
-        "quantise the model again from its source, or convert it with a version of llama.cpp that still has the type";
+        "quantize the model again from its source, or convert it with a version of llama.cpp that still has the type";
     GGUF_SHAPE_OVERFLOW "MW-GG-031" "gguf.shape-overflow" Error:
         "a shape has more elements than can be counted";
         LENGTHS;

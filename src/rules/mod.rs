@@ -11,7 +11,7 @@ mod files;
 mod gguf;
 mod manifest;
 mod pickle;
-mod quantised;
+mod quantized;
 mod repository;
 mod safetensors;
 mod set;
@@ -31,7 +31,7 @@ pub use files::*;
 pub use gguf::*;
 pub use manifest::*;
 pub use pickle::*;
-pub use quantised::*;
+pub use quantized::*;
 pub use repository::*;
 pub use safetensors::*;
 pub use set::*;
@@ -181,7 +181,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         pickle::RULES,
         checkpoint::RULES,
         set::RULES,
-        quantised::RULES,
+        quantized::RULES,
         adapter::RULES,
         values::RULES,
         comparison::RULES,

@@ -26,7 +26,7 @@ rules! {
     QUANTIZATION_ENCODE "MW-OP-006" "quantization.encode" Error:
         "blocks of this encoding can be decoded, but not encoded";
         "good scales for it need a search over importance data";
-        "quantise to Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0";
+        "quantize to Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0";
     QUANTIZATION_TARGET "MW-OP-007" "quantization.target" Error:
         "blocks cannot be decoded to this dtype";
         "that would hide a second rounding";

@@ -35,7 +35,7 @@ rules! {
         "the archive was packed again without some of its entries, or the file was assembled from two";
         FETCH_AGAIN;
     TORCH_NO_ARRAY "MW-PT-408" "torch.no-array" Error:
-        "the tensor is not an array in the file: it is sparse, quantised, without data, or of its own class";
+        "the tensor is not an array in the file: it is sparse, quantized, without data, or of its own class";
         "such tensors are made of several arrays, or of none";
         "max_weights.torch.load returns it as torch does";
     TORCH_OUTSIDE_STORAGE "MW-PT-409" "torch.outside-storage" Error:

@@ -16,8 +16,8 @@ rules! {
     VALUES_INFINITY "MW-VA-005" "values.infinity" Warning: "a tensor has infinite values"; TRAINED; READ_AGAIN;
     VALUES_MASK "MW-VA-006" "values.mask" Note: "a mask, or an attention bias, has infinite values"; "minus infinity hides positions from attention"; "nothing, if it is a mask";
     VALUES_NAN "MW-VA-007" "values.nan" Warning: "a tensor has values that are not a number"; TRAINED; READ_AGAIN;
-    VALUES_SATURATED "MW-VA-008" "values.saturated" Warning: "many values of an eight-bit float are the largest or the smallest possible"; "values were converted without a scale, or with one that is too small, and clipped"; "quantise again from the source, with a scale for each tensor, channel or block";
-    VALUES_SCALE "MW-VA-009" "values.scale" Warning: "scales of a quantised weight are negative, zero throughout, NaN, infinite or absurdly large"; "quantisation went wrong, or the scales were damaged or mixed up"; "quantise again from the source";
-    VALUES_SCALE_ZERO "MW-VA-010" "values.scale-zero" Note: "some scales of a quantised weight are zero"; "the weights under them were zero when they were quantised"; "nothing, if those weights are meant to be zero: they are, whatever their codes";
+    VALUES_SATURATED "MW-VA-008" "values.saturated" Warning: "many values of an eight-bit float are the largest or the smallest possible"; "values were converted without a scale, or with one that is too small, and clipped"; "quantize again from the source, with a scale for each tensor, channel or block";
+    VALUES_SCALE "MW-VA-009" "values.scale" Warning: "scales of a quantized weight are negative, zero throughout, NaN, infinite or absurdly large"; "quantization went wrong, or the scales were damaged or mixed up"; "quantize again from the source";
+    VALUES_SCALE_ZERO "MW-VA-010" "values.scale-zero" Note: "some scales of a quantized weight are zero"; "the weights under them were zero when they were quantized"; "nothing, if those weights are meant to be zero: they are, whatever their codes";
     VALUES_ZERO "MW-VA-011" "values.zero" Note: "all elements of a tensor are zero"; LEFT; MEANT;
 }

@@ -43,7 +43,7 @@ pub enum NoArray {
     SparseCsc,
     SparseBsr,
     SparseBsc,
-    Quantised,
+    Quantized,
     Meta,
     Wrapper,
     Converted,
@@ -59,7 +59,7 @@ impl NoArray {
             Self::SparseCsc => "sparse_csc",
             Self::SparseBsr => "sparse_bsr",
             Self::SparseBsc => "sparse_bsc",
-            Self::Quantised => "quantised",
+            Self::Quantized => "quantized",
             Self::Meta => "meta",
             Self::Wrapper => "wrapper",
             Self::Converted => "converted",
@@ -73,7 +73,7 @@ impl NoArray {
             Self::SparseCoo | Self::SparseCsr | Self::SparseCsc | Self::SparseBsr | Self::SparseBsc => {
                 "a sparse tensor"
             }
-            Self::Quantised => "a quantised tensor",
+            Self::Quantized => "a quantized tensor",
             Self::Meta => "a tensor without data (on the device \"meta\")",
             Self::Wrapper => "a tensor made of other tensors",
             Self::Converted => "a tensor made from an array of another kind",

@@ -1,4 +1,4 @@
-//! What llama.cpp's tools quantise, and what they leave as it is.
+//! What llama.cpp's tools quantize, and what they leave as it is.
 
 use super::{MetadataValue, Stored};
 use crate::checkpoint::Catalog;
@@ -26,7 +26,7 @@ const PLAIN: [&str; 10] = [
     "laurel",
 ];
 
-/// What a tensor becomes in a GGUF file that is quantised, as llama.cpp's converter chooses it: matrices are packed; those whose rows are no
+/// What a tensor becomes in a GGUF file that is quantized, as llama.cpp's converter chooses it: matrices are packed; those whose rows are no
 /// whole blocks are float16; vectors, norms and what else ggml computes with in float32 are that. What is not a float stays.
 pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -> Stored {
     match found {

@@ -1,4 +1,4 @@
-"""A small language model of transformers as a GGUF file, with a tokenizer, in several quantised types."""
+"""A small language model of transformers as a GGUF file, with a tokenizer, in several quantized types."""
 
 from pathlib import Path
 

@@ -119,7 +119,7 @@ def what_no_kernel_does_says_what_to_do() -> None:
     assert "the data is on gpu:0 and its scales are on cpu:0" in refused(lambda: scale_blocks(there, scales))
     assert "its scales are on gpu:1" in refused(lambda: scale_blocks(there, scales.to("cuda:1")))
     for place in ("cpu", "cuda"):
-        with pytest.raises(UnsupportedError, match="float64 cannot be dequantised"):
+        with pytest.raises(UnsupportedError, match="float64 cannot be dequantized"):
             scale_blocks(there.astype("float64").to(place), scales.to(place))
 
 

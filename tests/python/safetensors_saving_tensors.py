@@ -80,7 +80,7 @@ TENSORS: dict[str, Callable[[], Any]] = {
     "sparse": lambda: {"ok": torch.ones(2), "a": torch.eye(3).to_sparse(), "b": torch.eye(3).to_sparse_csr()},
     "meta": lambda: {"a": torch.ones(3, device="meta")},
     "complex128": lambda: {"a": torch.ones(3, dtype=torch.complex128)},
-    "quantised": lambda: {"a": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)},
+    "quantized": lambda: {"a": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)},
     "an array": lambda: {"a": np.ones(3)},
     "a number": lambda: {"a": torch.ones(2), "b": 3},
     "None": lambda: {"a": None},

@@ -118,7 +118,7 @@ def test_files_of_torch_become_safetensors(models: Path, tmp_path: Path) -> None
         assert all(torch.equal(found[name], tensor) for name, tensor in source.items())
 
 
-def test_a_checkpoint_of_hugging_face_is_quantised_as_gguf_py_quantises(llama: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_hugging_face_is_quantized_as_gguf_py_quantizes(llama: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.gguf"
     run("convert", llama, out, "--quantize", "q8_0", "--metadata", "general.architecture=llama")
     source = transformers.AutoModelForCausalLM.from_pretrained(llama).state_dict()

@@ -85,7 +85,7 @@ NODE = {
     "allocate": "()", "allocate_as_bytes": "()", "allocated_weights": "", "children": "()", "close": "()",
     "data": "()", "diff": "(x)", "digests": "()", "dtype": "", "exists": "()", "get_slice": None, "infos": "()",
     "items": "()", "keys": "()", "lazy_state_dict": None, "load": "(framework='numpy')", "metadata": "", "name": "",
-    "nbytes": "", "ndim": "", "numpy": "()", "plan": "()", "quantised": None, "renamed": None, "save": "('o')",
+    "nbytes": "", "ndim": "", "numpy": "()", "plan": "()", "quantized": None, "renamed": None, "save": "('o')",
     "shape": "", "stats": "()", "stream": "(framework='numpy')", "torch": None, "warnings": "",
 }  # fmt: skip
 BEGINNINGS = {

@@ -153,7 +153,7 @@ def test_a_real_file_becomes_a_folder_that_transformers_opens_as_the_same_model(
     shutil.rmtree(folder)
 
 
-def test_a_small_file_with_every_simple_quantised_type_becomes_the_same_model(tmp_path: Path) -> None:
+def test_a_small_file_with_every_simple_quantized_type_becomes_the_same_model(tmp_path: Path) -> None:
     path = gguf_models.write(tmp_path / "small.gguf")
     convert(path, tmp_path / "out")
     check_model(path, tmp_path / "out")

@@ -319,7 +319,7 @@ def test_tensors_that_keep_their_elements_otherwise_are_refused(tmp_path: Path) 
             "it is a TwoTensor, which stores its elements in its own way",
         ),
         (torch.zeros(2, 2).to_sparse(), "it is sparse"),
-        (torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.qint8), "it is a quantised tensor"),
+        (torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.qint8), "it is a quantized tensor"),
         (torch.zeros(2, 1).expand(2, 2), "share memory"),
     ):
         module = nn.Module()

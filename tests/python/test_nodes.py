@@ -160,7 +160,7 @@ def test_nodes_are_equal_by_tree_and_name(weights: WeightsNode, tmp_path: Path) 
 def test_reserved_names_are_those_of_the_documentation() -> None:
     of_max = {"name", "exists", "items", "data", "allocate", "allocated_weights", "allocate_as_bytes", "close"}
     ours = {"metadata", "infos", "load", "plan", "stream", "lazy_state_dict", "objects", "aliases", "slice", "warnings"}
-    later = {"get_slice", "renamed", "children", "keys", "numpy", "torch", "stats", "diff", "save", "quantised"}
+    later = {"get_slice", "renamed", "children", "keys", "numpy", "torch", "stats", "diff", "save", "quantized"}
     assert set(RESERVED) == of_max | ours | later
 
 

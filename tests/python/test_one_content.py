@@ -155,7 +155,7 @@ def test_a_weight_that_was_read_is_a_copy_each_time_and_the_tree_keeps_its_conte
         assert np.array_equal(DOORS[door](weights), WHOLE), door
 
 
-def test_what_was_written_to_a_quantised_weight_is_decoded(models: Path) -> None:
+def test_what_was_written_to_a_quantized_weight_is_decoded(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     weight = weights.blk[0].ffn_down.weight
     np.asarray(weight)[:] = 0

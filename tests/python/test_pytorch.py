@@ -206,15 +206,15 @@ def test_what_is_not_a_tensor_is_an_object(saved: Any) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_no_array_is_listed_and_its_parts_are_weights(saved: Any) -> None:
     dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
-    quantised = torch.quantize_per_tensor(dense, 0.5, 1, torch.quint8)
+    quantized = torch.quantize_per_tensor(dense, 0.5, 1, torch.quint8)
     weights = max_weights.load_weights(
         saved(
-            {"s": dense.to_sparse(), "q": quantised, "m": torch.empty(2, 3, device="meta"), "c": dense.to_sparse_csr()}
+            {"s": dense.to_sparse(), "q": quantized, "m": torch.empty(2, 3, device="meta"), "c": dense.to_sparse_csr()}
         )
     )
     listed = {info.name: (info.dtype, info.shape) for info in weights.infos()}
     assert listed["s"] == ("sparse_coo float32", (2, 2))
-    assert listed["q"] == ("quantised quint8", (2, 2))
+    assert listed["q"] == ("quantized quint8", (2, 2))
     assert listed["m"] == ("meta float32", (2, 3))
     for name in ("s", "q", "m", "c"):
         with pytest.raises(UnsupportedError, match=f"tensor '{name}'.*no single array"):
@@ -222,7 +222,7 @@ def test_what_is_no_array_is_listed_and_its_parts_are_weights(saved: Any) -> Non
     np.testing.assert_array_equal(weights["s.indices"].data().to_buffer().to_numpy(), [[0, 1], [1, 0]])
     np.testing.assert_array_equal(weights["s.values"].data().to_buffer().to_numpy(), [1, 2])
     np.testing.assert_array_equal(weights["c.compressed_indices"].data().to_buffer().to_numpy(), [0, 1, 2])
-    np.testing.assert_array_equal(weights["q.int_repr"].data().to_buffer().to_numpy(), quantised.int_repr().numpy())
+    np.testing.assert_array_equal(weights["q.int_repr"].data().to_buffer().to_numpy(), quantized.int_repr().numpy())
     assert (weights.objects()["q.scale"], weights.objects()["q.zero_point"]) == (0.5, 1)
 
 

@@ -127,12 +127,12 @@ def test_a_ckpt_of_a_trainer_has_its_state_dict_and_the_rest_as_objects(tmp_path
     assert dict(weights.objects()) == {"epoch": 4, "pytorch-lightning_version": "2.5", "callbacks": {}}
 
 
-@pytest.mark.parametrize("kind", ["sparse", "quantised", "meta"])
+@pytest.mark.parametrize("kind", ["sparse", "quantized", "meta"])
 @pytest.mark.filterwarnings("ignore")
 def test_load_file_refuses_what_is_no_array_by_name(tmp_path: Path, kind: str) -> None:
     made: Any = {
         "sparse": lambda: torch.eye(2).to_sparse(),
-        "quantised": lambda: torch.quantize_per_tensor(torch.eye(2), 0.5, 1, torch.quint8),
+        "quantized": lambda: torch.quantize_per_tensor(torch.eye(2), 0.5, 1, torch.quint8),
         "meta": lambda: torch.empty(2, 2, device="meta"),
     }[kind]()
     torch.save({"dense": torch.ones(2), "odd": made}, tmp_path / "a.pt")

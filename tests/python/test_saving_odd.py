@@ -161,7 +161,7 @@ def test_a_value_of_megabytes_does_not_fill_the_error(tmp_path: Path) -> None:
     [
         (
             lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
-            "it is quantised; save what dequantize",
+            "it is quantized; save what dequantize",
         ),
         (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "it is nested; save its parts"),
         (lambda: torch.zeros(2, 2).to_sparse_csr(), "it is torch.sparse_csr; save what to_dense"),

@@ -146,7 +146,7 @@ def test_tensors_that_are_no_arrays_are_built_as_torch_builds_them(saved: Any) -
         "coo": dense.to_sparse(),
         "csr": dense.to_sparse_csr(),
         "bsc": dense.to_sparse_bsc((1, 1)),
-        "quantised": torch.quantize_per_tensor(dense, 0.5, 1, torch.quint8),
+        "quantized": torch.quantize_per_tensor(dense, 0.5, 1, torch.quint8),
         "channels": torch.quantize_per_channel(
             dense, torch.tensor([0.5, 0.25], dtype=torch.float64), torch.tensor([0, 1]), 0, torch.qint8
         ),

@@ -83,7 +83,7 @@ fn nan_codes_of_eight_bits_count_as_nan() {
 }
 
 #[test]
-fn scales_of_quantised_weights_are_looked_at_as_scales() {
+fn scales_of_quantized_weights_are_looked_at_as_scales() {
     let weight = ("q.weight", "F8_E4M3", vec![64], (1..65).collect::<Vec<u8>>());
     let of = |scales: &[f32]| {
         let found = findings(&[weight.clone(), ("q.weight_scale", "F32", vec![scales.len()], f32s(scales.to_vec()))]);

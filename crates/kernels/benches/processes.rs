@@ -1,4 +1,4 @@
-//! Dequantisation in many processes, whose stacks begin at other places: the slowest beside the median.
+//! Dequantization in many processes, whose stacks begin at other places: the slowest beside the median.
 //!
 //! `cargo bench -p max-weights-kernels --bench processes [ENCODING]…`: each process decodes 4 MiB of f32 on one thread, some hundred times, and its figure
 //! is the best of them, in GB/s, so that what else the machine does counts little. Where a stack begins is chance; here `setarch -R` (of util-linux) takes

@@ -1,4 +1,4 @@
-//! Dequantisation by block scales equals the product computed element by element, at every level and for ragged blocks.
+//! Dequantization by block scales equals the product computed element by element, at every level and for ragged blocks.
 
 use crate::cast_support::Noise;
 use max_weights_kernels::cast::{BlockScaled, CastOptions, cast_by_oracle, scale_block_rows, scale_block_rows_at};

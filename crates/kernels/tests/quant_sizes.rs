@@ -1,4 +1,4 @@
-//! Whatever the bytes and the lengths, quantisation answers with values or with an error that says what does not fit.
+//! Whatever the bytes and the lengths, quantization answers with values or with an error that says what does not fit.
 
 use max_weights_kernels::Error;
 use max_weights_kernels::dtype::DType;
@@ -98,7 +98,7 @@ fn other_targets_and_other_encodings_are_named_as_unsupported() {
     assert!(refused.to_string().contains("Q4_0") && refused.to_string().contains("int8"), "{refused}");
     for encoding in Encoding::all().filter(|encoding| !WRITABLE.contains(encoding)) {
         let values = vec![0.0; encoding.elements_per_block()];
-        let refused = quantize(encoding, &values, &mut vec![0; encoding.bytes_per_block()]).expect_err("no quantiser");
+        let refused = quantize(encoding, &values, &mut vec![0; encoding.bytes_per_block()]).expect_err("no quantizer");
         assert!(matches!(refused, Error::QuantizationEncode(_)), "{refused}");
     }
 }

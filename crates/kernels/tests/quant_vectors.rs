@@ -1,4 +1,4 @@
-//! Dequantising and quantising give the bits that the reference packages give: vectors written by tools/make_quant_vectors.py.
+//! Dequantizing and quantizing give the bits that the reference packages give: vectors written by tools/make_quant_vectors.py.
 
 use half::{bf16, f16};
 use max_weights_kernels::dtype::DType;
@@ -111,7 +111,7 @@ fn a_range_of_blocks_decodes_without_the_rest() {
 }
 
 #[test]
-fn quantising_gives_the_reference_blocks() {
+fn quantizing_gives_the_reference_blocks() {
     let mut reader = Reader(include_bytes!("data/quant/quantize.bin"));
     let mut seen = Vec::new();
     while let Some(encoding) = reader.encoding() {

@@ -99,7 +99,7 @@ impl SafetensorWeights {
 
 /// Weights in a GGUF file, or in the files of a split set, by GGUF's own names.
 ///
-/// A quantised weight's data are its packed blocks: dtype uint8, the shape of the bytes, the encoding set; `astype`
+/// A quantized weight's data are its packed blocks: dtype uint8, the shape of the bytes, the encoding set; `astype`
 /// decodes them.
 #[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct GGUFWeights;
@@ -136,7 +136,7 @@ fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 /// Weights in files written by `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
 ///
 /// Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
-/// is no array (a sparse or quantised tensor, one on the device "meta") is listed, and its `data()` says why; the
+/// is no array (a sparse or quantized tensor, one on the device "meta") is listed, and its `data()` says why; the
 /// arrays that it is made of have names below its own.
 #[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct PytorchWeights;

@@ -29,7 +29,7 @@ pub(crate) const RESERVED: [&str; 28] = [
     "stats",
     "diff",
     "save",
-    "quantised",
+    "quantized",
 ];
 /// What a node answers where it is a weight and has no child of such a name; elsewhere it is an error.
 pub(crate) const OF_WEIGHTS: [&str; 4] = ["dtype", "nbytes", "ndim", "shape"];

@@ -24,7 +24,7 @@ pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
 ///     path: The file; of a set, what the names of its files are made of.
 ///     tensors: Names and memory, in the order of the file; and the encoding in which each is, or will be, packed.
 ///     metadata: Keys, the names of their types (`u32`, `str`, `arr:f32`), and values.
-///     quantize: The encoding of those that have none and that llama.cpp would quantise.
+///     quantize: The encoding of those that have none and that llama.cpp would quantize.
 #[pyfunction]
 #[pyo3(signature = (path, tensors, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]

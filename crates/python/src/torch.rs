@@ -321,11 +321,11 @@ impl<'py> Build<'_, 'py> {
                 let (of, shape) = (values.ready(*of)?, PyTuple::new(py, shape.iter())?);
                 self.call(intern!(py, "sparse"), (layout.name(), indices, of, shape, *coalesced, grad), at)?
             }
-            TensorKind::Quantised { integers, scheme, scale, zero_point, axis } => {
+            TensorKind::Quantized { integers, scheme, scale, zero_point, axis } => {
                 let view = self.strided(torch, integers, at)?;
                 let scheme = torch.pickled.global(*scheme).name.as_str();
                 let (scale, zero_point) = (values.ready(*scale)?, values.ready(*zero_point)?);
-                self.call(intern!(py, "quantised"), (view, scheme, scale, zero_point, *axis, grad), at)?
+                self.call(intern!(py, "quantized"), (view, scheme, scale, zero_point, *axis, grad), at)?
             }
             TensorKind::Meta { dtype, shape, strides } => {
                 let (shape, strides) = (PyTuple::new(py, shape.iter())?, PyTuple::new(py, strides.iter())?);
@@ -348,7 +348,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
         match torch.pickled.objects.get(id) {
             Object::Tensor(tensor) => match &torch.pickled.tensor(*tensor).kind {
                 TensorKind::Sparse { indices, values, .. } => indices.iter().copied().chain([*values]).collect(),
-                TensorKind::Quantised { scale, zero_point, .. } => vec![*scale, *zero_point],
+                TensorKind::Quantized { scale, zero_point, .. } => vec![*scale, *zero_point],
                 TensorKind::Converted { data, .. } => vec![*data],
                 _ => Vec::new(),
             },

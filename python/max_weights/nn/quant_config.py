@@ -1,4 +1,4 @@
-"""Quantised layers under the dotted path of MAX, which are not here; importing one says what to do instead."""
+"""Quantized layers under the dotted path of MAX, which are not here; importing one says what to do instead."""
 
 from max_weights.nn.unsupported_layers import unsupported_layers
 

@@ -196,7 +196,7 @@ class Builder:
             )
         return tensor.requires_grad_() if requires_grad else tensor
 
-    def quantised(
+    def quantized(
         self,
         place: Place,
         scheme: str,
@@ -205,7 +205,7 @@ class Builder:
         axis: int | None,
         requires_grad: bool,
     ) -> torch.Tensor:
-        """Return a quantised tensor."""
+        """Return a quantized tensor."""
         storage, dtype, offset, shape, strides = place
         typed = self.typed_storage(storage, dtype)
         parameters = (getattr(torch, scheme), scale, zero_point)

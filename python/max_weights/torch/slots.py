@@ -59,12 +59,12 @@ class Slot:
         if _is_wrapper(tensor):
             return (
                 f"it is a {type(tensor).__name__}, which stores its elements in its own way; load first, then "
-                "distribute or quantise"
+                "distribute or quantize"
             )
         if tensor.layout is not torch.strided:
             return f"it is sparse ({tensor.layout})"
         if tensor.is_quantized:
-            return "it is a quantised tensor; load first, then quantise"
+            return "it is a quantized tensor; load first, then quantize"
         if not tensor.is_meta and torch._debug_has_internal_overlap(tensor) == 1:
             return "several of its elements share memory, as after expand()"
         return None

@@ -1,4 +1,4 @@
-// Dequantisation by block scales: `data * scale of its block`, in float32, and rounded once: bit for bit what crates/kernels/src/cast/scale.rs gives.
+// Dequantization by block scales: `data * scale of its block`, in float32, and rounded once: bit for bit what crates/kernels/src/cast/scale.rs gives.
 #include "format.h"
 
 // How a matrix is cut into blocks, each with a scale. Several matrices may lie one behind the other; `rows` is 0 where their blocks do, too.

@@ -44,7 +44,7 @@ impl Machine<'_> {
             (Known::RebuildQTensor, [storage, offset, size, stride, parameters, grad, hooks]) => {
                 let Some(grad) = self.grad(*grad, *hooks) else { return Ok(None) };
                 let Some(integers) = self.strided([*storage, *offset, *size, *stride], None)? else { return Ok(None) };
-                self.make_quantised(integers, *parameters, grad)
+                self.make_quantized(integers, *parameters, grad)
             }
             (Known::RebuildSparseTensor, [layout, data]) => self.make_sparse(*layout, *data),
             (Known::RebuildMetaTensor, [dtype, size, stride, grad]) => {
@@ -222,7 +222,7 @@ impl Machine<'_> {
         Err(self.fault(rules::PICKLE_EXTENT, cause))
     }
 
-    fn make_quantised(&mut self, integers: Strided, parameters: ObjectId, grad: bool) -> Step<Option<ObjectId>> {
+    fn make_quantized(&mut self, integers: Strided, parameters: ObjectId, grad: bool) -> Step<Option<ObjectId>> {
         let Object::Tuple(members) = self.objects.get(parameters) else { return Ok(None) };
         let (scheme, scale, zero_point, axis) = match **members {
             [scheme, scale, zero_point] => (scheme, scale, zero_point, None),
@@ -233,12 +233,12 @@ impl Machine<'_> {
         if self.known_of(scheme) != Some(Known::QScheme) {
             return Ok(None);
         }
-        let axis = axis.map(|axis| self.size(axis, "the axis of a quantised tensor")).transpose()?;
+        let axis = axis.map(|axis| self.size(axis, "the axis of a quantized tensor")).transpose()?;
         if axis.is_some_and(|axis| axis >= integers.shape.len() as u64) {
-            let cause = format!("a tensor of {} dimensions is quantised along another one", integers.shape.len());
+            let cause = format!("a tensor of {} dimensions is quantized along another one", integers.shape.len());
             return Err(self.fault(rules::PICKLE_TENSOR, cause));
         }
-        self.tensor(TensorKind::Quantised { integers, scheme, scale, zero_point, axis }, grad).map(Some)
+        self.tensor(TensorKind::Quantized { integers, scheme, scale, zero_point, axis }, grad).map(Some)
     }
 
     fn make_sparse(&mut self, layout: ObjectId, data: ObjectId) -> Step<Option<ObjectId>> {

@@ -126,7 +126,7 @@ pub enum TensorKind {
         coalesced: Option<bool>,
     },
     /// Integers with a scale.
-    Quantised {
+    Quantized {
         /// The integers.
         integers: Strided,
         /// The scheme: a global such as `torch.per_tensor_affine`.
@@ -190,7 +190,7 @@ impl TensorRef {
         match &self.kind {
             TensorKind::Strided(strided)
             | TensorKind::Flipped { strided, .. }
-            | TensorKind::Quantised { integers: strided, .. } => Some(strided),
+            | TensorKind::Quantized { integers: strided, .. } => Some(strided),
             _ => None,
         }
     }
@@ -207,7 +207,7 @@ impl TensorRef {
                 Layout::SparseBsc => NoArray::SparseBsc,
                 _ => NoArray::SparseCoo,
             },
-            TensorKind::Quantised { .. } => NoArray::Quantised,
+            TensorKind::Quantized { .. } => NoArray::Quantized,
             TensorKind::Meta { .. } => NoArray::Meta,
             TensorKind::Wrapper { .. } => NoArray::Wrapper,
             TensorKind::Converted { .. } => NoArray::Converted,
@@ -219,7 +219,7 @@ impl TensorRef {
         match &self.kind {
             TensorKind::Strided(strided)
             | TensorKind::Flipped { strided, .. }
-            | TensorKind::Quantised { integers: strided, .. } => Some(&strided.shape),
+            | TensorKind::Quantized { integers: strided, .. } => Some(&strided.shape),
             TensorKind::Sparse { shape, .. } | TensorKind::Meta { shape, .. } | TensorKind::Wrapper { shape, .. } => {
                 Some(shape)
             }
@@ -238,7 +238,7 @@ impl TensorRef {
                 let names = ["compressed_indices", "plain_indices"].into_iter();
                 names.zip(indices.iter().copied()).chain([("values", *values)]).collect()
             }
-            TensorKind::Quantised { scale, zero_point, .. } => vec![("scale", *scale), ("zero_point", *zero_point)],
+            TensorKind::Quantized { scale, zero_point, .. } => vec![("scale", *scale), ("zero_point", *zero_point)],
             TensorKind::Converted { data, .. } => vec![("data", *data)],
             _ => Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! PyTorch checkpoints: from a pickle, and the places of its storages in the file, to a table of tensors.
 //!
 //! A tensor of PyTorch is a view of a storage: a start, a shape and strides. Tied weights are two views of one storage. What is no such
-//! view (a sparse or quantised tensor, one without data) is listed all the same, without bytes; the arrays that it is made of have names
+//! view (a sparse or quantized tensor, one without data) is listed all the same, without bytes; the arrays that it is made of have names
 //! below its own, such as `embedding.weight.indices`.
 
 mod build;

@@ -51,7 +51,7 @@ fn collect(
     };
     let array = match &tensor.kind {
         // The integers as what they are, without their scale.
-        TensorKind::Quantised { integers, .. } => {
+        TensorKind::Quantized { integers, .. } => {
             let dtype = plain_integers(integers.dtype);
             Some(Part::Array { name: below("int_repr"), strided: Strided { dtype, ..integers.clone() } })
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corpora.bad import archives, gguf_files, layouts, legacy, pickles, quantised, safetensors_files, sets, values
+from corpora.bad import archives, gguf_files, layouts, legacy, pickles, quantized, safetensors_files, sets, values
 from corpora.item import Item
 
 # Rules that no file here breaks as the only one about files, and why.
@@ -91,5 +91,5 @@ WITHOUT_A_FILE = {
 
 def items() -> Iterator[Item]:
     """All of them."""
-    for module in (safetensors_files, gguf_files, archives, legacy, pickles, sets, quantised, layouts, values):
+    for module in (safetensors_files, gguf_files, archives, legacy, pickles, sets, quantized, layouts, values):
         yield from module.items()

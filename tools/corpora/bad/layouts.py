@@ -1,4 +1,4 @@
-"""Layouts of quantised checkpoints and of adapters as libraries write them, each intact and with something wrong.
+"""Layouts of quantized checkpoints and of adapters as libraries write them, each intact and with something wrong.
 
 Names, dtypes and shapes are those that these versions wrote of small models: compressed-tensors 0.20.0 with
 llmcompressor 0.14.0, nvidia-modelopt 0.47.0, bitsandbytes 0.50.2 and transformers 5.23.0, peft 0.21.2. A layer has 32
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from corpora.bad.quantised import AWQ, AWQ_CONFIG, GPTQ, GPTQ_CONFIG, LAYER, LORA, LORA_CONFIG, PROJECTION
+from corpora.bad.quantized import AWQ, AWQ_CONFIG, GPTQ, GPTQ_CONFIG, LAYER, LORA, LORA_CONFIG, PROJECTION
 from corpora.bad.sets import Tensors, text, weights
 from corpora.item import CAUGHT, Item
 
@@ -133,26 +133,26 @@ def _with(tensors: Tensors, part: str, dtype: str, *shape: int) -> Tensors:
 
 
 BROKEN: Mapping[str, tuple[Tensors, Mapping[str, object]]] = {
-    "quantised.bits.rows": (INT4, _compressed("pack-quantized", "int", 8, "channel")),
-    "quantised.bits.awq": (AWQ, {**AWQ_CONFIG, "bits": 8}),
-    "quantised.group-size.rows": (INT4, _compressed("pack-quantized", "int", 4, "group", group_size=32)),
-    "quantised.group-size.bytes": (BYTES, _compressed("int4-quantized", "int", 4, "group", group_size=64)),
-    "quantised.group-size.nvfp4": (
+    "quantized.bits.rows": (INT4, _compressed("pack-quantized", "int", 8, "channel")),
+    "quantized.bits.awq": (AWQ, {**AWQ_CONFIG, "bits": 8}),
+    "quantized.group-size.rows": (INT4, _compressed("pack-quantized", "int", 4, "group", group_size=32)),
+    "quantized.group-size.bytes": (BYTES, _compressed("int4-quantized", "int", 4, "group", group_size=64)),
+    "quantized.group-size.nvfp4": (
         NVFP4,
         _compressed("nvfp4-pack-quantized", "float", 4, "tensor_group", group_size=32),
     ),
-    "quantised.order-missing": (_without(GPTQ, "g_idx"), {**GPTQ_CONFIG, "desc_act": True}),
-    "quantised.order-missing.compressed": (_without(ORDERED, "weight_g_idx"), ORDERED_CONFIG),
-    "quantised.scale-missing.bitsandbytes": (_without(NF4, "weight.nested_absmax"), _bnb(four=True)),
-    "quantised.scale-missing.nvfp4": (_without(MODELOPT, "weight_scale_2"), MODELOPT_CONFIG),
-    "quantised.scale-shape.bitsandbytes": (_with(INT8, "SCB", "F32", 64), _bnb(four=False)),
-    "quantised.scale-shape.fp4": ({**FP4, f"{EXPERTS}.0.w1.scale": ("F8_E8M0", (2, 32))}, FP4_CONFIG),
-    "quantised.scale-shape.mxfp4": (
+    "quantized.order-missing": (_without(GPTQ, "g_idx"), {**GPTQ_CONFIG, "desc_act": True}),
+    "quantized.order-missing.compressed": (_without(ORDERED, "weight_g_idx"), ORDERED_CONFIG),
+    "quantized.scale-missing.bitsandbytes": (_without(NF4, "weight.nested_absmax"), _bnb(four=True)),
+    "quantized.scale-missing.nvfp4": (_without(MODELOPT, "weight_scale_2"), MODELOPT_CONFIG),
+    "quantized.scale-shape.bitsandbytes": (_with(INT8, "SCB", "F32", 64), _bnb(four=False)),
+    "quantized.scale-shape.fp4": ({**FP4, f"{EXPERTS}.0.w1.scale": ("F8_E8M0", (2, 32))}, FP4_CONFIG),
+    "quantized.scale-shape.mxfp4": (
         {**GPT_OSS, f"{EXPERTS}.gate_up_proj_scales": ("U8", (4, 2, 32))},
         {"quant_method": "mxfp4"},
     ),
-    "quantised.scale-shape.rows": (_with(ROWS, "weight_scale", "BF16", 1, 32), ROWS_CONFIG),
-    "quantised.zero-point-shape.int3": (
+    "quantized.scale-shape.rows": (_with(ROWS, "weight_scale", "BF16", 1, 32), ROWS_CONFIG),
+    "quantized.zero-point-shape.int3": (
         {**INT3, f"{LAYER}.weight_zero_point": ("I32", (2, 3))},
         _compressed("pack-quantized", "int", 3, "group", group_size=32, symmetric=False),
     ),
@@ -221,6 +221,6 @@ def items() -> Iterator[Item]:
     for name, (tensors, config) in BROKEN.items():
         yield Item(name, _model(tensors, config), "layouts", CAUGHT, "", (".".join(name.split(".")[:2]),))
     broken = _model(INT4, INT4_CONFIG, _pair(32, 96))
-    yield Item("quantised.shape.stored", broken, "layouts", CAUGHT, "", ("quantised.shape",))
+    yield Item("quantized.shape.stored", broken, "layouts", CAUGHT, "", ("quantized.shape",))
     for name, files in ADAPTERS.items():
         yield Item(name, files, "layouts-adapters", CAUGHT)

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from corpora.archives import zipped
-from corpora.bad.quantised import FP8, FP8_CONFIG, LAYER
+from corpora.bad.quantized import FP8, FP8_CONFIG, LAYER
 from corpora.bad.sets import Tensors, text, weights
 from corpora.formats import npy, onnx
 from corpora.item import CAUGHT, Item, one

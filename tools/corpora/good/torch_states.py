@@ -179,10 +179,10 @@ def tensors() -> Iterator[Item]:
         "sparse-csc": torch.eye(3).to_sparse_csc(),
         "sparse-bsr": torch.eye(4).to_sparse_bsr((2, 2)),
         "sparse-bsc": torch.eye(4).to_sparse_bsc((2, 2)),
-        "quantised": torch.quantize_per_tensor(base, 0.1, 3, torch.quint8),
-        "quantised-signed": torch.quantize_per_tensor(base, 0.1, 0, torch.qint8),
-        "quantised-int32": torch.quantize_per_tensor(base, 0.1, 0, torch.qint32),
-        "quantised-by-channel": torch.quantize_per_channel(
+        "quantized": torch.quantize_per_tensor(base, 0.1, 3, torch.quint8),
+        "quantized-signed": torch.quantize_per_tensor(base, 0.1, 0, torch.qint8),
+        "quantized-int32": torch.quantize_per_tensor(base, 0.1, 0, torch.qint32),
+        "quantized-by-channel": torch.quantize_per_channel(
             base.view(4, 6), torch.ones(4), torch.zeros(4, dtype=torch.long), 0, torch.qint8
         ),
         "nested": torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),

@@ -138,9 +138,9 @@ fn tied(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
 }
 
 fn dtype(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
-    let is_quantised = config.value.get("quantization_config").is_some_and(Value::is_object);
+    let is_quantized = config.value.get("quantization_config").is_some_and(Value::is_object);
     let said = ["dtype", "torch_dtype"].iter().find_map(|key| text(&config.value, key));
-    let Some(expected) = said.filter(|_| !is_quantised) else { return };
+    let Some(expected) = said.filter(|_| !is_quantized) else { return };
     let mut bytes = [(DType::Float16, 0u64), (DType::BFloat16, 0), (DType::Float32, 0), (DType::Float64, 0)];
     let mut others = 0u64;
     for info in set.table().iter() {

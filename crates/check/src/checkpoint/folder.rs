@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config::{Config, compare};
 use super::sets::{Names, Set};
-use super::{adapter, json, quantised, tokenizer};
+use super::{adapter, json, quantized, tokenizer};
 use crate::folder::FolderContext;
 use crate::words;
 
@@ -54,7 +54,7 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderCon
         }
         missing(names, set, config.as_ref(), context);
     }
-    quantised::check(names, config.as_ref(), sets, context)?;
+    quantized::check(names, config.as_ref(), sets, context)?;
     adapter::check(names, sets, context)
 }
 

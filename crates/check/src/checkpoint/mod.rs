@@ -7,7 +7,7 @@ mod files;
 mod folder;
 mod index;
 mod json;
-mod quantised;
+mod quantized;
 mod sets;
 mod shards;
 mod tokenizer;

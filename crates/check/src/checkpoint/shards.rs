@@ -176,7 +176,7 @@ pub(super) fn are_alike(set: &Set<'_>, context: &mut FolderContext<'_>) {
     }
 }
 
-/// Bytes of the tensors of each of the dtypes that unpacked weights have; none if others have more, as in what is quantised.
+/// Bytes of the tensors of each of the dtypes that unpacked weights have; none if others have more, as in what is quantized.
 fn float_bytes(catalog: &Catalog) -> BTreeMap<DType, u64> {
     let mut bytes = BTreeMap::new();
     let mut others = 0u64;

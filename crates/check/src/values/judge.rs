@@ -11,7 +11,7 @@ use crate::words;
 const SATURATED_SHARE: f64 = 0.125;
 /// Of fewer elements a share says nothing.
 const SATURATED_OF: u64 = 1024;
-/// No scale of a quantised weight is larger.
+/// No scale of a quantized weight is larger.
 const LARGEST_SCALE: f64 = 1e12;
 /// Parts of names of tensors in which infinities are meant to be.
 const MASKS: [&str; 5] = ["mask", "attn_bias", "attn.bias", "attention_bias", "attention.bias"];

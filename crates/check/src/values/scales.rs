@@ -1,4 +1,4 @@
-//! Scales of quantised weights, which are recognised by their names and by the weight that they belong to.
+//! Scales of quantized weights, which are recognised by their names and by the weight that they belong to.
 
 use max_weights::Checkpoint;
 use max_weights::tensor::{Element, TensorInfo};
@@ -27,9 +27,9 @@ pub(super) fn may_be_negative(name: &str) -> bool {
     SIGNED.iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a tensor holds the scales of a quantised weight.
+/// Whether a tensor holds the scales of a quantized weight.
 pub(super) fn is_scale(checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> bool {
-    let is_quantised = |name: String| {
+    let is_quantized = |name: String| {
         let catalog = checkpoint.catalog();
         catalog.find(&name).is_some_and(|number| match catalog.table().get(number).element {
             Element::Plain(dtype) => dtype.bits() <= 8 || matches!(dtype.name(), "int32" | "uint32"),
@@ -38,6 +38,6 @@ pub(super) fn is_scale(checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> bool {
     };
     NAMES.iter().any(|(end, weights)| {
         let stem = info.name.strip_suffix(end);
-        stem.is_some_and(|stem| weights.iter().any(|weight| is_quantised(format!("{stem}{weight}"))))
+        stem.is_some_and(|stem| weights.iter().any(|weight| is_quantized(format!("{stem}{weight}"))))
     })
 }

@@ -152,6 +152,6 @@ fn findings_without_number_are_counted_and_not_all_kept() {
     let tensors: Vec<(&str, &str, &[u64])> = names.iter().map(|name| (name.as_str(), "F32", &[1, 1][..])).collect();
     let config = r#"{"quantization_config": {"quant_method": "fp8"}}"#;
     let folder = Fixture::new().with("config.json", config).weights("model.safetensors", &tensors);
-    assert_eq!(folder.messages("quantised.scale-orphan").len(), 100);
+    assert_eq!(folder.messages("quantized.scale-orphan").len(), 100);
     assert_eq!(report(folder.path(), Level::Structure).left_out, 400);
 }

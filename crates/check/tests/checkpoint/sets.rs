@@ -108,7 +108,7 @@ fn shards_of_two_versions_are_told_apart() {
     assert_eq!(folder.rules(), ["set.shard-metadata"]);
     let folder = whole().weights(TWO, &[("b", "BF16", &[6])]);
     assert_eq!(folder.rules(), ["set.shard-dtype"]);
-    // A quantised set has shards of embeddings only, and these are of another dtype.
+    // A quantized set has shards of embeddings only, and these are of another dtype.
     let folder = model()
         .weights(ONE, &[("a", "I8", &[16])])
         .weights(TWO, &[("b", "BF16", &[2])])

@@ -1,4 +1,4 @@
-//! Dequantisation by block scales: `out = data * scale of its block`, computed in f32 and rounded once.
+//! Dequantization by block scales: `out = data * scale of its block`, computed in f32 and rounded once.
 //!
 //! The primitive of fp8 checkpoints (f32 scales for blocks of 128 x 128), MXFP4 (e8m0 scales for 32 elements of a row), NVFP4 (e4m3 scales for
 //! 16) and int8 with a scale for each row.
@@ -31,7 +31,7 @@ pub struct BlockScaled<'a> {
     pub block: (usize, usize),
 }
 
-/// Dequantises some rows into `out`, elements of `out_dtype`, which has room for these rows alone: so that several threads can each do a part.
+/// Dequantizes some rows into `out`, elements of `out_dtype`, which has room for these rows alone: so that several threads can each do a part.
 pub fn scale_block_rows(
     matrix: &BlockScaled<'_>,
     rows: Range<usize>,
@@ -138,10 +138,10 @@ pub fn require_scalable(dtype: DType, scales: DType, out: DType) -> Result<()> {
     let unsupported = |cause: String| Err(Error::CastScale(cause));
     let is_float = |dtype| FloatFormat::of(dtype).is_some();
     if !is_exact_in_f32(dtype) {
-        return unsupported(format!("{dtype} cannot be dequantised by scales in float32 without loss"));
+        return unsupported(format!("{dtype} cannot be dequantized by scales in float32 without loss"));
     }
     if !is_float(out) {
-        return unsupported(format!("dequantisation gives a floating-point type, not {out}"));
+        return unsupported(format!("dequantization gives a floating-point type, not {out}"));
     }
     if !is_float(scales) || !is_exact_in_f32(scales) || scales.bytes().is_none() {
         return unsupported(format!("scales of {scales} are not supported"));

@@ -1,4 +1,4 @@
-//! Packed blocks into floats, and back: the quantised types of GGUF; and packed integers and codes whose scales are apart
+//! Packed blocks into floats, and back: the quantized types of GGUF; and packed integers and codes whose scales are apart
 //! ([`Groups`], [`Codebook`]).
 //!
 //! A block holds a fixed number of elements in a fixed number of bytes ([`Encoding`]), and depends on no other block. A range of

@@ -34,7 +34,7 @@ pub fn may_be_pickle(first: &[u8], len: u64, name: &str) -> bool {
     }
 }
 
-/// Whether these bytes are a pickle that imports something: what the bytes of quantised numbers look like by chance does not.
+/// Whether these bytes are a pickle that imports something: what the bytes of quantized numbers look like by chance does not.
 pub fn is_pickle_that_imports(bytes: &[u8]) -> bool {
     tried(bytes, bytes.len() as u64) == Trial::Imports
 }

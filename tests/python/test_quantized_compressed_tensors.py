@@ -1,4 +1,4 @@
-"""`weights.quantised()` on tensors that compressed-tensors makes, against its own decompression, bit for bit."""
+"""`weights.quantized()` on tensors that compressed-tensors makes, against its own decompression, bit for bit."""
 
 import json
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import save_file
 
 from max_weights import FormatError, load_weights
-from max_weights.quantised import QuantisedWeight
+from max_weights.quantized import QuantizedWeight
 
-Make = Callable[..., tuple[QuantisedWeight, torch.Tensor]]
+Make = Callable[..., tuple[QuantizedWeight, torch.Tensor]]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """What a compressor makes of a weight with these scales, opened, and what it makes of that again."""
 
-    def made(compressor: Any, state: dict[str, torch.Tensor], **arguments: Any) -> tuple[QuantisedWeight, torch.Tensor]:
+    def made(compressor: Any, state: dict[str, torch.Tensor], **arguments: Any) -> tuple[QuantizedWeight, torch.Tensor]:
         scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**arguments))
         packed = compressor.compress(state, scheme)
         back = compressor.decompress(packed, scheme)["weight"]
@@ -34,12 +34,12 @@ def make(tmp_path: Path) -> Make:
         save_file(tensors, tmp_path / "model.safetensors")
         said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
         (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
-        return load_weights(tmp_path).quantised("a"), back.detach()
+        return load_weights(tmp_path).quantized("a"), back.detach()
 
     return made
 
 
-def same(found: QuantisedWeight, expected: torch.Tensor) -> None:
+def same(found: QuantizedWeight, expected: torch.Tensor) -> None:
     """Equal to the bit in the dtype that the library decodes to."""
     name = str(expected.dtype).removeprefix("torch.")
     assert torch.equal(torch.from_dlpack(found.astype(name)), expected)
@@ -145,7 +145,7 @@ def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_said: bool) 
         (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     state = {"weight_packed": packed, "weight_scale": scale}
     expected = MXFP6PackedCompressor.decompress(state, scheme)["weight"]
-    found = load_weights(tmp_path).quantised("a")
+    found = load_weights(tmp_path).quantized("a")
     assert (found.scheme, found.bits, found.shape, found.block) == ("mxfp6", 6, [96, 64], (1, 32))
     same(found, expected.detach())
 
@@ -158,4 +158,4 @@ def test_mxfp6_that_does_not_fit_is_an_error(tmp_path: Path, packed: Any, scale:
     said = {"config_groups": {"group_0": {"weights": {"num_bits": 6}}}}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     with pytest.raises(FormatError, match=r"'a.weight_(packed|scale)': it has the shape"):
-        load_weights(tmp_path).quantised("a")
+        load_weights(tmp_path).quantized("a")

@@ -1,4 +1,4 @@
-"""`weights.quantised()` of packed integers against the formulas: GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt."""
+"""`weights.quantized()` of packed integers against the formulas: GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt."""
 
 import json
 from collections.abc import Callable
@@ -11,23 +11,23 @@ import torch
 from safetensors.torch import save_file
 
 from max_weights import FormatError, UnsupportedError, load_weights
-from max_weights.quantised import QuantisedWeight
+from max_weights.quantized import QuantizedWeight
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 Array = np.ndarray[Any, Any]
-Make = Callable[..., QuantisedWeight]
+Make = Callable[..., QuantizedWeight]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """The group `a` of a checkpoint of these parts, with this `quantization_config`."""
 
-    def made(parts: dict[str, Any], said: dict[str, Any] | None = None) -> QuantisedWeight:
+    def made(parts: dict[str, Any], said: dict[str, Any] | None = None) -> QuantizedWeight:
         tensors = {f"a.{name}": torch.as_tensor(part).contiguous().clone() for name, part in parts.items()}
         save_file(tensors, tmp_path / "model.safetensors")
         if said is not None:
             (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
-        return load_weights(tmp_path).quantised("a")
+        return load_weights(tmp_path).quantized("a")
 
     return made
 
@@ -48,7 +48,7 @@ def awq_packed(codes: Array) -> Array:
     return words.view(np.int32)
 
 
-def check(found: QuantisedWeight, expected: Array) -> None:
+def check(found: QuantizedWeight, expected: Array) -> None:
     """The weight is this, [out, in], bit for bit in float32, and rounded once in float16."""
     assert found.shape == list(expected.shape)
     assert np.array_equal(found.astype("float32").to_numpy(), expected)
@@ -255,20 +255,20 @@ def changed(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parts", "rule", "message"),
     [
-        (changed(scales=None), "quantised.scale-missing", "there is no a.scales for it"),
-        (changed(qzeros=None), "quantised.zero-point-missing", "there is no a.qzeros for it"),
-        (changed(scales=np.ones((4, 32), np.float16)), "quantised.scale-shape", r"\[4, 32\]; expected \[4, 64\]"),
-        (changed(scales=np.ones((0, 64), np.float16)), "quantised.scale-shape", "it has 0 groups"),
-        (changed(scales=np.ones((129, 64), np.float16)), "quantised.scale-shape", "it has 129 groups"),
-        (changed(scales=np.ones((4, 64), np.int16)), "quantised.dtype", "it is int16"),
-        (changed(scales=np.ones(64, np.float16)), "quantised.shape", "expected 2 dimensions"),
-        (changed(qzeros=np.ones((3, 8), np.int32)), "quantised.zero-point-shape", r"\[3, 8\]; expected \[4, 8\]"),
-        (changed(qweight=np.ones((16, 64), np.float32)), "quantised.dtype", "it is float32"),
-        (changed(qweight=np.ones((17, 64), np.int32)), "quantised.shape", r"\[128\]; expected \[136\]"),
-        (changed(g_idx=np.ones(100, np.int32)), "quantised.shape", r"\[100\]; expected \[128\]"),
+        (changed(scales=None), "quantized.scale-missing", "there is no a.scales for it"),
+        (changed(qzeros=None), "quantized.zero-point-missing", "there is no a.qzeros for it"),
+        (changed(scales=np.ones((4, 32), np.float16)), "quantized.scale-shape", r"\[4, 32\]; expected \[4, 64\]"),
+        (changed(scales=np.ones((0, 64), np.float16)), "quantized.scale-shape", "it has 0 groups"),
+        (changed(scales=np.ones((129, 64), np.float16)), "quantized.scale-shape", "it has 129 groups"),
+        (changed(scales=np.ones((4, 64), np.int16)), "quantized.dtype", "it is int16"),
+        (changed(scales=np.ones(64, np.float16)), "quantized.shape", "expected 2 dimensions"),
+        (changed(qzeros=np.ones((3, 8), np.int32)), "quantized.zero-point-shape", r"\[3, 8\]; expected \[4, 8\]"),
+        (changed(qweight=np.ones((16, 64), np.float32)), "quantized.dtype", "it is float32"),
+        (changed(qweight=np.ones((17, 64), np.int32)), "quantized.shape", r"\[128\]; expected \[136\]"),
+        (changed(g_idx=np.ones(100, np.int32)), "quantized.shape", r"\[100\]; expected \[128\]"),
         (
             {"weight_packed": np.ones((8, 4), np.int32), "weight_scale": np.ones((8, 1), np.float32)},
-            "quantised.shape",
+            "quantized.shape",
             "a.weight_shape",
         ),
         (
@@ -277,7 +277,7 @@ def changed(**changes: Any) -> dict[str, Any]:
                 "weight_scale": np.ones((8, 1), np.float32),
                 "weight_shape": np.array([8, 1 << 40]),
             },
-            "quantised.shape",
+            "quantized.shape",
             "it says 8 x 1099511627776, which 8 rows of 4 words cannot be",
         ),
         (
@@ -286,7 +286,7 @@ def changed(**changes: Any) -> dict[str, Any]:
                 "weight_scale": np.ones((8, 1), np.float32),
                 "weight_shape": np.array([-8, -32]),
             },
-            "quantised.shape",
+            "quantized.shape",
             "it says -8 x -32",
         ),
         (
@@ -295,7 +295,7 @@ def changed(**changes: Any) -> dict[str, Any]:
                 "weight_scale": np.ones((8, 1), np.float32),
                 "weight_zero_point": np.ones((4, 1), np.int8),
             },
-            "quantised.zero-point-shape",
+            "quantized.zero-point-shape",
             r"\[4, 1\]; expected \[8, 1\]",
         ),
     ],

@@ -1,4 +1,4 @@
-"""What the configuration beside a checkpoint says of its quantisation.
+"""What the configuration beside a checkpoint says of its quantization.
 
 It is `quantization_config` of `config.json`, AutoGPTQ's `quantize_config.json`, or ModelOpt's `hf_quant_config.json`.
 Sizes are read from the tensors, and this only where they leave something open.
@@ -81,7 +81,7 @@ def _read(path: str, mark: tuple[int, int, int]) -> Declared | None:  # noqa: AR
     except (ValueError, RecursionError) as problem:
         error = FormatError(
             f"{shown(path)}: this is no configuration: {shown(str(problem))}; "
-            "it says how the weights are quantised: repair it, or move the weights away from it"
+            "it says how the weights are quantized: repair it, or move the weights away from it"
         )
         error.path = path
         raise error from problem
@@ -89,7 +89,7 @@ def _read(path: str, mark: tuple[int, int, int]) -> Declared | None:  # noqa: AR
 
 
 def _of(path: str, config: dict[str, Any]) -> Declared | None:
-    """Return what one file says; `None` where it says nothing of quantisation."""
+    """Return what one file says; `None` where it says nothing of quantization."""
     name = os.path.basename(path)
     if name == "quantize_config.json":
         return _of_method(path, _word(config, "quant_method") or "gptq", config) if "bits" in config else None

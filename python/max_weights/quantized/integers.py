@@ -9,9 +9,9 @@ from max_weights._core import shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.quantised.group import FLOAT_SCALES, Group, Part, cut
-from max_weights.quantised.layout import Decode, Layout
 from max_weights.quantization import dequantize_groups
+from max_weights.quantized.group import FLOAT_SCALES, Group, Part, cut
+from max_weights.quantized.layout import Decode, Layout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,14 +29,14 @@ _LAYOUTS = {
     "auto-round": ("auto_round", "auto_round:auto_gptq", "auto_round:gptqmodel", "auto_round:auto_awq", "auto", None),
 }
 _USUAL = 128
-_SCALE_RULE = "quantised.scale-shape"
-_ZEROS_RULE = "quantised.zero-point-shape"
-_SHAPE_RULE = "quantised.shape"
+_SCALE_RULE = "quantized.scale-shape"
+_ZEROS_RULE = "quantized.zero-point-shape"
+_SHAPE_RULE = "quantized.shape"
 
 
 def packed_integers(group: Group) -> Layout:
     """Return the layout of `weight_packed` of compressed-tensors: a row of dense bits for each output."""
-    weight, scale = group.need("weight_packed", rule="quantised.scale-orphan"), group.need("weight_scale")
+    weight, scale = group.need("weight_packed", rule="quantized.scale-orphan"), group.need("weight_scale")
     group.require_dtype(scale, *FLOAT_SCALES)
     group.require_rank(weight, 2)
     if weight.dtype is DType.int8:
@@ -52,7 +52,7 @@ def packed_integers(group: Group) -> Layout:
         expected = (_words(rows, bits, spaced=spaced), -(-inputs // size))
         group.require_shape(zeros, expected, why=f"for {rows} rows of {bits} bits", rule=_ZEROS_RULE)
     elif group.declared.symmetric is False:
-        group.need("weight_zero_point", rule="quantised.zero-point-missing")
+        group.need("weight_zero_point", rule="quantized.zero-point-missing")
     if index is not None:
         group.require_shape(index, (inputs,), why="for the inputs of the weight", rule=_SHAPE_RULE)
         if (_values(index) == -1).all():  # as it is written where the order was kept
@@ -106,7 +106,7 @@ def _inputs_and_bits(group: Group, weight: Part, rows: int, words: int) -> tuple
                 return inputs, fitting[0], spaced
             cause = f"rows of {inputs} integers in {words} words have {fitting[0]} to {fitting[-1]} bits"
             help = "say `num_bits` in the quantization_config beside the checkpoint"
-            raise group.fault("quantised.bits", weight, cause, help)
+            raise group.fault("quantized.bits", weight, cause, help)
     cause = f"it says {stored_rows} x {inputs}, which {rows} rows of {words} words cannot be"
     raise group.fault(_SHAPE_RULE, stored, cause)
 
@@ -250,7 +250,7 @@ def gptq(group: Group) -> Layout:
     bits = bits or _ratio(zeros.shape[1], outputs) or declared.bits
     if bits not in _GPTQ_BITS:
         cause = f"its shape {list(weight.shape)} is not that of integers of 2, 3, 4 or 8 bits for these scales"
-        raise group.fault("quantised.bits", weight, cause)
+        raise group.fault("quantized.bits", weight, cause)
     inputs = rows * _WORD // bits
     size = _group_size(group, scale, inputs)
     expected = (groups, -(-outputs * bits // _WORD))
@@ -259,7 +259,7 @@ def gptq(group: Group) -> Layout:
         group.require_dtype(index, DType.int32, DType.int64)
         group.require_shape(index, (inputs,), why=f"for {inputs} inputs of {bits} bits", rule=_SHAPE_RULE)
     elif declared.reordered and groups > 1:
-        group.need("g_idx", rule="quantised.order-missing")
+        group.need("g_idx", rule="quantized.order-missing")
     is_second = declared.layout == "gptq_v2" or (
         declared.method == "auto-round" and "auto_gptq" not in (declared.layout or "")
     )
@@ -311,8 +311,8 @@ def awq(group: Group) -> Layout:
 
 def _integers(group: Group) -> tuple[Part, Part, Part]:
     """Return the integers, scales and zero points of GPTQ or AWQ."""
-    weight, scale = group.need("qweight", rule="quantised.scale-orphan"), group.need("scales")
-    zeros, layout = group.need("qzeros", rule="quantised.zero-point-missing"), group.declared.layout
+    weight, scale = group.need("qweight", rule="quantized.scale-orphan"), group.need("scales")
+    zeros, layout = group.need("qzeros", rule="quantized.zero-point-missing"), group.declared.layout
     if layout not in _LAYOUTS.get(group.declared.method or "", (layout,)):
         method = shown(group.declared.method or "")
         raise group.refused(weight, method, f"the layout '{shown(layout or '')}' of {method} cannot be decoded")

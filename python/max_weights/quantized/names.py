@@ -1,6 +1,6 @@
-"""Which tensors belong to one quantised weight, by their names, and what each of them is to it.
+"""Which tensors belong to one quantized weight, by their names, and what each of them is to it.
 
-The names are those that `max-weights validate` looks for, too (crates/check/src/checkpoint/quantised/parts.rs).
+The names are those that `max-weights validate` looks for, too (crates/check/src/checkpoint/quantized/parts.rs).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from max_weights.dtype import DType
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
 
-__all__ = ["BARE", "EIGHT_BIT", "FLOAT8", "PLAIN", "ROLES", "WEIGHT", "groups", "is_quantised", "parts_of", "split"]
+__all__ = ["BARE", "EIGHT_BIT", "FLOAT8", "PLAIN", "ROLES", "WEIGHT", "groups", "is_quantized", "parts_of", "split"]
 
 WEIGHT = "weight"
 """The part `MODULE.weight`."""
@@ -48,7 +48,7 @@ _OF_MODULE = {
 }
 # These follow the name of the weight itself.
 _OF_TENSOR = {"_blocks": "packed", "_scales": "scales", "_scale_inv": "scales"}
-# Parts for the activations. They make no weight a quantised one, and are not needed to decode it.
+# Parts for the activations. They make no weight a quantized one, and are not needed to decode it.
 _OF_INPUT = {
     "input_scale": "input_scale",
     "activation_scale": "input_scale",
@@ -95,8 +95,8 @@ def parts_of(node: WeightsNode, group: str) -> dict[str, str]:
     return found
 
 
-def is_quantised(parts: dict[str, str], dtype: DType | str | None, declares_mxfp4: bool) -> bool:
-    """Return whether these parts are those of a quantised weight, as validation decides it.
+def is_quantized(parts: dict[str, str], dtype: DType | str | None, declares_mxfp4: bool) -> bool:
+    """Return whether these parts are those of a quantized weight, as validation decides it.
 
     Args:
         parts: The parts of the group.
@@ -131,5 +131,5 @@ def groups(node: WeightsNode, declares_mxfp4: bool) -> Iterator[str]:
             found.setdefault(group, {})[part] = name
     for group, parts in found.items():
         weight = infos.get(f"{group}.{WEIGHT}") or infos.get(group)
-        if is_quantised(parts, None if weight is None else weight.dtype, declares_mxfp4):
+        if is_quantized(parts, None if weight is None else weight.dtype, declares_mxfp4):
             yield group

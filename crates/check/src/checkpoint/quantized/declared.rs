@@ -1,4 +1,4 @@
-//! What the configuration of a model says about its quantisation: `quantization_config` of `config.json`, `quantize_config.json`, or
+//! What the configuration of a model says about its quantization: `quantization_config` of `config.json`, `quantize_config.json`, or
 //! ModelOpt's `hf_quant_config.json`.
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ const MAX_GLOBS: usize = 1024;
 /// Names without numbers that are kept with what is known of them.
 const MAX_KNOWN: usize = 10_000;
 
-/// How a model is said to be quantised.
+/// How a model is said to be quantized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Method {
     Gptq,
@@ -73,7 +73,7 @@ pub(super) struct Declared {
     excluded: Excluded,
 }
 
-/// Layers that are said not to be quantised.
+/// Layers that are said not to be quantized.
 #[derive(Debug, Default)]
 struct Excluded {
     names: HashSet<String>,
@@ -151,7 +151,7 @@ impl Declared {
         if let [scheme] = self.schemes.as_slice() { Some(scheme) } else { None }
     }
 
-    /// Whether this layer is said not to be quantised.
+    /// Whether this layer is said not to be quantized.
     pub(super) fn excludes(&self, layer: &str) -> bool {
         let Excluded { names, below, globs, with_digits, without_digits, known } = &self.excluded;
         let mut above = layer.match_indices('.').filter_map(|(dot, _)| layer.get(..dot));

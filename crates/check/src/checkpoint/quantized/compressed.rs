@@ -42,11 +42,11 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         return;
     };
     let Some(scale) = scale else {
-        check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale");
+        check.missing(&weight, rules::QUANTIZED_SCALE_MISSING, "weight_scale");
         return;
     };
     if let Some(stored) = check.get(layer, Part::Shape) {
-        check.shape(&stored, rules::QUANTISED_SHAPE, &[2], "for the two dimensions of the weight");
+        check.shape(&stored, rules::QUANTIZED_SHAPE, &[2], "for the two dimensions of the weight");
     }
     let scheme = scheme(check);
     match weight.element {
@@ -69,10 +69,10 @@ fn packed_floats(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorIn
         _ => return check.dtype(scale, "float8 for NVFP4 or uint8 for MXFP4"),
     };
     if group == NVFP4_GROUP && !layer.has(Part::GlobalScale) {
-        check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight_global_scale");
+        check.missing(weight, rules::QUANTIZED_SCALE_MISSING, "weight_global_scale");
     }
     if let Some(whole) = check.get(layer, Part::GlobalScale).filter(|whole| !whole.shape.is_empty()) {
-        check.shape(&whole, rules::QUANTISED_SCALE_SHAPE, &[1], "for the one scale of the whole weight");
+        check.shape(&whole, rules::QUANTIZED_SCALE_SHAPE, &[1], "for the one scale of the whole weight");
     }
     let scheme = scheme(check).filter(|scheme| matches!(scheme.bits, Some(4 | 6)));
     let is_of_six = |weight: &[u64], scale: &[u64]| match (weight, scale) {
@@ -114,13 +114,13 @@ fn integers(
         let found = (1..=8).filter(|bits| words(inputs, *bits).contains(&columns)).collect::<Vec<u64>>();
         if stored_rows != rows || found.is_empty() {
             let cause = format!("it says {stored_rows} x {inputs}, which {rows} rows of {columns} words cannot hold");
-            return check.add(&stored, rules::QUANTISED_SHAPE, cause);
+            return check.add(&stored, rules::QUANTIZED_SHAPE, cause);
         }
         if let (Some(said @ 1..=8), [first, ..]) = (bits, found.as_slice())
             && !found.contains(&said)
         {
             let cause = format!("the configuration says {said} bits, but it is packed with {first} bits");
-            check.add(weight, rules::QUANTISED_BITS, cause);
+            check.add(weight, rules::QUANTIZED_BITS, cause);
             bits = Some(*first);
         }
     }
@@ -137,10 +137,10 @@ fn integers(
         let fits = |(least, most): &(u64, u64)| index.shape.first().is_some_and(|len| (least..=most).contains(&len));
         if index.shape.len() != 1 || !inputs.iter().any(fits) {
             let expected = inputs.first().map_or(0, |(_, most)| *most);
-            check.shape(&index, rules::QUANTISED_SHAPE, &[expected], "for the inputs of the weight");
+            check.shape(&index, rules::QUANTIZED_SHAPE, &[expected], "for the inputs of the weight");
         }
     } else if scheme.is_some_and(|scheme| scheme.reordered) {
-        check.missing(weight, rules::QUANTISED_ORDER_MISSING, "weight_g_idx");
+        check.missing(weight, rules::QUANTIZED_ORDER_MISSING, "weight_g_idx");
     }
 }
 
@@ -152,7 +152,7 @@ fn groups(check: &Check<'_, '_, '_>, rows: u64, scale: &TensorInfo<'_>) -> Optio
         [_, groups] => {
             let expected = [rows, *groups];
             let why = "for the rows of weight_packed";
-            check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, why);
+            check.shape(scale, rules::QUANTIZED_SCALE_SHAPE, &expected, why);
             None
         }
         _ => None,
@@ -213,10 +213,10 @@ fn check_groups(
             "the configuration says {said}, which gives {} for {inputs} inputs; there are {groups}",
             count(inputs)
         );
-        check.add(scale, rules::QUANTISED_GROUP_SIZE, cause);
+        check.add(scale, rules::QUANTIZED_GROUP_SIZE, cause);
     } else {
         let why = format!("for {inputs} inputs and {said}");
-        check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &[rows, count(inputs)], &why);
+        check.shape(scale, rules::QUANTIZED_SCALE_SHAPE, &[rows, count(inputs)], &why);
     }
 }
 
@@ -229,7 +229,7 @@ fn zero_points(
 ) {
     let Some(zeros) = check.get(layer, Part::ZeroPoint) else {
         if scheme.asymmetric {
-            check.missing(weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point");
+            check.missing(weight, rules::QUANTIZED_ZERO_POINT_MISSING, "weight_zero_point");
         }
         return;
     };
@@ -238,6 +238,6 @@ fn zero_points(
     let fits = packed.iter().any(|packed| zeros.shape == [*packed, groups]);
     if zeros.element == Element::Plain(DType::Int32) && !fits {
         let why = format!("for {rows} rows of {groups} groups and {bits} bits");
-        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &[packed[0], groups], &why);
+        check.shape(&zeros, rules::QUANTIZED_ZERO_POINT_SHAPE, &[packed[0], groups], &why);
     }
 }

@@ -29,12 +29,12 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         return check.orphan(part, "qweight");
     };
     let Some(scales) = check.get(layer, Part::Scales) else {
-        check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "scales");
+        check.missing(&weight, rules::QUANTIZED_SCALE_MISSING, "scales");
         return;
     };
     let zeros = check.get(layer, Part::QZeros);
     if zeros.is_none() {
-        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "qzeros");
+        check.missing(&weight, rules::QUANTIZED_ZERO_POINT_MISSING, "qzeros");
     }
     let Some(word) = word_bits(weight.element) else {
         check.dtype(&weight, "words of packed integers, such as int32");
@@ -102,14 +102,14 @@ fn said<'c>(check: &Check<'c, '_, '_>) -> Option<&'c Scheme> {
 
 fn other_method(check: &Check<'_, '_, '_>, declared: &Declared, packed: &Packed<'_>, found: &str) {
     let cause = format!("the configuration says {}, but it is packed as {found} packs it", declared.word);
-    check.add(&packed.weight, rules::QUANTISED_METHOD, cause);
+    check.add(&packed.weight, rules::QUANTIZED_METHOD, cause);
 }
 
 fn gptq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, index: Option<TensorInfo<'_>>) {
     let Packed { word, rows, columns, groups, outputs, .. } = *packed;
     if columns != outputs {
         let expected = [groups, columns];
-        check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, "for the columns of qweight");
+        check.shape(&packed.scales, rules::QUANTIZED_SCALE_SHAPE, &expected, "for the columns of qweight");
         return;
     }
     let by_index = index.and_then(|index| ratio(rows, word, *index.shape.first()?));
@@ -124,20 +124,20 @@ fn gptq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, index: Option<TensorInfo
     };
     if let (Some(said), Some(found)) = (said_bits, found.filter(|found| Some(*found) != said_bits)) {
         let cause = format!("the configuration says {said} bits, but it is packed with {found} bits");
-        check.add(&packed.weight, rules::QUANTISED_BITS, cause);
+        check.add(&packed.weight, rules::QUANTIZED_BITS, cause);
     }
     let Some(bits) = found.or(said_bits).or(by_index).or(by_zeros).filter(|bits| BITS.contains(bits)) else { return };
     let Some(inputs) = rows.checked_mul(word).map(|all| all / bits) else { return };
     let why = format!("for {inputs} inputs of {bits} bits");
     if let Some(index) = index {
-        check.shape(&index, rules::QUANTISED_SHAPE, &[inputs], &why);
+        check.shape(&index, rules::QUANTIZED_SHAPE, &[inputs], &why);
     } else if groups > 1 && scheme.is_some_and(|scheme| scheme.reordered) {
-        check.missing(&packed.weight, rules::QUANTISED_ORDER_MISSING, "g_idx");
+        check.missing(&packed.weight, rules::QUANTIZED_ORDER_MISSING, "g_idx");
     }
     check_groups(check, packed, inputs, scheme);
     if let (Some(zeros), Some(all)) = (packed.zeros, outputs.checked_mul(bits)) {
         let expected = [groups, all / word];
-        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &expected, "for as many groups as there are scales");
+        check.shape(&zeros, rules::QUANTIZED_ZERO_POINT_SHAPE, &expected, "for as many groups as there are scales");
     }
 }
 
@@ -148,18 +148,18 @@ fn awq(check: &Check<'_, '_, '_>, packed: &Packed<'_>) {
     // Scales of half the columns look like eight bits: four are what there is of this layout, so that others are said by mistake.
     if let (Some(said), Some(AWQ_BITS)) = (said_bits.filter(|said| *said != AWQ_BITS), found) {
         let cause = format!("the configuration says {said} bits, but it is packed with {AWQ_BITS} bits");
-        check.add(&packed.weight, rules::QUANTISED_BITS, cause);
+        check.add(&packed.weight, rules::QUANTIZED_BITS, cause);
     } else if found.is_none_or(|found| said_bits.is_some_and(|said| said != found)) {
         let bits = said_bits.filter(|bits| BITS.contains(bits)).unwrap_or(4);
         let expected = [packed.groups, packed.columns.saturating_mul(packed.word) / bits];
         let why = format!("for the columns of qweight and {bits} bits");
-        check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
+        check.shape(&packed.scales, rules::QUANTIZED_SCALE_SHAPE, &expected, &why);
         return;
     }
     check_groups(check, packed, packed.rows, scheme);
     if let Some(zeros) = packed.zeros {
         let expected = [packed.groups, packed.columns];
-        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, &expected, "for as many groups as there are scales");
+        check.shape(&zeros, rules::QUANTIZED_ZERO_POINT_SHAPE, &expected, "for as many groups as there are scales");
     }
 }
 
@@ -176,13 +176,13 @@ fn check_groups(check: &Check<'_, '_, '_>, packed: &Packed<'_>, inputs: u64, sch
             let cause = format!(
                 "the configuration says groups of {group}, but there are {groups} for {inputs} inputs, one for every {found}"
             );
-            check.add(&packed.scales, rules::QUANTISED_GROUP_SIZE, cause);
+            check.add(&packed.scales, rules::QUANTIZED_GROUP_SIZE, cause);
         }
         _ if fits => {}
         group => {
             let expected = [group.map_or(1, |group| inputs.div_ceil(group)), outputs];
             let why = format!("for {inputs} inputs");
-            check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
+            check.shape(&packed.scales, rules::QUANTIZED_SCALE_SHAPE, &expected, &why);
         }
     }
 }

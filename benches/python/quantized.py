@@ -1,4 +1,4 @@
-"""Decode quantised weights of safetensors files: packed integers in groups, FP4 and FP8 in blocks, beside a memset.
+"""Decode quantized weights of safetensors files: packed integers in groups, FP4 and FP8 in blocks, beside a memset.
 
 Everything is measured in one process for each number of threads, the decoders taking turns. The rival is the formula in
 torch, as the libraries of the schemes have it. Each makes its output anew, as loading does.
@@ -18,7 +18,7 @@ import gguf_blocks
 import harness
 from report import Column, Report, Target
 
-TITLE = "Quantised safetensors"
+TITLE = "Quantized safetensors"
 CASES: harness.Cases = {}
 TORCH: Final = "the formula in torch"
 MEMSET: Final = "memset"
@@ -108,7 +108,7 @@ def _measure(threads: int, side: int, rounds: int) -> dict[str, dict[str, dict[s
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise harness.BenchError(f"quantised on {threads} threads failed:\n{done.stderr}")
+        raise harness.BenchError(f"quantized on {threads} threads failed:\n{done.stderr}")
     found: dict[str, dict[str, dict[str, float]]] = json.loads(done.stdout)
     return found
 
@@ -132,7 +132,7 @@ def measure(folder: object, small: bool) -> Report:  # noqa: ARG001 (no files ar
                     if scheme in (INT4, INT4_ZEROS, GPTQ, AWQ)
                 ]
     return Report(
-        "quantised",
+        "quantized",
         columns,
         targets=tuple(targets),
         limits=frozenset({MEMSET}),

@@ -29,7 +29,7 @@ pub(super) fn check_nvfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         return check.orphan(scale.or(second), "weight");
     };
     let Some(scale) = scale else {
-        return check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale");
+        return check.missing(&weight, rules::QUANTIZED_SCALE_MISSING, "weight_scale");
     };
     // Other algorithms of ModelOpt have a second scale, too, and other shapes.
     if !is_nvfp4(Some(weight.element), Some(scale.element)) {
@@ -40,14 +40,14 @@ pub(super) fn check_nvfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         return;
     }
     match second {
-        None => check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale_2"),
+        None => check.missing(&weight, rules::QUANTIZED_SCALE_MISSING, "weight_scale_2"),
         // One, or one for each expert.
         Some(second) => {
             let experts = weight.shape.len().checked_sub(2).and_then(|outer| weight.shape.get(..outer));
             let fits = second.shape == [1] || experts.is_some_and(|experts| second.shape == experts);
             if !fits {
                 let why = "for the one scale of the whole weight";
-                check.shape(&second, rules::QUANTISED_SCALE_SHAPE, &[], why);
+                check.shape(&second, rules::QUANTIZED_SCALE_SHAPE, &[], why);
             }
         }
     }
@@ -73,11 +73,11 @@ pub(super) fn groups(
     // The configuration is wrong where the tensors are those of the scheme.
     if let Some(said) = said.filter(|said| *said != group && scale.shape == expected(group)) {
         let cause = format!("the configuration says groups of {said}, but there is a scale for every {group} inputs");
-        return check.add(scale, rules::QUANTISED_GROUP_SIZE, cause);
+        return check.add(scale, rules::QUANTIZED_GROUP_SIZE, cause);
     }
     let group = said.unwrap_or(group);
     let why = format!("for rows of {inputs} inputs in groups of {group}");
-    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected(group), &why);
+    check.shape(scale, rules::QUANTIZED_SCALE_SHAPE, &expected(group), &why);
 }
 
 fn is_nvfp4_said(declared: &Declared) -> bool {
@@ -90,7 +90,7 @@ pub(super) fn check_mxfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     };
     let Some(scales) = check.get(layer, Part::BlockScales) else {
         let part = "tensor of scales (NAME_scales)";
-        return check.missing(&blocks, rules::QUANTISED_SCALE_MISSING, part);
+        return check.missing(&blocks, rules::QUANTIZED_SCALE_MISSING, part);
     };
     for info in [&blocks, &scales] {
         if info.element != Element::Plain(DType::UInt8) {
@@ -100,8 +100,8 @@ pub(super) fn check_mxfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let [outer @ .., bytes] = blocks.shape else { return };
     if *bytes != BLOCK_BYTES {
         let expected: Vec<u64> = outer.iter().copied().chain([BLOCK_BYTES]).collect();
-        check.shape(&blocks, rules::QUANTISED_SHAPE, &expected, "for blocks of 32 elements");
+        check.shape(&blocks, rules::QUANTIZED_SHAPE, &expected, "for blocks of 32 elements");
         return;
     }
-    check.shape(&scales, rules::QUANTISED_SCALE_SHAPE, outer, "for one scale of each block");
+    check.shape(&scales, rules::QUANTIZED_SCALE_SHAPE, outer, "for one scale of each block");
 }

@@ -1,4 +1,4 @@
-//! Quantised weights: whether every packed weight has its scales, in the shapes that its scheme has, and is what the configuration says.
+//! Quantized weights: whether every packed weight has its scales, in the shapes that its scheme has, and is what the configuration says.
 //!
 //! The schemes are recognised by the names and dtypes of tensors. Where a layout is not known here, nothing is said; nor where only some of the names
 //! of a scheme are there, and neither the configuration names one nor any layer has all parts of it: a name proves no scheme.
@@ -27,7 +27,7 @@ use crate::folder::FolderContext;
 use declared::{Declared, Method};
 use parts::{Layer, Layers, Part, is_eight_bit};
 
-/// How a layer is quantised, by its parts.
+/// How a layer is quantized, by its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     /// GPTQ or AWQ.
@@ -82,7 +82,7 @@ impl<'s> Check<'_, 's, '_> {
     /// Reports a part whose weight is not there.
     fn orphan(&self, part: Option<TensorInfo<'_>>, weight: &str) {
         if let Some(part) = part.filter(|_| self.set.is_complete) {
-            self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("its {weight} is missing"));
+            self.add(&part, rules::QUANTIZED_SCALE_ORPHAN, format!("its {weight} is missing"));
         }
     }
 
@@ -94,11 +94,11 @@ impl<'s> Check<'_, 's, '_> {
 
     fn dtype(&self, info: &TensorInfo<'_>, expected: &str) {
         let cause = format!("it is {}; expected {expected}", shown(&info.element.to_string()));
-        self.add(info, rules::QUANTISED_DTYPE, cause);
+        self.add(info, rules::QUANTIZED_DTYPE, cause);
     }
 }
 
-/// Looks at the quantised layers of the sets of a folder.
+/// Looks at the quantized layers of the sets of a folder.
 pub(super) fn check(
     names: &Names<'_>,
     config: Option<&Config>,
@@ -228,15 +228,15 @@ fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
     })
 }
 
-/// A layer that is quantised although the configuration leaves it out.
+/// A layer that is quantized although the configuration leaves it out.
 fn excluded(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(declared) = check.declared.filter(|declared| declared.excludes(layer.name)) else { return };
     let weights = [Part::QWeight, Part::Packed, Part::Blocks, Part::Weight];
     let weight = weights.into_iter().find_map(|part| check.get(layer, part));
     if let Some(weight) = weight.filter(|weight| !is_float(weight)) {
         let file = declared.path.file_name().unwrap_or_default().to_string_lossy();
-        let cause = format!("{} says that {} is not quantised, but it is", shown(&file), shown(layer.name));
-        check.add(&weight, rules::QUANTISED_EXCLUDED, cause);
+        let cause = format!("{} says that {} is not quantized, but it is", shown(&file), shown(layer.name));
+        check.add(&weight, rules::QUANTIZED_EXCLUDED, cause);
     }
 }
 
@@ -247,8 +247,8 @@ fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], c
         let Some(config) = config.filter(|config| config.value.get("quantization").is_none()) else { return };
         let needs = families.iter().any(|family| *family != Family::Scaled);
         if needs {
-            let cause = "the weights are quantised, but the configuration has no quantization_config";
-            let finding = Diagnostic::new(rules::QUANTISED_CONFIG_MISSING, cause);
+            let cause = "the weights are quantized, but the configuration has no quantization_config";
+            let finding = Diagnostic::new(rules::QUANTIZED_CONFIG_MISSING, cause);
             check.found.borrow_mut().push((config.path.clone(), finding));
         }
         return;
@@ -271,14 +271,14 @@ fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], c
     let word = shown(&declared.word);
     let finding = match families.first() {
         Some(found) => {
-            let cause = format!("the configuration says {word}, but the weights are quantised by {}", name(*found));
-            Diagnostic::new(rules::QUANTISED_METHOD, cause)
+            let cause = format!("the configuration says {word}, but the weights are quantized by {}", name(*found));
+            Diagnostic::new(rules::QUANTIZED_METHOD, cause)
         }
         // Weights of eight bits are told by their dtype, too.
         None if !layers.alone.is_empty() || declared.is_beside => return,
         None => {
-            let cause = format!("the configuration says {word}, but no weight is quantised");
-            Diagnostic::new(rules::QUANTISED_UNUSED, cause)
+            let cause = format!("the configuration says {word}, but no weight is quantized");
+            Diagnostic::new(rules::QUANTIZED_UNUSED, cause)
         }
     };
     check.found.borrow_mut().push((declared.path.clone(), finding));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::quantised::{Tensors, but, groups, model, shaped, without};
+use super::quantized::{Tensors, but, groups, model, shaped, without};
 use super::support::Fixture;
 
 #[test]
@@ -25,10 +25,10 @@ fn three_bits_are_packed_without_gaps_and_by_older_writers_with_them() {
     );
     assert_eq!(model(&older, &said).rules(), [""; 0]);
     let zeros = but(&tensors, "m.0.q_proj.weight_zero_point", "I32", &[8, 2]);
-    assert_eq!(model(&zeros, &said).rules(), ["quantised.zero-point-shape"]);
+    assert_eq!(model(&zeros, &said).rules(), ["quantized.zero-point-shape"]);
     // The shape that is stored says how many bits there are, also where a row has one scale.
-    assert_eq!(shaped(&tensors, &said, [64, 512]).rules(), ["quantised.shape"]);
-    assert_eq!(shaped(&tensors, &said, [0, 0]).rules(), ["quantised.shape"]);
+    assert_eq!(shaped(&tensors, &said, [64, 512]).rules(), ["quantized.shape"]);
+    assert_eq!(shaped(&tensors, &said, [0, 0]).rules(), ["quantized.shape"]);
     let rows: Tensors = vec![
         ("m.0.q_proj.weight_packed", "I32", &[64, 32]),
         ("m.0.q_proj.weight_scale", "BF16", &[64, 1]),
@@ -36,8 +36,8 @@ fn three_bits_are_packed_without_gaps_and_by_older_writers_with_them() {
     ];
     let eight = json!({"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true});
     let folder = model(&rows, &groups("pack-quantized", &eight));
-    assert_eq!(folder.rules(), ["quantised.bits"]);
-    assert_eq!(folder.messages("quantised.bits"), ["the configuration says 8 bits, but it is packed with 4 bits"]);
+    assert_eq!(folder.rules(), ["quantized.bits"]);
+    assert_eq!(folder.messages("quantized.bits"), ["the configuration says 8 bits, but it is packed with 4 bits"]);
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn integers_in_bytes_and_floats_of_six_bits_are_known() {
         vec![("m.0.q_proj.weight_packed", "I8", &[64, 128]), ("m.0.q_proj.weight_scale", "BF16", &[64, 2])];
     assert_eq!(model(&bytes, &said).rules(), [""; 0]);
     let wrong = but(&bytes, "m.0.q_proj.weight_scale", "BF16", &[64, 4]);
-    assert_eq!(model(&wrong, &said).rules(), ["quantised.group-size"]);
+    assert_eq!(model(&wrong, &said).rules(), ["quantized.group-size"]);
     let six = json!({"num_bits": 6, "type": "float", "strategy": "group", "group_size": 32, "symmetric": true});
     let floats: Tensors =
         vec![("m.0.q_proj.weight_packed", "U8", &[64, 192]), ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
     assert_eq!(model(&floats, &groups("mxfp6-pack-quantized", &six)).rules(), [""; 0]);
     assert_eq!(Fixture::new().weights("x.safetensors", &floats).rules(), [""; 0]);
     let short = but(&floats, "m.0.q_proj.weight_scale", "U8", &[64, 7]);
-    assert_eq!(model(&short, &groups("mxfp6-pack-quantized", &six)).rules(), ["quantised.scale-shape"]);
+    assert_eq!(model(&short, &groups("mxfp6-pack-quantized", &six)).rules(), ["quantized.scale-shape"]);
     // A table in place of scales.
     let table: Tensors =
         vec![("m.0.q_proj.weight_packed", "U8", &[64, 96]), ("m.0.q_proj.weight_codebook", "F8_E4M3", &[64, 8])];
@@ -73,15 +73,15 @@ fn inputs_that_were_reordered_need_their_index() {
         ("m.0.q_proj.weight_shape", "I64", &[2]),
     ];
     assert_eq!(model(&tensors, &said).rules(), [""; 0]);
-    assert_eq!(model(&without(&tensors, "m.0.q_proj.weight_g_idx"), &said).rules(), ["quantised.order-missing"]);
-    assert_eq!(model(&but(&tensors, "m.0.q_proj.weight_g_idx", "I32", &[128]), &said).rules(), ["quantised.shape"]);
+    assert_eq!(model(&without(&tensors, "m.0.q_proj.weight_g_idx"), &said).rules(), ["quantized.order-missing"]);
+    assert_eq!(model(&but(&tensors, "m.0.q_proj.weight_g_idx", "I32", &[128]), &said).rules(), ["quantized.shape"]);
     let gptq: Tensors = vec![
         ("m.0.q_proj.qweight", "I32", &[32, 64]),
         ("m.0.q_proj.qzeros", "I32", &[2, 8]),
         ("m.0.q_proj.scales", "F16", &[2, 64]),
     ];
     let said = json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true});
-    assert_eq!(model(&gptq, &said).rules(), ["quantised.order-missing"]);
+    assert_eq!(model(&gptq, &said).rules(), ["quantized.order-missing"]);
 }
 
 #[test]
@@ -96,16 +96,16 @@ fn fp4_of_deepseek_and_experts_of_transformers_are_known() {
     ];
     assert_eq!(model(&tensors, &said).rules(), [""; 0]);
     let broken = but(&tensors, "m.0.experts.0.w1.scale", "F8_E8M0", &[8, 64]);
-    assert_eq!(model(&broken, &said).rules(), ["quantised.scale-shape"]);
-    assert_eq!(model(&without(&tensors, "m.0.wq.scale"), &said).rules(), ["quantised.scale-missing"]);
-    // What transformers quantised itself: experts one by one, and their scales together.
+    assert_eq!(model(&broken, &said).rules(), ["quantized.scale-shape"]);
+    assert_eq!(model(&without(&tensors, "m.0.wq.scale"), &said).rules(), ["quantized.scale-missing"]);
+    // What transformers quantized itself: experts one by one, and their scales together.
     let experts: Tensors = vec![
         ("m.0.experts.0.up_proj.weight", "F8_E4M3", &[128, 128]),
         ("m.0.experts.1.up_proj.weight", "F8_E4M3", &[128, 128]),
         ("m.0.experts.up_proj_scale_inv", "F32", &[2, 1, 1]),
     ];
     assert_eq!(model(&experts, &said).rules(), [""; 0]);
-    assert_eq!(model(&without(&experts, "m.0.experts.up_proj_scale_inv"), &said).rules(), ["quantised.scale-missing"]);
+    assert_eq!(model(&without(&experts, "m.0.experts.up_proj_scale_inv"), &said).rules(), ["quantized.scale-missing"]);
     // A matrix that is not made of whole blocks is left as it is, beside a scale.
     let left: Tensors = vec![
         ("m.0.k_proj.weight", "BF16", &[64, 128]),
@@ -135,7 +135,7 @@ fn names_of_other_methods_are_left_to_them() {
         json!({"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": "auto_round:auto_gptq"});
     assert_eq!(model(&gptq, &said).rules(), [""; 0]);
     said["group_size"] = json!(64);
-    assert_eq!(model(&gptq, &said).rules(), ["quantised.group-size"]);
+    assert_eq!(model(&gptq, &said).rules(), ["quantized.group-size"]);
     // The older key of compressed-tensors, and a configuration of ModelOpt that does not name its method.
     let rows = [("m.0.q_proj.weight", "F8_E4M3", &[64, 256][..]), ("m.0.q_proj.weight_scale", "BF16", &[64, 1])];
     let old = json!({"compression_config": {"format": "float-quantized", "config_groups": {"a": {"weights": {"num_bits": 8, "strategy": "tensor"}}}}});

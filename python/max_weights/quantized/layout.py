@@ -1,4 +1,4 @@
-"""How one weight is quantised, and how it is decoded: what each scheme's module returns."""
+"""How one weight is quantized, and how it is decoded: what each scheme's module returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Decode = Callable[["DType", Any], "Buffer"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How one weight is quantised."""
+    """How one weight is quantized."""
 
     scheme: str
     bits: int

@@ -29,7 +29,7 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let said = check.declared.filter(|declared| declared.method == Method::Fp8).and_then(Declared::scheme);
     let block = said.and_then(|scheme| scheme.block);
     let Some(weight) = check.get(layer, Part::Weight) else {
-        // transformers 5 stores experts one by one, and leaves their scales in one tensor where it quantised them itself.
+        // transformers 5 stores experts one by one, and leaves their scales in one tensor where it quantized them itself.
         let is_split = experts(layer.name).is_some_and(|experts| check.has_expert(experts));
         return check.orphan(Some(scale).filter(|_| !is_split), "weight");
     };
@@ -66,7 +66,7 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         }
         if said.is_some() || is_exponent {
             let why = format!("for rows of {inputs} elements of FP4 in groups of {FP4_GROUP}");
-            return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
+            return check.shape(&scale, rules::QUANTIZED_SCALE_SHAPE, &expected, &why);
         }
     }
     blocks(check, &weight, &scale, block);
@@ -102,7 +102,7 @@ fn blocks(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scale: &TensorInfo
     }
     let [n, k] = assumed;
     let expected: Vec<u64> = outer.iter().copied().chain([rows.div_ceil(n), columns.div_ceil(k)]).collect();
-    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
+    check.shape(scale, rules::QUANTIZED_SCALE_SHAPE, &expected, &why);
 }
 
 /// Whether there is a size of blocks that gives a scale of this shape.
@@ -118,11 +118,11 @@ fn are_blocks(weight: &[u64], scale: &[u64]) -> bool {
 pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
     let Some(scale) = check.get(layer, Part::Scale) else { return };
     let Some(weight) = check.get(layer, Part::Weight) else {
-        // A scale of this name is one of a quantised weight only where something is.
+        // A scale of this name is one of a quantized weight only where something is.
         let is_known = check.declared.is_some_and(|declared| declared.method != Method::Other);
         return check.orphan(Some(scale).filter(|_| is_known), "weight");
     };
-    // A weight that is stored as it was has scales where the quantisation is only simulated.
+    // A weight that is stored as it was has scales where the quantization is only simulated.
     if !is_eight_bit(weight.element) {
         return;
     }
@@ -152,19 +152,19 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
         && fits
     {
         let cause = format!("the configuration says {count} for {inputs} inputs, but there are {found}");
-        return check.add(&scale, rules::QUANTISED_GROUP_SIZE, cause);
+        return check.add(&scale, rules::QUANTIZED_GROUP_SIZE, cause);
     }
     if !fits || is_table && count.is_some_and(|count| scale.shape != [rows, count]) {
         let is_whole = said.is_some_and(|scheme| scheme.whole);
         let expected = if is_whole { vec![1] } else { vec![rows, count.unwrap_or(1)] };
         let why = format!("for a weight of {rows} rows, or as many columns as it has groups");
-        return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why);
+        return check.shape(&scale, rules::QUANTIZED_SCALE_SHAPE, &expected, &why);
     }
     if let Some(zeros) = check.get(layer, Part::ZeroPoint).filter(|_| !scale.shape.is_empty()) {
         let why = "as its scale has";
-        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, scale.shape, why);
+        check.shape(&zeros, rules::QUANTIZED_ZERO_POINT_SHAPE, scale.shape, why);
     } else if said.is_some_and(|scheme| scheme.asymmetric) {
-        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point");
+        check.missing(&weight, rules::QUANTIZED_ZERO_POINT_MISSING, "weight_zero_point");
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn check_alone(check: &Check<'_, '_, '_>, layers: &Layers<'_>, famili
         }
         // Integers may be something else where nobody says that they are weights.
         if is_float8(info.element) || of_config {
-            check.missing(&info, rules::QUANTISED_SCALE_MISSING, name);
+            check.missing(&info, rules::QUANTIZED_SCALE_MISSING, name);
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Quantised checkpoints whose parts do not fit each other, and adapters."""
+"""Quantized checkpoints whose parts do not fit each other, and adapters."""
 
 from __future__ import annotations
 
@@ -56,31 +56,31 @@ def _less(tensors: Tensors, part: str) -> Tensors:
 
 
 FOLDERS = {
-    "quantised.bits": _model(GPTQ, {**GPTQ_CONFIG, "bits": 8}),
-    "quantised.config-missing": _model(GPTQ, None),
-    "quantised.config-missing.fp8": _model(FP8, None),
-    "quantised.dtype": _model(_with(GPTQ, "qweight", "F32", 8, 32), GPTQ_CONFIG),
-    "quantised.dtype.scales": _model(_with(GPTQ, "scales", "I32", 2, 32), GPTQ_CONFIG),
-    "quantised.excluded": _model(PACKED, {**PACKED_CONFIG, "ignore": [LAYER]}, SHAPE),
-    "quantised.group-size": _model(GPTQ, {**GPTQ_CONFIG, "group_size": 16}),
-    "quantised.group-size.awq": _model(AWQ, {**AWQ_CONFIG, "group_size": 64}),
-    "quantised.method": _model(GPTQ, FP8_CONFIG),
-    "quantised.method.awq": _model(FP8, AWQ_CONFIG),
-    "quantised.scale-missing": _model(_less(GPTQ, "scales"), GPTQ_CONFIG),
-    "quantised.scale-missing.awq": _model(_less(AWQ, "scales"), AWQ_CONFIG),
-    "quantised.scale-missing.fp8": _model(_less(FP8, "weight_scale_inv"), FP8_CONFIG),
-    "quantised.scale-missing.packed": _model(_less(PACKED, "weight_scale"), PACKED_CONFIG, SHAPE),
-    "quantised.scale-orphan": _model(_less(FP8, "weight"), FP8_CONFIG),
-    "quantised.scale-orphan.packed": _model(_less(PACKED, "weight_packed"), PACKED_CONFIG, SHAPE),
-    "quantised.scale-shape": _model(_with(GPTQ, "scales", "F16", 2, 30), GPTQ_CONFIG),
-    "quantised.scale-shape.fp8": _model(_with(FP8, "weight_scale_inv", "F32", 1, 2), FP8_CONFIG),
-    "quantised.shape": _model(_with(GPTQ, "g_idx", "I32", 60), GPTQ_CONFIG),
-    "quantised.unused": _model(PLAIN, GPTQ_CONFIG),
-    "quantised.unused.fp8": _model(PLAIN, FP8_CONFIG),
-    "quantised.zero-point-missing": _model(_less(GPTQ, "qzeros"), {**GPTQ_CONFIG, "sym": False}),
-    "quantised.zero-point-missing.awq": _model(_less(AWQ, "qzeros"), AWQ_CONFIG),
-    "quantised.zero-point-shape": _model(_with(GPTQ, "qzeros", "I32", 2, 5), GPTQ_CONFIG),
-    "quantised.zero-point-shape.awq": _model(_with(AWQ, "qzeros", "I32", 3, 4), AWQ_CONFIG),
+    "quantized.bits": _model(GPTQ, {**GPTQ_CONFIG, "bits": 8}),
+    "quantized.config-missing": _model(GPTQ, None),
+    "quantized.config-missing.fp8": _model(FP8, None),
+    "quantized.dtype": _model(_with(GPTQ, "qweight", "F32", 8, 32), GPTQ_CONFIG),
+    "quantized.dtype.scales": _model(_with(GPTQ, "scales", "I32", 2, 32), GPTQ_CONFIG),
+    "quantized.excluded": _model(PACKED, {**PACKED_CONFIG, "ignore": [LAYER]}, SHAPE),
+    "quantized.group-size": _model(GPTQ, {**GPTQ_CONFIG, "group_size": 16}),
+    "quantized.group-size.awq": _model(AWQ, {**AWQ_CONFIG, "group_size": 64}),
+    "quantized.method": _model(GPTQ, FP8_CONFIG),
+    "quantized.method.awq": _model(FP8, AWQ_CONFIG),
+    "quantized.scale-missing": _model(_less(GPTQ, "scales"), GPTQ_CONFIG),
+    "quantized.scale-missing.awq": _model(_less(AWQ, "scales"), AWQ_CONFIG),
+    "quantized.scale-missing.fp8": _model(_less(FP8, "weight_scale_inv"), FP8_CONFIG),
+    "quantized.scale-missing.packed": _model(_less(PACKED, "weight_scale"), PACKED_CONFIG, SHAPE),
+    "quantized.scale-orphan": _model(_less(FP8, "weight"), FP8_CONFIG),
+    "quantized.scale-orphan.packed": _model(_less(PACKED, "weight_packed"), PACKED_CONFIG, SHAPE),
+    "quantized.scale-shape": _model(_with(GPTQ, "scales", "F16", 2, 30), GPTQ_CONFIG),
+    "quantized.scale-shape.fp8": _model(_with(FP8, "weight_scale_inv", "F32", 1, 2), FP8_CONFIG),
+    "quantized.shape": _model(_with(GPTQ, "g_idx", "I32", 60), GPTQ_CONFIG),
+    "quantized.unused": _model(PLAIN, GPTQ_CONFIG),
+    "quantized.unused.fp8": _model(PLAIN, FP8_CONFIG),
+    "quantized.zero-point-missing": _model(_less(GPTQ, "qzeros"), {**GPTQ_CONFIG, "sym": False}),
+    "quantized.zero-point-missing.awq": _model(_less(AWQ, "qzeros"), AWQ_CONFIG),
+    "quantized.zero-point-shape": _model(_with(GPTQ, "qzeros", "I32", 2, 5), GPTQ_CONFIG),
+    "quantized.zero-point-shape.awq": _model(_with(AWQ, "qzeros", "I32", 3, 4), AWQ_CONFIG),
 }
 GOOD = {
     "good-gptq": _model(GPTQ, GPTQ_CONFIG),
@@ -126,8 +126,8 @@ ADAPTERS = {
 def items() -> Iterator[Item]:
     """All of them."""
     for name, files in FOLDERS.items():
-        yield Item(name, files, "quantised", CAUGHT, "", (".".join(name.split(".")[:2]),))
+        yield Item(name, files, "quantized", CAUGHT, "", (".".join(name.split(".")[:2]),))
     for name, files in GOOD.items():
-        yield Item(name, files, "quantised", CAUGHT)
+        yield Item(name, files, "quantized", CAUGHT)
     for name, files in ADAPTERS.items():
         yield Item(name, files, "adapters", CAUGHT)

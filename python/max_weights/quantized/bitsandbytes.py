@@ -1,4 +1,4 @@
-"""Weights of bitsandbytes: NF4 and FP4, whose scales may be quantised as well, and int8 with a scale for each row."""
+"""Weights of bitsandbytes: NF4 and FP4, whose scales may be quantized as well, and int8 with a scale for each row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from max_weights import _core
 from max_weights._core import shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
-from max_weights.quantised.group import FLOAT_SCALES, Group, Part
-from max_weights.quantised.layout import Layout
-from max_weights.quantised.names import WEIGHT
+from max_weights.quantized.group import FLOAT_SCALES, Group, Part
+from max_weights.quantized.layout import Layout
+from max_weights.quantized.names import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,13 +44,13 @@ _MAX_STATE = 1 << 16
 _MAX_RANK = 8
 # Tables are made by a division, of which the last bit may differ between devices.
 _TOLERANCE = 1e-6
-_SHAPE_RULE = "quantised.shape"
-_KIND_RULE = "quantised.method"
+_SHAPE_RULE = "quantized.shape"
+_KIND_RULE = "quantized.method"
 
 
 def four_bits(group: Group) -> Layout:
     """Return the layout of NF4 or FP4: codes of all elements one after the other, in blocks wherever rows end."""
-    weight = group.need(WEIGHT, rule="quantised.scale-orphan")
+    weight = group.need(WEIGHT, rule="quantized.scale-orphan")
     absmax, table = group.need("weight.absmax"), group.need("weight.quant_map")
     state = group.need(*map(_state_of, _TABLES))
     said = _state(group, state)
@@ -97,7 +97,7 @@ def four_bits(group: Group) -> Layout:
 
 def int8(group: Group) -> Layout:
     """Return the layout of int8 with the largest magnitude of each row, which is 127."""
-    weight, scale = group.need(WEIGHT, rule="quantised.scale-orphan"), group.need("SCB")
+    weight, scale = group.need(WEIGHT, rule="quantized.scale-orphan"), group.need("SCB")
     group.require_dtype(weight, DType.int8)
     group.require_rank(weight, 2)
     group.require_dtype(scale, DType.float32)

@@ -1,4 +1,4 @@
-"""`QuantisedWeight`: one weight that several tensors make up, and `QuantisedWeights`, all of a checkpoint."""
+"""`QuantizedWeight`: one weight that several tensors make up, and `QuantizedWeights`, all of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from max_weights._core import near_names, shown
 from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
 from max_weights.html import count, properties, table, view
-from max_weights.quantised.declared import Declared, declared
-from max_weights.quantised.group import Group, Refused
-from max_weights.quantised.layout import Layout
-from max_weights.quantised.names import BARE, ROLES, WEIGHT, groups, is_quantised, parts_of, split
-from max_weights.quantised.schemes import layout_of
+from max_weights.quantized.declared import Declared, declared
+from max_weights.quantized.group import Group, Refused
+from max_weights.quantized.layout import Layout
+from max_weights.quantized.names import BARE, ROLES, WEIGHT, groups, is_quantized, parts_of, split
+from max_weights.quantized.schemes import layout_of
 from max_weights.shape import Shape
 from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
 
-__all__ = ["QuantisedWeight", "QuantisedWeights", "quantised"]
+__all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
 
 _DECODED = (DType.float32, DType.bfloat16, DType.float16)
 
 
-class QuantisedWeight:
+class QuantizedWeight:
     """A weight that is stored as packed numbers, scales and what else its scheme needs.
 
     Nothing but headers, and a few numbers that say sizes, is read before `astype`. Where a scheme is known and cannot
@@ -54,7 +54,7 @@ class QuantisedWeight:
 
     @property
     def weight_name(self) -> str:
-        """The name that the weight has in a checkpoint that is not quantised."""
+        """The name that the weight has in a checkpoint that is not quantized."""
         bare = BARE in self._group or "_blocks" in self._group
         return self.name if bare else f"{self.name}.{WEIGHT}"
 
@@ -128,7 +128,7 @@ class QuantisedWeight:
 
         Args:
             dtype: float32, bfloat16 or float16. The default is what the libraries decode to, and most models ran in
-                before they were quantised.
+                before they were quantized.
             out: A contiguous Buffer, array or DLPack tensor of `shape` and the dtype, to write to.
 
         Raises:
@@ -139,14 +139,14 @@ class QuantisedWeight:
         dtype, layout = DType(dtype), self._layout
         if dtype not in _DECODED:
             names = ", ".join(one.name for one in _DECODED)
-            raise UnsupportedError(f"a quantised weight is decoded to {names}, not to {dtype.name}; cast it from these")
+            raise UnsupportedError(f"a quantized weight is decoded to {names}, not to {dtype.name}; cast it from these")
         return WeightData(layout.decode(dtype, out), self.weight_name, dtype, layout.shape)
 
     def __repr__(self) -> str:
         about = "cannot be decoded"
         if isinstance(self._found, Layout):
             about = f"{self.bits} bits, {list(self._found.shape)}, {_block(self)}"
-        return f"QuantisedWeight('{shown(self.name)}', {self.scheme}, {about})"
+        return f"QuantizedWeight('{shown(self.name)}', {self.scheme}, {about})"
 
     def _repr_html_(self) -> str:
         facts: list[tuple[str, object]] = [("scheme", self.scheme), ("method", self.method)]
@@ -173,20 +173,20 @@ class QuantisedWeight:
         return view(shown(self.name), about, properties(facts), shown_parts)
 
 
-class QuantisedWeights(Mapping[str, QuantisedWeight]):
-    """All quantised weights at and below a node, by full name, in file order. A view is made when it is asked for."""
+class QuantizedWeights(Mapping[str, QuantizedWeight]):
+    """All quantized weights at and below a node, by full name, in file order. A view is made when it is asked for."""
 
     def __init__(self, node: WeightsNode) -> None:
         self._node = node
         self._declared = declared(node)
         self._names = dict.fromkeys(groups(node, self._declared.method == "mxfp4"))
 
-    def __getitem__(self, name: str) -> QuantisedWeight:
+    def __getitem__(self, name: str) -> QuantizedWeight:
         if name not in self._names:
             raise _not_found(self._node, name, list(self._names))
         front = f"{self._node.name}." if self._node.name else ""
         relative = "" if name == self._node.name else name.removeprefix(front)
-        return QuantisedWeight(_group(self._node, relative, self._declared))
+        return QuantizedWeight(_group(self._node, relative, self._declared))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -195,14 +195,14 @@ class QuantisedWeights(Mapping[str, QuantisedWeight]):
         return len(self._names)
 
     def __repr__(self) -> str:
-        return f"<QuantisedWeights: {count(len(self), 'weight')}>"
+        return f"<QuantizedWeights: {count(len(self), 'weight')}>"
 
     def _repr_html_(self) -> str:
         columns = ("name", "scheme", "bits", "shape", "scales", "bytes", "bytes as bfloat16")
         shown_weights = table(
             columns, map(self._row, self), total=len(self), numbers=("bits", *columns[5:]), code=("name", "shape")
         )
-        return view("quantised weights", count(len(self), "weight"), shown_weights)
+        return view("quantized weights", count(len(self), "weight"), shown_weights)
 
     def _row(self, name: str) -> tuple[object, ...]:
         try:
@@ -216,15 +216,15 @@ class QuantisedWeights(Mapping[str, QuantisedWeight]):
 
 
 @overload
-def quantised(node: WeightsNode) -> QuantisedWeights: ...
+def quantized(node: WeightsNode) -> QuantizedWeights: ...
 @overload
-def quantised(node: WeightsNode, name: str) -> QuantisedWeight: ...
+def quantized(node: WeightsNode, name: str) -> QuantizedWeight: ...
 @overload
-def quantised(node: WeightsNode, name: str | None) -> QuantisedWeight | QuantisedWeights: ...
-def quantised(node: WeightsNode, name: str | None = None) -> QuantisedWeight | QuantisedWeights:
-    """Return the quantised weight of this name below a node, or all of them; see `WeightsNode.quantised`."""
+def quantized(node: WeightsNode, name: str | None) -> QuantizedWeight | QuantizedWeights: ...
+def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
+    """Return the quantized weight of this name below a node, or all of them; see `WeightsNode.quantized`."""
     if name is None:
-        return QuantisedWeights(node)
+        return QuantizedWeights(node)
     said = declared(node)
     part = split(name)
     # `MODULE.weight` with `MODULE.weight_scale_inv` is no tensor of experts with `…_scale_inv`.
@@ -233,9 +233,9 @@ def quantised(node: WeightsNode, name: str | None = None) -> QuantisedWeight | Q
         parts = parts_of(node, base)
         weight = parts.get(WEIGHT) or parts.get(BARE)
         dtype = None if weight is None else node[weight].dtype
-        if is_quantised(parts, dtype, said.method == "mxfp4"):
-            return QuantisedWeight(_group(node, base, said))
-    raise _not_found(node, f"{node.name}.{name}" if node.name else name, list(QuantisedWeights(node)))
+        if is_quantized(parts, dtype, said.method == "mxfp4"):
+            return QuantizedWeight(_group(node, base, said))
+    raise _not_found(node, f"{node.name}.{name}" if node.name else name, list(QuantizedWeights(node)))
 
 
 def _group(node: WeightsNode, name: str, said: Declared) -> Group:
@@ -248,7 +248,7 @@ def _group(node: WeightsNode, name: str, said: Declared) -> Group:
 
 
 def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFoundError:
-    """Return the error for a name of which there is no quantised weight, with near names."""
+    """Return the error for a name of which there is no quantized weight, with near names."""
     front = f"{node.name}." if node.name else ""
     relative = name.removeprefix(front)
     (near,) = near_names(names, [name])
@@ -256,16 +256,16 @@ def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFound
     plain = next((one for one in (relative, f"{relative}.{WEIGHT}") if one in node), None)
     if plain is not None:
         dtype = node[plain].dtype
-        problem = f"'{shown(name)}' is not quantised: it is {getattr(dtype, 'name', dtype)}, without scales"
+        problem = f"'{shown(name)}' is not quantized: it is {getattr(dtype, 'name', dtype)}, without scales"
     else:
-        problem = f"no quantised weight is named '{shown(name)}'"
-        meant = meant or ("" if names else "; nothing is quantised there")
+        problem = f"no quantized weight is named '{shown(name)}'"
+        meant = meant or ("" if names else "; nothing is quantized there")
     error = WeightNotFoundError(f"{problem}{meant}")
     error.tensor = name
     return error
 
 
-def _block(weight: QuantisedWeight) -> str:
+def _block(weight: QuantizedWeight) -> str:
     """Return in words what shares a scale."""
     (rows, columns), shape = weight.block, weight._layout.shape
     matrix = shape[-2:] if len(shape) >= 2 else (1, math.prod(shape))

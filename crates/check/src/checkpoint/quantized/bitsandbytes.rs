@@ -1,7 +1,7 @@
 //! bitsandbytes: NF4 and FP4 (`weight`, `weight.absmax`, `weight.quant_map`, `weight.quant_state.bitsandbytes__nf4`), and int8 (`SCB`).
 //!
 //! A packed weight has half a byte for each element, as one column. Each block of elements (64 unless it is said) has an `absmax`; where these
-//! are quantised again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
+//! are quantized again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
 
 use max_weights::dtype::DType;
 use max_weights::rules;
@@ -20,7 +20,7 @@ const BLOCK: u64 = 64;
 const BLOCKS: (u64, u64) = (32, 4096);
 /// Scales that share a scale of their own.
 const NESTED_BLOCK: u64 = 256;
-/// The values of four bits, and those of the eight bits of quantised scales.
+/// The values of four bits, and those of the eight bits of quantized scales.
 const MAP: u64 = 16;
 const NESTED_MAP: u64 = 256;
 /// A longer state is none.
@@ -44,21 +44,21 @@ fn int8(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scales: &TensorInfo<
         return check.dtype(weight, "int8, as it has a scale for each row (SCB)");
     }
     if let [rows, _] = weight.shape {
-        check.shape(scales, rules::QUANTISED_SCALE_SHAPE, &[*rows], "for the rows of the weight");
+        check.shape(scales, rules::QUANTIZED_SCALE_SHAPE, &[*rows], "for the rows of the weight");
     }
 }
 
 fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'_>) {
     let Some(absmax) = check.get(layer, Part::Absmax) else {
-        return check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.absmax");
+        return check.missing(weight, rules::QUANTIZED_SCALE_MISSING, "weight.absmax");
     };
     for (part, name) in [(Part::QuantMap, "weight.quant_map"), (Part::QuantState, "weight.quant_state")] {
         if !layer.has(part) {
-            check.missing(weight, rules::QUANTISED_SCALE_MISSING, name);
+            check.missing(weight, rules::QUANTIZED_SCALE_MISSING, name);
         }
     }
     if let Some(map) = check.get(layer, Part::QuantMap) {
-        check.shape(&map, rules::QUANTISED_SHAPE, &[MAP], "for the values of four bits");
+        check.shape(&map, rules::QUANTIZED_SHAPE, &[MAP], "for the values of four bits");
     }
     let elements = weight.bytes().saturating_mul(2);
     let &[found] = absmax.shape else { return };
@@ -70,7 +70,7 @@ fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'
         }
     } else if !sizes.any(|size| elements.div_ceil(size) == found) {
         let why = format!("for {elements} elements in blocks of {BLOCK}");
-        check.shape(&absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(BLOCK)], &why);
+        check.shape(&absmax, rules::QUANTIZED_SCALE_SHAPE, &[elements.div_ceil(BLOCK)], &why);
     }
     if absmax.element != Element::Plain(DType::UInt8) {
         return;
@@ -78,12 +78,12 @@ fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'
     match check.get(layer, Part::NestedAbsmax) {
         Some(nested) => {
             let why = format!("for {found} scales in blocks of {NESTED_BLOCK}");
-            check.shape(&nested, rules::QUANTISED_SCALE_SHAPE, &[found.div_ceil(NESTED_BLOCK)], &why);
+            check.shape(&nested, rules::QUANTIZED_SCALE_SHAPE, &[found.div_ceil(NESTED_BLOCK)], &why);
         }
-        None => check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.nested_absmax"),
+        None => check.missing(weight, rules::QUANTIZED_SCALE_MISSING, "weight.nested_absmax"),
     }
     if let Some(map) = check.get(layer, Part::NestedQuantMap) {
-        check.shape(&map, rules::QUANTISED_SHAPE, &[NESTED_MAP], "for the values of eight bits");
+        check.shape(&map, rules::QUANTIZED_SHAPE, &[NESTED_MAP], "for the values of eight bits");
     }
 }
 
@@ -105,7 +105,7 @@ fn says(
     (weight, absmax): (&TensorInfo<'_>, &TensorInfo<'_>),
 ) -> bool {
     let wrong = |cause: String| {
-        check.add(state, rules::QUANTISED_SHAPE, cause);
+        check.add(state, rules::QUANTIZED_SHAPE, cause);
         false
     };
     let sizes = said.get("shape").and_then(Value::as_array);
@@ -124,7 +124,7 @@ fn says(
     match said.get("blocksize").and_then(Value::as_u64) {
         Some(block) if block.is_power_of_two() && (BLOCKS.0..=BLOCKS.1).contains(&block) => {
             let why = format!("for {elements} elements in blocks of {block}");
-            check.shape(absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(block)], &why);
+            check.shape(absmax, rules::QUANTIZED_SCALE_SHAPE, &[elements.div_ceil(block)], &why);
             true
         }
         Some(block) => {
@@ -143,7 +143,7 @@ fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>) {
         let bits = |four| if four { 4 } else { 8 };
         let cause =
             format!("the configuration says {} bits, but the weight is stored in {}", bits(four), bits(is_four));
-        return check.add(part, rules::QUANTISED_BITS, cause);
+        return check.add(part, rules::QUANTIZED_BITS, cause);
     }
     let state = check.get(layer, Part::QuantState);
     let found = state.and_then(|state| state.name.rsplit_once("bitsandbytes__").map(|(_, kind)| (state, kind)));
@@ -151,6 +151,6 @@ fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>) {
     let (Some((state, found)), Some(said)) = (found, said) else { return };
     if found != said {
         let cause = format!("the configuration says {said}, but the weight is stored as {found}");
-        check.add(&state, rules::QUANTISED_METHOD, cause);
+        check.add(&state, rules::QUANTIZED_METHOD, cause);
     }
 }

@@ -1,15 +1,15 @@
-"""Which scheme a group of tensors is quantised by: the decisions of `max-weights validate`, in the same order."""
+"""Which scheme a group of tensors is quantized by: the decisions of `max-weights validate`, in the same order."""
 
 from __future__ import annotations
 
 from max_weights._core import shown
 from max_weights.dtype import DType
-from max_weights.quantised import bitsandbytes
-from max_weights.quantised.group import Group
-from max_weights.quantised.integers import awq, gptq, is_awq, packed_integers, pairs_of_outputs
-from max_weights.quantised.layout import Layout
-from max_weights.quantised.names import BARE, FLOAT8, WEIGHT
-from max_weights.quantised.scaled import mxfp4_of_blocks, nvfp4, packed_floats, scaled
+from max_weights.quantized import bitsandbytes
+from max_weights.quantized.group import Group
+from max_weights.quantized.integers import awq, gptq, is_awq, packed_integers, pairs_of_outputs
+from max_weights.quantized.layout import Layout
+from max_weights.quantized.names import BARE, FLOAT8, WEIGHT
+from max_weights.quantized.scaled import mxfp4_of_blocks, nvfp4, packed_floats, scaled
 
 __all__ = ["layout_of"]
 
@@ -18,7 +18,7 @@ _METHODS = ("gptq", "awq", "auto-round", "fp8", "compressed-tensors", "modelopt"
 
 
 def layout_of(group: Group) -> Layout:
-    """Return how a weight is quantised, after checking that its parts fit together.
+    """Return how a weight is quantized, after checking that its parts fit together.
 
     Raises:
         FormatError: a part is missing, or has a dtype or a shape that does not fit.
@@ -37,7 +37,7 @@ def layout_of(group: Group) -> Layout:
     if "_blocks" in group:
         return mxfp4_of_blocks(group)
     if weight is None:
-        raise group.fault("quantised.scale-orphan", None, "there is no weight for its scales")
+        raise group.fault("quantized.scale-orphan", None, "there is no weight for its scales")
     if "SCB" in group:
         return bitsandbytes.int8(group)
     if any(part in group for part in _FOUR_BITS):

@@ -13,11 +13,11 @@ from typing import Any
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.quantised.group import FLOAT_SCALES, Group, Part, blocks_of
-from max_weights.quantised.integers import shifted_bytes
-from max_weights.quantised.layout import Decode, Layout
-from max_weights.quantised.names import BARE, FLOAT8, WEIGHT
 from max_weights.quantization import scale_blocks
+from max_weights.quantized.group import FLOAT_SCALES, Group, Part, blocks_of
+from max_weights.quantized.integers import shifted_bytes
+from max_weights.quantized.layout import Decode, Layout
+from max_weights.quantized.names import BARE, FLOAT8, WEIGHT
 
 __all__ = ["mxfp4_of_blocks", "nvfp4", "packed_floats", "scaled"]
 
@@ -67,7 +67,7 @@ def nvfp4(group: Group) -> Layout:
 
 def packed_floats(group: Group) -> Layout:
     """Return the layout of NVFP4, MXFP4 or MXFP6 of compressed-tensors, whose NVFP4 is divided by the scale of all."""
-    weight, scale = group.need("weight_packed", rule="quantised.scale-orphan"), group.need("weight_scale")
+    weight, scale = group.need("weight_packed", rule="quantized.scale-orphan"), group.need("weight_scale")
     if scale.dtype in FLOAT8:
         return _nvfp4(group, weight, scale, group.need("weight_global_scale"), divides=True)
     group.require_dtype(scale, *_EXPONENTS, *FLOAT8)
@@ -79,13 +79,13 @@ def packed_floats(group: Group) -> Layout:
 
 def mxfp4_of_blocks(group: Group) -> Layout:
     """Return the layout of gpt-oss: bytes [..., out, in / 32, 16], and an exponent for each 32."""
-    blocks, scale = group.need("_blocks", rule="quantised.scale-orphan"), group.need("_scales")
+    blocks, scale = group.need("_blocks", rule="quantized.scale-orphan"), group.need("_scales")
     group.require_dtype(blocks, DType.uint8)
     group.require_dtype(scale, *_EXPONENTS)
     *outer, count, size = blocks.shape if len(blocks.shape) >= 3 else (0, 0, 0)
     if size != _BLOCK_BYTES:
         cause = f"it has the shape {list(blocks.shape)}; expected [..., out, in / 32, 16], blocks of 32 elements"
-        raise group.fault("quantised.shape", blocks, cause)
+        raise group.fault("quantized.shape", blocks, cause)
     group.require_shape(scale, blocks.shape[:-1], why="for one scale of each block")
     shape, block = (*outer, count * _MX_GROUP), (1, _MX_GROUP)
     return Layout("mxfp4", 4, shape, block, _decoder(blocks, DType.float4_e2m1fn, shape, _whole(scale), block))
@@ -132,7 +132,7 @@ def _shape_of_packed(group: Group, weight: Part, scale: Part, size: int, bits: i
     inputs, rest = divmod(8 * columns, bits)
     if not outer or rest:
         cause = f"it has the shape {list(weight.shape)}; expected [out, in {'/ 2' if bits == 4 else '* 3 / 4'}]"
-        raise group.fault("quantised.shape", weight, cause)
+        raise group.fault("quantized.shape", weight, cause)
     why = f"for rows of {inputs} elements in groups of {size}"
     group.require_shape(scale, (*outer, -(-inputs // size)), why=why)
     return (*outer, inputs)
@@ -154,7 +154,7 @@ def _grid(
     found = scale.shape
     if len(matrix) < 2:
         cause = f"it has the shape {list(found)}, and the weight {list(shape)}; expected one scale"
-        raise group.fault("quantised.scale-shape", scale, cause)
+        raise group.fault("quantized.scale-shape", scale, cause)
     *outer, rows, columns = matrix
     columns = max(columns, 1)
     if math.prod(found) == 1 or (outer and found in (tuple(outer), (*outer, 1, 1))):
@@ -183,7 +183,7 @@ def _grid(
         if block is not None:
             return block, block, _whole(scale)
     cause = f"it has the shape {list(found)}, which fits neither blocks nor rows nor all of a weight {list(shape)}"
-    raise group.fault("quantised.scale-shape", scale, cause)
+    raise group.fault("quantized.scale-shape", scale, cause)
 
 
 def _whole(scale: Part, shape: tuple[int, ...] | None = None) -> _Scales:

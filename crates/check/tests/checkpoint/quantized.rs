@@ -1,4 +1,4 @@
-//! Quantised checkpoints: each scheme as its writers store it, and each rule with a folder that breaks it and no other.
+//! Quantized checkpoints: each scheme as its writers store it, and each rule with a folder that breaks it and no other.
 //!
 //! The layer has 64 outputs and 256 inputs. The shapes are those of AutoGPTQ, AutoAWQ, compressed-tensors, ModelOpt, DeepSeek, gpt-oss and
 //! bitsandbytes, written down by hand and not by the formulas of the checks.
@@ -11,14 +11,14 @@ const MODEL: &str = "model.safetensors";
 
 pub(crate) type Tensors = Vec<Tensor<'static>>;
 
-/// A model of these tensors and this quantisation.
-pub(crate) fn model(tensors: &[Tensor<'_>], quantisation: &Value) -> Fixture {
-    shaped(tensors, quantisation, [64, 256])
+/// A model of these tensors and this quantization.
+pub(crate) fn model(tensors: &[Tensor<'_>], quantization: &Value) -> Fixture {
+    shaped(tensors, quantization, [64, 256])
 }
 
 /// The same, with other numbers in `weight_shape`, if there is one.
-pub(crate) fn shaped(tensors: &[Tensor<'_>], quantisation: &Value, shape: [i64; 2]) -> Fixture {
-    let config = json!({"quantization_config": quantisation});
+pub(crate) fn shaped(tensors: &[Tensor<'_>], quantization: &Value, shape: [i64; 2]) -> Fixture {
+    let config = json!({"quantization_config": quantization});
     let folder = Fixture::new().with("config.json", config.to_string());
     let bytes: Vec<u8> = shape.into_iter().flat_map(i64::to_le_bytes).collect();
     match tensors.iter().find(|(name, dtype, _)| name.ends_with("weight_shape") && *dtype == "I64") {
@@ -87,20 +87,20 @@ fn gptq_that_is_broken_is_found() {
         tensors.iter().map(|tensor| tensor.0).find(|name| name.ends_with(part)).expect("the part")
     };
     for (broken, rule) in [
-        (without(&tensors, name("scales")), "quantised.scale-missing"),
-        (without(&tensors, name("qweight")), "quantised.scale-orphan"),
-        (without(&tensors, name("qzeros")), "quantised.zero-point-missing"),
-        (but(&tensors, name("scales"), "F16", &[2, 32]), "quantised.scale-shape"),
-        (but(&tensors, name("qzeros"), "I32", &[4, 8]), "quantised.zero-point-shape"),
-        (but(&tensors, name("g_idx"), "I32", &[128]), "quantised.shape"),
-        (but(&tensors, name("qweight"), "F16", &[32, 64]), "quantised.dtype"),
-        (but(&tensors, name("scales"), "I32", &[2, 64]), "quantised.dtype"),
+        (without(&tensors, name("scales")), "quantized.scale-missing"),
+        (without(&tensors, name("qweight")), "quantized.scale-orphan"),
+        (without(&tensors, name("qzeros")), "quantized.zero-point-missing"),
+        (but(&tensors, name("scales"), "F16", &[2, 32]), "quantized.scale-shape"),
+        (but(&tensors, name("qzeros"), "I32", &[4, 8]), "quantized.zero-point-shape"),
+        (but(&tensors, name("g_idx"), "I32", &[128]), "quantized.shape"),
+        (but(&tensors, name("qweight"), "F16", &[32, 64]), "quantized.dtype"),
+        (but(&tensors, name("scales"), "I32", &[2, 64]), "quantized.dtype"),
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
     let scales = but(&tensors, name("scales"), "F16", &[2, 32]);
     assert_eq!(
-        model(&scales, &said).messages("quantised.scale-shape"),
+        model(&scales, &said).messages("quantized.scale-shape"),
         ["it has the shape [2, 32]; expected [2, 64] for the columns of qweight"]
     );
 }
@@ -113,17 +113,17 @@ fn a_configuration_that_disagrees_with_gptq_is_found() {
         said[key] = value;
         model(&tensors, &said)
     };
-    assert_eq!(with("bits", json!(8)).rules(), ["quantised.bits"]);
-    assert_eq!(with("group_size", json!(64)).rules(), ["quantised.group-size"]);
-    assert_eq!(with("quant_method", json!("awq")).rules(), ["quantised.method"]);
-    assert_eq!(with("quant_method", json!("mxfp4")).rules(), ["quantised.method"]);
-    assert_eq!(with("quant_method", json!("fp8")).rules(), ["quantised.method"]);
-    assert_eq!(with("modules_to_not_convert", json!(["m.0"])).rules(), ["quantised.excluded"]);
+    assert_eq!(with("bits", json!(8)).rules(), ["quantized.bits"]);
+    assert_eq!(with("group_size", json!(64)).rules(), ["quantized.group-size"]);
+    assert_eq!(with("quant_method", json!("awq")).rules(), ["quantized.method"]);
+    assert_eq!(with("quant_method", json!("mxfp4")).rules(), ["quantized.method"]);
+    assert_eq!(with("quant_method", json!("fp8")).rules(), ["quantized.method"]);
+    assert_eq!(with("modules_to_not_convert", json!(["m.0"])).rules(), ["quantized.excluded"]);
     assert_eq!(with("modules_to_not_convert", json!(["m.0.q", "lm_head"])).rules(), [""; 0]);
     let folder = Fixture::new().weights(MODEL, &tensors).with("config.json", "{}");
-    assert_eq!(folder.rules(), ["quantised.config-missing"]);
+    assert_eq!(folder.rules(), ["quantized.config-missing"]);
     let plain = [("m.0.q_proj.weight", "F16", &[64, 256][..])];
-    assert_eq!(model(&plain, &said).rules(), ["quantised.unused"]);
+    assert_eq!(model(&plain, &said).rules(), ["quantized.unused"]);
     // A file that was left, and that nothing reads.
     let left = Fixture::new().weights("x.safetensors", &plain).weights(MODEL, &plain).with("config.json", "{}");
     assert_eq!(left.with("quantize_config.json", r#"{"bits": 4, "group_size": 128}"#).rules(), [""; 0]);
@@ -139,16 +139,16 @@ fn awq_is_what_autoawq_writes() {
     let said = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": true});
     assert_eq!(model(&tensors, &said).rules(), [""; 0]);
     for (broken, rule) in [
-        (but(&tensors, "m.0.q_proj.scales", "F16", &[2, 32]), "quantised.scale-shape"),
-        (but(&tensors, "m.0.q_proj.scales", "F16", &[3, 64]), "quantised.group-size"),
-        (but(&tensors, "m.0.q_proj.qzeros", "I32", &[2, 64]), "quantised.zero-point-shape"),
-        (without(&tensors, "m.0.q_proj.qzeros"), "quantised.zero-point-missing"),
+        (but(&tensors, "m.0.q_proj.scales", "F16", &[2, 32]), "quantized.scale-shape"),
+        (but(&tensors, "m.0.q_proj.scales", "F16", &[3, 64]), "quantized.group-size"),
+        (but(&tensors, "m.0.q_proj.qzeros", "I32", &[2, 64]), "quantized.zero-point-shape"),
+        (without(&tensors, "m.0.q_proj.qzeros"), "quantized.zero-point-missing"),
     ] {
         let rules = model(&broken, &said).rules();
         assert!(rules.contains(&rule), "{rule}: {rules:?}");
     }
     let said = json!({"quant_method": "gptq", "bits": 4, "group_size": 128});
-    assert_eq!(model(&tensors, &said).rules(), ["quantised.method"]);
+    assert_eq!(model(&tensors, &said).rules(), ["quantized.method"]);
     // The layout of another version.
     let gemv: Tensors = vec![
         ("m.0.q_proj.qweight", "I32", &[64, 32]),
@@ -173,23 +173,23 @@ fn fp8_in_blocks_is_what_deepseek_writes() {
     assert_eq!(Fixture::new().weights("x.safetensors", &tensors).rules(), [""; 0]);
     let scale = "m.0.q_proj.weight_scale_inv";
     for (broken, rule) in [
-        (but(&tensors, scale, "F32", &[1, 2]), "quantised.scale-shape"),
-        (but(&tensors, scale, "I64", &[2, 2]), "quantised.dtype"),
-        (but(&tensors, "m.0.q_proj.weight", "BF16", &[256, 256]), "quantised.dtype"),
-        (without(&tensors, scale), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
-        (but(&tensors, "m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 2, 2]), "quantised.scale-shape"),
+        (but(&tensors, scale, "F32", &[1, 2]), "quantized.scale-shape"),
+        (but(&tensors, scale, "I64", &[2, 2]), "quantized.dtype"),
+        (but(&tensors, "m.0.q_proj.weight", "BF16", &[256, 256]), "quantized.dtype"),
+        (without(&tensors, scale), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantized.scale-orphan"),
+        (but(&tensors, "m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 2, 2]), "quantized.scale-shape"),
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
     let broken = but(&tensors, scale, "F32", &[1, 2]);
     assert_eq!(
-        model(&broken, &said).messages("quantised.scale-shape"),
+        model(&broken, &said).messages("quantized.scale-shape"),
         ["it has the shape [1, 2]; expected [2, 2] for blocks of 128 x 128 of a weight of 160 x 256"]
     );
     // Without a configuration any size of blocks is one; a scale that no size gives is not.
     let broken = but(&tensors, scale, "F32", &[161, 2]);
-    assert_eq!(Fixture::new().weights("x.safetensors", &broken).rules(), ["quantised.scale-shape"]);
+    assert_eq!(Fixture::new().weights("x.safetensors", &broken).rules(), ["quantized.scale-shape"]);
     // One scale for the whole weight, as some models have it.
     let whole = [("m.0.q_proj.weight", "F8_E4M3", &[160, 256][..]), ("m.0.q_proj.weight_scale_inv", "BF16", &[])];
     assert_eq!(model(&whole, &json!({"quant_method": "fp8", "weight_block_size": null})).rules(), [""; 0]);
@@ -220,22 +220,22 @@ fn packed_integers_are_what_compressed_tensors_writes() {
     let rows = but(&without(&tensors, "m.0.q_proj.weight_zero_point"), "m.0.q_proj.weight_scale", "BF16", &[64, 1]);
     assert_eq!(model(&rows, &groups("pack-quantized", &channel)).rules(), [""; 0]);
     for (broken, rule) in [
-        (without(&tensors, "m.0.q_proj.weight_scale"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight_packed"), "quantised.scale-orphan"),
-        (without(&tensors, "m.0.q_proj.weight_zero_point"), "quantised.zero-point-missing"),
-        (but(&tensors, "m.0.q_proj.weight_scale", "BF16", &[32, 2]), "quantised.scale-shape"),
-        (but(&tensors, "m.0.q_proj.weight_zero_point", "I32", &[64, 2]), "quantised.zero-point-shape"),
-        (but(&tensors, "m.0.q_proj.weight_shape", "I64", &[3]), "quantised.shape"),
-        (but(&tensors, "m.0.q_proj.weight_packed", "I64", &[64, 32]), "quantised.dtype"),
+        (without(&tensors, "m.0.q_proj.weight_scale"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight_packed"), "quantized.scale-orphan"),
+        (without(&tensors, "m.0.q_proj.weight_zero_point"), "quantized.zero-point-missing"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "BF16", &[32, 2]), "quantized.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight_zero_point", "I32", &[64, 2]), "quantized.zero-point-shape"),
+        (but(&tensors, "m.0.q_proj.weight_shape", "I64", &[3]), "quantized.shape"),
+        (but(&tensors, "m.0.q_proj.weight_packed", "I64", &[64, 32]), "quantized.dtype"),
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
     let mut other = weights.clone();
     other["group_size"] = json!(32);
-    assert_eq!(model(&tensors, &groups("pack-quantized", &other)).rules(), ["quantised.group-size"]);
+    assert_eq!(model(&tensors, &groups("pack-quantized", &other)).rules(), ["quantized.group-size"]);
     let mut excluded = said.clone();
     excluded["ignore"] = json!(["re:m.*q_proj"]);
-    assert_eq!(model(&tensors, &excluded).rules(), ["quantised.excluded"]);
+    assert_eq!(model(&tensors, &excluded).rules(), ["quantized.excluded"]);
     // Rows that do not fill their last word.
     let odd = [
         ("m.0.q_proj.weight_packed", "I32", &[64, 33][..]),
@@ -261,17 +261,17 @@ fn eight_bits_with_scales_are_what_compressed_tensors_and_modelopt_write() {
         ("m.0.k_proj.weight_scale", "F32", &[64, 1]),
     ];
     for (broken, rule) in [
-        (but(&tensors, "m.0.q_proj.weight_scale", "F32", &[256, 1]), "quantised.scale-shape"),
-        (without(&tensors, "m.0.q_proj.weight_scale"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "F32", &[256, 1]), "quantized.scale-shape"),
+        (without(&tensors, "m.0.q_proj.weight_scale"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantized.scale-orphan"),
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
     // Also without a configuration, as the other weight has a scale.
     let alone = without(&tensors, "m.0.q_proj.weight_scale");
-    assert_eq!(Fixture::new().weights("x.safetensors", &alone).rules(), ["quantised.scale-missing"]);
+    assert_eq!(Fixture::new().weights("x.safetensors", &alone).rules(), ["quantized.scale-missing"]);
     let block = json!({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]});
-    assert_eq!(model(&tensors[..2], &groups("float-quantized", &block)).rules(), ["quantised.scale-shape"]);
+    assert_eq!(model(&tensors[..2], &groups("float-quantized", &block)).rules(), ["quantized.scale-shape"]);
     let modelopt = Fixture::new().weights(MODEL, &[tensors[0], ("m.0.q_proj.weight_scale", "F32", &[])]);
     let modelopt = modelopt.with("config.json", "{}");
     let modelopt = modelopt
@@ -294,17 +294,17 @@ fn nvfp4_is_what_modelopt_and_compressed_tensors_write() {
     };
     assert_eq!(folder(&tensors, "lm_head").rules(), [""; 0]);
     for (broken, rule) in [
-        (without(&tensors, "m.0.q_proj.weight_scale"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight_scale_2"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
-        (but(&tensors, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]), "quantised.scale-shape"),
-        (but(&tensors, "m.0.q_proj.weight_scale_2", "F32", &[64]), "quantised.scale-shape"),
-        (but(&tensors, "m.0.q_proj.weight_scale", "BF16", &[64, 16]), "quantised.dtype"),
+        (without(&tensors, "m.0.q_proj.weight_scale"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight_scale_2"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantized.scale-orphan"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]), "quantized.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight_scale_2", "F32", &[64]), "quantized.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "BF16", &[64, 16]), "quantized.dtype"),
     ] {
         let rules = folder(&broken, "lm_head").rules();
         assert_eq!(rules.first(), Some(&rule), "{rules:?}");
     }
-    assert_eq!(folder(&tensors, "m.*.q_proj").rules(), ["quantised.excluded"]);
+    assert_eq!(folder(&tensors, "m.*.q_proj").rules(), ["quantized.excluded"]);
 
     let packed: Tensors = vec![
         ("m.0.q_proj.weight_packed", "U8", &[64, 128]),
@@ -316,13 +316,13 @@ fn nvfp4_is_what_modelopt_and_compressed_tensors_write() {
         &json!({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
     );
     assert_eq!(model(&packed, &said).rules(), [""; 0]);
-    assert_eq!(model(&without(&packed, "m.0.q_proj.weight_global_scale"), &said).rules(), ["quantised.scale-missing"]);
+    assert_eq!(model(&without(&packed, "m.0.q_proj.weight_global_scale"), &said).rules(), ["quantized.scale-missing"]);
     let exponents = [packed[0], ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
     let mxfp4 = json!({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32});
     assert_eq!(model(&exponents, &groups("mxfp4-pack-quantized", &mxfp4)).rules(), [""; 0]);
-    assert_eq!(model(&exponents, &said).rules(), ["quantised.group-size"]);
+    assert_eq!(model(&exponents, &said).rules(), ["quantized.group-size"]);
     let short = but(&packed, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]);
-    assert_eq!(model(&short, &said).rules(), ["quantised.scale-shape"]);
+    assert_eq!(model(&short, &said).rules(), ["quantized.scale-shape"]);
 }
 
 #[test]
@@ -336,11 +336,11 @@ fn mxfp4_is_what_gpt_oss_has() {
     let (blocks, scales) = ("m.0.mlp.experts.gate_up_proj_blocks", "m.0.mlp.experts.gate_up_proj_scales");
     assert_eq!(model(&tensors, &said).rules(), [""; 0]);
     for (broken, rule) in [
-        (without(&tensors, scales), "quantised.scale-missing"),
-        (without(&tensors, blocks), "quantised.scale-orphan"),
-        (but(&tensors, scales, "U8", &[4, 64, 16]), "quantised.scale-shape"),
-        (but(&tensors, blocks, "U8", &[4, 64, 8, 8]), "quantised.shape"),
-        (but(&tensors, scales, "F32", &[4, 64, 8]), "quantised.dtype"),
+        (without(&tensors, scales), "quantized.scale-missing"),
+        (without(&tensors, blocks), "quantized.scale-orphan"),
+        (but(&tensors, scales, "U8", &[4, 64, 16]), "quantized.scale-shape"),
+        (but(&tensors, blocks, "U8", &[4, 64, 8, 8]), "quantized.shape"),
+        (but(&tensors, scales, "F32", &[4, 64, 8]), "quantized.dtype"),
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
@@ -361,13 +361,13 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
     let plain = vec![tensors[0], ("m.0.q_proj.weight.absmax", "F32", &[256]), tensors[4], tensors[5]];
     assert_eq!(model(&plain, &said).rules(), [""; 0]);
     for (broken, rule) in [
-        (without(&tensors, "m.0.q_proj.weight.absmax"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight.nested_absmax"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight.quant_map"), "quantised.scale-missing"),
-        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
-        (but(&plain, "m.0.q_proj.weight.absmax", "F32", &[255]), "quantised.scale-shape"),
-        (but(&tensors, "m.0.q_proj.weight.nested_absmax", "F32", &[2]), "quantised.scale-shape"),
-        (but(&tensors, "m.0.q_proj.weight.quant_map", "F32", &[256]), "quantised.shape"),
+        (without(&tensors, "m.0.q_proj.weight.absmax"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight.nested_absmax"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight.quant_map"), "quantized.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantized.scale-orphan"),
+        (but(&plain, "m.0.q_proj.weight.absmax", "F32", &[255]), "quantized.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight.nested_absmax", "F32", &[2]), "quantized.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight.quant_map", "F32", &[256]), "quantized.shape"),
     ] {
         assert_eq!(model(&broken, &said).rules(), [rule]);
     }
@@ -375,12 +375,12 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
     let config = json!({"quantization_config": said}).to_string();
     for (stored, rules) in [
         (json!({"shape": [64, 256], "blocksize": 64}), vec![]),
-        (json!({"shape": [64, 256], "blocksize": 128}), vec!["quantised.scale-shape"]),
-        (json!({"shape": [64, 255], "blocksize": 64}), vec!["quantised.shape"]),
-        (json!({"shape": [64, 256], "blocksize": 48}), vec!["quantised.shape"]),
-        (json!({"shape": [u64::MAX, 2], "blocksize": 64}), vec!["quantised.shape"]),
-        (json!({"shape": [-1, 256], "blocksize": 64}), vec!["quantised.shape"]),
-        (json!({"shape": [64, 256]}), vec!["quantised.shape"]),
+        (json!({"shape": [64, 256], "blocksize": 128}), vec!["quantized.scale-shape"]),
+        (json!({"shape": [64, 255], "blocksize": 64}), vec!["quantized.shape"]),
+        (json!({"shape": [64, 256], "blocksize": 48}), vec!["quantized.shape"]),
+        (json!({"shape": [u64::MAX, 2], "blocksize": 64}), vec!["quantized.shape"]),
+        (json!({"shape": [-1, 256], "blocksize": 64}), vec!["quantized.shape"]),
+        (json!({"shape": [64, 256]}), vec!["quantized.shape"]),
     ] {
         // Blanks to the end, as the others of the fixture are zeros.
         let stored = format!("{:97}", stored.to_string());
@@ -389,16 +389,16 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
         assert_eq!(folder.rules(), rules, "{stored}");
     }
     let fp4 = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"});
-    assert_eq!(model(&tensors, &fp4).rules(), ["quantised.method"]);
+    assert_eq!(model(&tensors, &fp4).rules(), ["quantized.method"]);
     let eight = json!({"quant_method": "bitsandbytes", "load_in_8bit": true, "load_in_4bit": false});
-    assert_eq!(model(&tensors, &eight).rules(), ["quantised.bits"]);
+    assert_eq!(model(&tensors, &eight).rules(), ["quantized.bits"]);
     let int8: Tensors = vec![
         ("m.0.q_proj.weight", "I8", &[64, 256]),
         ("m.0.q_proj.SCB", "F32", &[64]),
         ("m.0.q_proj.weight_format", "U8", &[]),
     ];
     assert_eq!(model(&int8, &eight).rules(), [""; 0]);
-    assert_eq!(model(&but(&int8, "m.0.q_proj.SCB", "F32", &[256]), &eight).rules(), ["quantised.scale-shape"]);
+    assert_eq!(model(&but(&int8, "m.0.q_proj.SCB", "F32", &[256]), &eight).rules(), ["quantized.scale-shape"]);
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn what_is_not_known_is_left_alone() {
         json!({"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {"group_size": 64, "bits": 4}});
     let folder = Fixture::new().weights(MODEL, &mlx).with("config.json", config.to_string());
     assert_eq!(folder.rules(), [""; 0]);
-    // Sparse weights of compressed-tensors, and another quantiser.
+    // Sparse weights of compressed-tensors, and another quantizer.
     let sparse = [
         ("m.0.q_proj.weight_packed", "I32", &[8, 128][..]),
         ("m.0.q_proj.scale_packed", "F16", &[2, 64]),
@@ -464,7 +464,7 @@ fn a_name_alone_proves_no_scheme() {
     let (mut tensors, said) = gptq();
     let half = ("m.0.k_proj.qweight", "I32", &[32, 64][..]);
     tensors.push(half);
-    assert_eq!(of(&tensors), ["quantised.config-missing", "quantised.scale-missing"]);
+    assert_eq!(of(&tensors), ["quantized.config-missing", "quantized.scale-missing"]);
     let folder = model(&[half], &said);
-    assert_eq!(folder.messages("quantised.scale-missing"), ["its scales are missing"]);
+    assert_eq!(folder.messages("quantized.scale-missing"), ["its scales are missing"]);
 }

@@ -1,4 +1,4 @@
-//! The tensors of quantised layers, by layer: the packed weight, its scales, its zero points, and what else belongs to it.
+//! The tensors of quantized layers, by layer: the packed weight, its scales, its zero points, and what else belongs to it.
 
 use std::collections::HashMap;
 
@@ -75,7 +75,7 @@ impl<'s> Layer<'s> {
     }
 }
 
-/// The quantised layers of a set.
+/// The quantized layers of a set.
 pub(super) struct Layers<'s> {
     /// In the order of the table.
     pub(super) list: Vec<Layer<'s>>,
@@ -88,7 +88,7 @@ fn part(name: &str) -> Option<(&str, Part)> {
     ENDS.iter().filter(|_| name.contains('.')).find_map(|(end, part)| Some((name.strip_suffix(end)?, *part)))
 }
 
-/// Whether these are numbers of eight bits as quantised weights have them.
+/// Whether these are numbers of eight bits as quantized weights have them.
 pub(super) fn is_eight_bit(element: Element<'_>) -> bool {
     is_float8(element) || element == Element::Plain(DType::Int8)
 }
@@ -100,7 +100,7 @@ pub(super) fn is_float8(element: Element<'_>) -> bool {
     )
 }
 
-/// The quantised layers: one walk over the names, and another for their weights if there are any.
+/// The quantized layers: one walk over the names, and another for their weights if there are any.
 pub(super) fn layers<'s>(set: &'s Set<'_>) -> Layers<'s> {
     let table = set.table();
     let mut list: Vec<Layer<'s>> = Vec::new();

@@ -1,4 +1,4 @@
-"""The tensors of one quantised weight, taken with checks: what is missing or does not fit is an error that names it."""
+"""The tensors of one quantized weight, taken with checks: what is missing or does not fit is an error that names it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from max_weights.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightsNode
-    from max_weights.quantised.declared import Declared
+    from max_weights.quantized.declared import Declared
 
 __all__ = ["FLOAT_SCALES", "Group", "Part", "Refused", "blocks_of", "cut"]
 
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 class Group:
-    """The parts of one quantised weight, and what the configuration says.
+    """The parts of one quantized weight, and what the configuration says.
 
     Args:
         node: What the names are below.
@@ -74,7 +74,7 @@ class Group:
         """Return a part, or `None`."""
         return self._found.get(part)
 
-    def need(self, *parts: str, rule: str = "quantised.scale-missing") -> Part:
+    def need(self, *parts: str, rule: str = "quantized.scale-missing") -> Part:
         """Return the first of these parts that is there. FormatError if none is."""
         for part in parts:
             if part in self._found:
@@ -89,9 +89,9 @@ class Group:
         """Raise a FormatError if the dtype of a part is none of these."""
         if part.dtype not in dtypes:
             expected = " or ".join(dtype.name for dtype in dtypes)
-            raise self.fault("quantised.dtype", part, f"it is {_dtype(part)}; expected {expected}")
+            raise self.fault("quantized.dtype", part, f"it is {_dtype(part)}; expected {expected}")
 
-    def require_shape(self, part: Part, *shapes: Sequence[int], why: str, rule: str = "quantised.scale-shape") -> None:
+    def require_shape(self, part: Part, *shapes: Sequence[int], why: str, rule: str = "quantized.scale-shape") -> None:
         """Raise a FormatError if the shape of a part is none of these."""
         if all(part.shape != tuple(shape) for shape in shapes):
             expected = " or ".join(str(list(shape)) for shape in shapes)
@@ -101,7 +101,7 @@ class Group:
         """Raise a FormatError if a part has another number of dimensions."""
         if len(part.shape) != rank:
             cause = f"it has the shape {list(part.shape)}; expected {rank} dimensions"
-            raise self.fault("quantised.shape", part, cause)
+            raise self.fault("quantized.shape", part, cause)
 
     def fault(self, rule: str, part: Part | None, cause: str, help: str | None = None) -> FormatError:
         """Return the error for a part that breaks a rule of validation."""

@@ -1,0 +1,10 @@
+"""Quantized weights of checkpoints: what they are made of, and their values. See `WeightsNode.quantized`.
+
+>>> weight = max_weights.load_weights("model").quantized("model.layers.0.mlp.down_proj")
+>>> weight.scheme, weight.bits, weight.shape, weight.block
+>>> weight.astype("bfloat16")
+"""
+
+from max_weights.quantized.view import QuantizedWeight, QuantizedWeights, quantized
+
+__all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
