@@ -30,7 +30,8 @@ PUBLIC = [
 ]
 INTERNAL = {
     "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",
-    "loading", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes", "unsupported", "views",
+    "load_request", "loading", "node", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes",
+    "unsupported", "views",
 }
 # fmt: on
 
