@@ -69,7 +69,7 @@ pub fn dequantize_at(
             out.len()
         )));
     }
-    if !decode_narrow(level, encoding, blocks, to, out, stream) {
+    if !decode_at_once(level, encoding, blocks, to, out, stream) {
         let mut lines = Lines::new(level, to, out, stream);
         // A multiple of every block.
         let at_once = VALUES / encoding.elements_per_block() * encoding.bytes_per_block();
@@ -86,26 +86,22 @@ pub fn dequantize_at(
     Ok(())
 }
 
-/// Decoding to what is narrower than f32, if there is a kernel that does not go by way of that; everything was checked.
-fn decode_narrow(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if x86::decode_narrow(level, encoding, blocks, to, out, stream) {
-        return true;
+/// The decoding itself without a second pass, if there are vectors for that; everything was checked.
+fn decode_at_once(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    return lanes::decode(level, encoding, blocks, to, out, stream);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let _ = (level, encoding, blocks, to, out, stream);
+        false
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (level, encoding, blocks, to, out, stream);
-    false
 }
 
-/// The decoding to f32 itself; everything was checked.
+/// The decoding to f32; everything was checked.
 fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if lanes::decode(level, encoding, blocks, out) {
-        return;
+    if !decode_at_once(level, encoding, blocks, DType::Float32, out.as_flattened_mut(), false) {
+        scalar::decode(encoding, blocks, out);
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = level;
-    scalar::decode(encoding, blocks, out);
 }
 
 /// An error unless [`dequantize`] makes this dtype of the blocks.

@@ -61,6 +61,25 @@ pub(crate) trait Lanes: Copy {
     /// f32 rounded to f16, to nearest even; NaNs become quiet, their payload truncated.
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8);
 
+    /// [`Self::store_32`] of what is streamed to any multiple of 16.
+    #[inline(always)]
+    unsafe fn put_32<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
+        unsafe { self.store_32::<STREAM>(dst) }
+    }
+    /// [`Self::store_f16`] likewise.
+    #[inline(always)]
+    unsafe fn put_f16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
+        unsafe { self.store_f16::<STREAM>(dst) }
+    }
+    /// [`Self::store_bf16`] likewise, of what is neither NaN nor denormal. AVX-512 needs the instructions of AVX-512 BF16 for it.
+    #[inline(always)]
+    unsafe fn put_bf16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: the contract of the trait is passed on, to levels that stream to any address.
+        unsafe { self.store_bf16::<STREAM>(dst) }
+    }
+
     unsafe fn and(self, other: Self) -> Self;
     unsafe fn or(self, other: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
@@ -101,6 +120,15 @@ pub(crate) trait Lanes: Copy {
     unsafe fn equal(self, other: Self) -> Self::Mask;
     /// `other` where the mask is true, else `self`.
     unsafe fn replace(self, mask: Self::Mask, other: Self) -> Self;
+}
+
+/// Whether no product of these scales and a number that is zero, or at least 1/2 and less than 256, is NaN or denormal: then
+/// [`Lanes::put_bf16`] rounds all of them right.
+pub(crate) fn are_regular(scales: &[f32]) -> bool {
+    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
+    const MOST: f32 = f32::from_bits((127 + 100) << 23);
+    // Without a branch, so that it becomes vectors.
+    scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((LEAST..MOST).contains(&scale.abs()))))
 }
 
 /// Methods of an implementor. One argument serves them all, so it stands here and once.

@@ -17,12 +17,12 @@ pub(crate) mod x86;
 
 pub(crate) use aligned::Aligned;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use lanes::{Lanes, QUIET};
+pub(crate) use lanes::{Lanes, QUIET, are_regular};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, has_bf16, with_default_rounding};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512, Bytes16, f16_to_f32, fence, with_default_rounding};
+pub(crate) use x86::{Avx2, Avx512, Bytes16, f16_to_f32, fence, has_bf16, with_default_rounding};
 
 /// Runs `work` with the floating-point environment of the calling thread as Rust expects it: other libraries may have changed it, as
 /// `torch.set_flush_denormal(True)` does, and threads have that of the one that makes them. Afterwards it is what it was. Elsewhere than on x86-64 and

@@ -6,10 +6,8 @@
 use crate::cast::lanes::drive::ScaleKernel;
 use crate::cast::lanes::formats::E2M1;
 use crate::dtype::DType;
-use crate::simd::Level;
-use crate::simd::x86::{
-    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, Tables, WideTables, are_regular, has_bf16,
-};
+use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, Tables, WideTables, has_bf16};
+use crate::simd::{Level, are_regular};
 
 /// Elements of a step, and of half a one.
 const STEP: usize = 32;

@@ -1,6 +1,6 @@
 //! The IQ encodings: elements are looked up, eight or four at a time, in grids of points.
 
-use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, sixteen_steps};
+use super::{Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, registers, scaled, sixteen_steps};
 use crate::quant::block::{f16_to_f32, field};
 use crate::quant::grids;
 use crate::quant::iq::{LEVELS, eighths, even_signs, joined, shifted};
@@ -31,7 +31,7 @@ pub(in crate::quant) fn six_bit_scale(block: &[u8; 136], index: usize) -> i8 {
 
 // A step has two points of eight elements, or four of four.
 decoders! {
-    IQ2_XXS: 66 bytes, 16 steps, |block, out| {
+    IQ2_XXS: 66 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let (groups, _) = field::<2, 64, _>(block).as_chunks::<8>();
         for (i, [a, b, c, d, word @ ..]) in groups.iter().enumerate() {
@@ -39,11 +39,11 @@ decoders! {
             let scale = scale * (0.5 + (word >> 28) as f32) * 0.25;
             for (half, indices) in [[a, b], [c, d]].into_iter().enumerate() {
                 let points = indices.map(|index| grids::IQ2_XXS[usize::from(*index)]);
-                scaled::<V>(out, 2 * i + half, signed(points, even_signs_of(word, half)), scale);
+                scaled::<V, O>(out, 2 * i + half, signed(points, even_signs_of(word, half)), scale);
             }
         }
     };
-    IQ2_XS: 74 bytes, 16 steps, |block, out| {
+    IQ2_XS: 74 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let (words, _) = field::<2, 64, _>(block).as_chunks::<4>();
         let scales = field::<66, 8, _>(block);
@@ -52,10 +52,10 @@ decoders! {
             let words = [u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])];
             let points = words.map(|word| grids::IQ2_XS[usize::from(word & 511)]);
             let signs = words.map(|word| even_signs(u32::from(word >> 9)));
-            scaled::<V>(out, step, signed(points, signs), eighths(scale, scales[step / 2])[step % 2]);
+            scaled::<V, O>(out, step, signed(points, signs), eighths(scale, scales[step / 2])[step % 2]);
         });
     };
-    IQ2_S: 82 bytes, 16 steps, |block, out| {
+    IQ2_S: 82 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let (low, _) = field::<2, 32, _>(block).as_chunks::<2>();
         let (signs, _) = field::<34, 32, _>(block).as_chunks::<2>();
@@ -63,10 +63,10 @@ decoders! {
         sixteen_steps!(|step| {
             let high = usize::from(high[step / 2]) >> (step % 2 * 4);
             let points = [0, 1].map(|i| grids::IQ2_S[usize::from(low[step][i]) | (high >> (2 * i) & 3) << 8]);
-            scaled::<V>(out, step, signed(points, signs[step]), eighths(scale, scales[step / 2])[step % 2]);
+            scaled::<V, O>(out, step, signed(points, signs[step]), eighths(scale, scales[step / 2])[step % 2]);
         });
     };
-    IQ3_XXS: 98 bytes, 16 steps, |block, out| {
+    IQ3_XXS: 98 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let (indices, _) = field::<2, 64, _>(block).as_chunks::<4>();
         let (words, _) = field::<66, 32, _>(block).as_chunks::<4>();
@@ -74,10 +74,10 @@ decoders! {
             let word = u32::from_le_bytes(words[step / 2]);
             let [a, b, c, d] = indices[step].map(|index| grids::IQ3_XXS[usize::from(index)]);
             let quants = signed([joined(a, b), joined(c, d)], even_signs_of(word, step % 2));
-            scaled::<V>(out, step, quants, scale * (0.5 + (word >> 28) as f32) * 0.5);
+            scaled::<V, O>(out, step, quants, scale * (0.5 + (word >> 28) as f32) * 0.5);
         });
     };
-    IQ3_S: 110 bytes, 16 steps, |block, out| {
+    IQ3_S: 110 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let (low, _) = field::<2, 64, _>(block).as_chunks::<4>();
         let (signs, _) = field::<74, 32, _>(block).as_chunks::<2>();
@@ -87,10 +87,10 @@ decoders! {
             let point = |i: usize| grids::IQ3_S[usize::from(low[step][i]) | (ninths >> i & 1) << 8];
             let points = [joined(point(0), point(1)), joined(point(2), point(3))];
             let odd = 1 + 2 * (scales[step / 4] >> (step / 2 % 2 * 4) & 15);
-            scaled::<V>(out, step, signed(points, signs[step]), scale * f32::from(odd));
+            scaled::<V, O>(out, step, signed(points, signs[step]), scale * f32::from(odd));
         });
     };
-    IQ1_S: 50 bytes, 16 steps, |block, out| {
+    IQ1_S: 50 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let (low, _) = field::<2, 32, _>(block).as_chunks::<2>();
         let (words, _) = field::<34, 16, _>(block).as_chunks::<2>();
@@ -101,10 +101,10 @@ decoders! {
                 shifted(usize::from(low[step][i]) | (high >> (3 * i) & 7) << 8, word & 0x8000 != 0)
             });
             let quants = Bytes16::from_halves(u64::from_le_bytes(a), u64::from_le_bytes(b));
-            scaled::<V>(out, step, quants, scale * f32::from(2 * (word >> 12 & 7) + 1) * 0.125);
+            scaled::<V, O>(out, step, quants, scale * f32::from(2 * (word >> 12 & 7) + 1) * 0.125);
         }
     };
-    IQ1_M: 56 bytes, 16 steps, |block, out| {
+    IQ1_M: 56 bytes, 16 steps, if |block| block[55] & 0x70 < 0x70 || block[53] < 0xc0, |block, out| {
         let (low, _) = field::<0, 32, _>(block).as_chunks::<2>();
         let (high, (words, _)) = (field::<32, 16, _>(block), field::<48, 8, _>(block).as_chunks::<2>());
         let words: [u16; 4] = std::array::from_fn(|i| u16::from_le_bytes(words[i]));
@@ -116,23 +116,23 @@ decoders! {
             });
             let quants = Bytes16::from_halves(u64::from_le_bytes(a), u64::from_le_bytes(b));
             let odd = 2 * (words[step / 4] >> (step % 4 * 3) & 7) + 1;
-            scaled::<V>(out, step, quants, scale * f32::from(odd) * 0.125);
+            scaled::<V, O>(out, step, quants, scale * f32::from(odd) * 0.125);
         }
     };
-    IQ4_NL: 18 bytes, 2 steps, |block, out| {
+    IQ4_NL: 18 bytes, 2 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let [packed] = registers::<2, 1, _>(block);
         for half in 0..2 {
-            scaled::<V>(out, half, packed.bits(4 * half as u32, 4).lookup(&LEVELS), scale);
+            scaled::<V, O>(out, half, packed.bits(4 * half as u32, 4).lookup(&LEVELS), scale);
         }
     };
-    IQ4_XS: 136 bytes, 16 steps, |block, out| {
+    IQ4_XS: 136 bytes, 16 steps, if |block| are_finite(block, [0]), |block, out| {
         let scale = f16_field::<0, _>(block);
         let packed: [_; 8] = registers::<8, 8, _>(block);
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let scale = scale * f32::from(six_bit_scale(block, i));
-            scaled::<V>(out, step, packed[i].bits(4 * half as u32, 4).lookup(&LEVELS), scale);
+            scaled::<V, O>(out, step, packed[i].bits(4 * half as u32, 4).lookup(&LEVELS), scale);
         });
     };
 }

@@ -1,10 +1,11 @@
 //! The K encodings: super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own.
 
 use super::{
-    Bytes16, Decoder, Lanes, Step, decoders, f16_field, products, registers, scaled, scaled_less, sixteen_steps,
+    Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, products, registers, scaled, scaled_less,
+    sixteen_steps,
 };
 use crate::quant::block::field;
-use crate::simd::Aligned;
+use crate::simd::{Aligned, are_regular};
 
 /// The low bits of four bytes, in each of which `bits` are kept after a shift to the right.
 #[inline(always)]
@@ -49,7 +50,7 @@ pub(in crate::quant) unsafe fn six_bit_scales(packed: &[u8; 12]) -> Bytes16 {
 
 // Of the 32 elements `i` each half is a step.
 decoders! {
-    Q2_K: 84 bytes, 16 steps, |block, out| {
+    Q2_K: 84 bytes, 16 steps, if |block| are_finite(block, [80, 82]), |block, out| {
         let [groups] = registers::<0, 1, _>(block);
         let (scale, minimum) = (f16_field::<80, _>(block), f16_field::<82, _>(block));
         let scales = products(V::from_bytes(groups.bits(0, 4)), V::splat(scale.to_bits()));
@@ -58,10 +59,10 @@ decoders! {
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
-            scaled_less::<V>(out, step, quants, scales.0[step], minima.0[step]);
+            scaled_less::<V, O>(out, step, quants, scales.0[step], minima.0[step]);
         });
     };
-    Q3_K: 110 bytes, 16 steps, |block, out| {
+    Q3_K: 110 bytes, 16 steps, if |block| are_finite(block, [108]), |block, out| {
         let (high, low): ([_; 2], [_; 4]) = (registers::<0, 2, _>(block), registers::<32, 4, _>(block));
         let scale = f16_field::<108, _>(block);
         let scales = six_bit_scales(field::<96, 12, _>(block));
@@ -69,30 +70,30 @@ decoders! {
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2).or(high[half].bits(i as u32, 1).shl(2));
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(4)), scales.0[step]);
+            scaled::<V, O>(out, step, quants.sub(Bytes16::splat(4)), scales.0[step]);
         });
     };
-    Q4_K: 144 bytes, 16 steps, |block, out| {
+    Q4_K: 144 bytes, 16 steps, if |block| are_finite(block, [0, 2]), |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
         let groups = scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let packed: [_; 8] = registers::<16, 8, _>(block);
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4);
-            scaled_less::<V>(out, step, quants, groups.0[i], groups.0[8 + i]);
+            scaled_less::<V, O>(out, step, quants, groups.0[i], groups.0[8 + i]);
         });
     };
-    Q5_K: 176 bytes, 16 steps, |block, out| {
+    Q5_K: 176 bytes, 16 steps, if |block| are_finite(block, [0, 2]), |block, out| {
         let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
         let groups = scales_and_minima::<V>(field::<4, 12, _>(block), scale, minimum);
         let (high, low): ([_; 2], [_; 8]) = (registers::<16, 2, _>(block), registers::<48, 8, _>(block));
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = low[i / 2 * 2 + half].bits(i as u32 % 2 * 4, 4).or(high[half].bits(i as u32, 1).shl(4));
-            scaled_less::<V>(out, step, quants, groups.0[i], groups.0[8 + i]);
+            scaled_less::<V, O>(out, step, quants, groups.0[i], groups.0[8 + i]);
         });
     };
-    Q6_K: 210 bytes, 16 steps, |block, out| {
+    Q6_K: 210 bytes, 16 steps, if |block| are_finite(block, [208]), |block, out| {
         let (low, high): ([_; 8], [_; 4]) = (registers::<0, 8, _>(block), registers::<128, 4, _>(block));
         let ([scales], scale) = (registers::<192, 1, _>(block), f16_field::<208, _>(block));
         let scales = products(V::from_signed_bytes(scales), V::splat(scale.to_bits()));
@@ -102,14 +103,14 @@ decoders! {
             let (part, quarter) = (i / 4, i % 4);
             let nibbles = low[part * 4 + quarter % 2 * 2 + half].bits(quarter as u32 / 2 * 4, 4);
             let quants = nibbles.or(high[part * 2 + half].bits(quarter as u32 * 2, 2).shl(4));
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(32)), scales.0[step]);
+            scaled::<V, O>(out, step, quants.sub(Bytes16::splat(32)), scales.0[step]);
         });
     };
-    Q8_K: 292 bytes, 16 steps, |block, out| {
+    Q8_K: 292 bytes, 16 steps, if |block| are_regular(&[f32::from_le_bytes(*field::<0, 4, _>(block))]), |block, out| {
         let scale = f32::from_le_bytes(*field::<0, 4, _>(block));
         let quants: [_; 16] = registers::<4, 16, _>(block);
         sixteen_steps!(|step| {
-            scaled::<V>(out, step, quants[step], scale);
+            scaled::<V, O>(out, step, quants[step], scale);
         });
     };
 }

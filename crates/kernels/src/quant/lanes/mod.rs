@@ -10,45 +10,57 @@ pub(super) mod codebook;
 pub(super) mod groups;
 pub(super) mod iq;
 pub(super) mod k;
+mod output;
 pub(super) mod simple;
 pub(super) mod ternary;
 
 use std::hint::black_box;
 
 use super::block::field;
-use super::{Encoding, Step};
+use super::{Encoding, STEP, Step};
+use crate::cast::{VALUES, fence, from_f32};
+use crate::dtype::DType;
 use crate::simd::Aligned;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
-use crate::simd::{Bytes16, Lanes, Level, f16_to_f32, with_default_rounding};
+use crate::simd::{Bytes16, Lanes, Level, f16_to_f32, has_bf16, with_default_rounding};
+use output::{Bf16, F16, F32, Output};
+
+pub(super) use output::are_finite;
 
 /// A decoder of blocks of `BYTES` bytes.
 ///
 /// # Safety
-/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them.
+/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for what [`Output`] says of bf16
+/// those too. An output that is streamed to must be at a multiple of 16.
 trait Decoder<const BYTES: usize> {
     /// Elements of a block, sixteen to a step.
     const STEPS: usize;
+    /// Whether no element is NaN, or denormal in f32: then each is rounded right to bf16.
+    fn is_regular(block: &[u8; BYTES]) -> bool;
     /// Decodes a block into `STEPS` steps.
-    unsafe fn decode<V: Lanes>(block: &[u8; BYTES], out: &mut [Step]);
+    unsafe fn decode<V: Lanes, O: Output>(block: &[u8; BYTES], out: &mut [O::Step]);
 }
 
-/// Decodes all blocks that have room in the output.
+/// Decodes all blocks that have room in the output; false if it is of bf16 and one of them is not regular.
 ///
 /// # Safety
-/// The processor must have the instructions of the level that the kernel was picked for.
-type Kernel = unsafe fn(&[u8], &mut [Step]);
+/// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
+type Kernel = unsafe fn(&[u8], &mut [u8]) -> bool;
 
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<D: Decoder<BYTES>, const BYTES: usize>(blocks: &[u8], out: &mut [Step]) {
-            for (block, out) in blocks.as_chunks::<BYTES>().0.iter().zip(out.chunks_exact_mut(D::STEPS)) {
+        unsafe fn $name<D: Decoder<BYTES>, O: Output, const BYTES: usize>(blocks: &[u8], out: &mut [u8]) -> bool {
+            let mut regular = true;
+            for (block, out) in blocks.as_chunks().0.iter().zip(O::steps(out).chunks_exact_mut(D::STEPS)) {
+                regular &= !O::IS_BF16 || D::is_regular(block);
                 // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
-                unsafe { D::decode::<$lanes>(block, out) }
+                unsafe { D::decode::<$lanes, O>(block, out) };
             }
+            regular
         }
     };
 }
@@ -56,64 +68,114 @@ macro_rules! at_level {
 at_level!("avx2,f16c", Avx2: decode_avx2);
 #[cfg(target_arch = "x86_64")]
 at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: decode_avx512);
+#[cfg(target_arch = "x86_64")]
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: decode_avx512_bf16);
 #[cfg(target_arch = "aarch64")]
 at_level!("neon", Neon<false>: decode_neon);
+#[cfg(target_arch = "aarch64")]
+at_level!("neon,bf16", Neon<true>: decode_neon_bf16);
 
-fn at<D: Decoder<BYTES>, const BYTES: usize>(level: Level) -> Option<Kernel> {
+fn at<D: Decoder<BYTES>, O: Output, const BYTES: usize>(level: Level) -> Option<Kernel> {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => Some(decode_avx2::<D, BYTES>),
+        Level::Avx512 if !O::IS_BF16 => Some(decode_avx512::<D, O, BYTES>),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => Some(decode_avx512::<D, BYTES>),
+        Level::Avx512 if has_bf16() => Some(decode_avx512_bf16::<D, O, BYTES>),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => Some(decode_avx2::<D, O, BYTES>),
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => Some(decode_neon::<D, BYTES>),
+        Level::Neon if O::IS_BF16 && has_bf16() => Some(decode_neon_bf16::<D, O, BYTES>),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => Some(decode_neon::<D, O, BYTES>),
         _ => None,
     }
 }
 
-fn kernel(level: Level, encoding: Encoding) -> Option<Kernel> {
-    match encoding {
-        Encoding::Q4_0 => at::<simple::Q4_0, 18>(level),
-        Encoding::Q4_1 => at::<simple::Q4_1, 20>(level),
-        Encoding::Q5_0 => at::<simple::Q5_0, 22>(level),
-        Encoding::Q5_1 => at::<simple::Q5_1, 24>(level),
-        Encoding::Q8_0 => at::<simple::Q8_0, 34>(level),
-        Encoding::Q8_1 => at::<simple::Q8_1, 36>(level),
-        Encoding::Q2_K => at::<k::Q2_K, 84>(level),
-        Encoding::Q3_K => at::<k::Q3_K, 110>(level),
-        Encoding::Q4_K => at::<k::Q4_K, 144>(level),
-        Encoding::Q5_K => at::<k::Q5_K, 176>(level),
-        Encoding::Q6_K => at::<k::Q6_K, 210>(level),
-        Encoding::Q8_K => at::<k::Q8_K, 292>(level),
-        Encoding::IQ2_XXS => at::<iq::IQ2_XXS, 66>(level),
-        Encoding::IQ2_XS => at::<iq::IQ2_XS, 74>(level),
-        Encoding::IQ3_XXS => at::<iq::IQ3_XXS, 98>(level),
-        Encoding::IQ1_S => at::<iq::IQ1_S, 50>(level),
-        Encoding::IQ4_NL => at::<iq::IQ4_NL, 18>(level),
-        Encoding::IQ3_S => at::<iq::IQ3_S, 110>(level),
-        Encoding::IQ2_S => at::<iq::IQ2_S, 82>(level),
-        Encoding::IQ4_XS => at::<iq::IQ4_XS, 136>(level),
-        Encoding::IQ1_M => at::<iq::IQ1_M, 56>(level),
-        Encoding::TQ1_0 => at::<ternary::TQ1_0, 54>(level),
-        Encoding::TQ2_0 => at::<ternary::TQ2_0, 66>(level),
-        Encoding::MXFP4 => at::<simple::MXFP4, 17>(level),
-        Encoding::NVFP4 => at::<simple::NVFP4, 36>(level),
-        Encoding::Q1_0 => at::<simple::Q1_0, 18>(level),
-        Encoding::Q2_0 => at::<simple::Q2_0, 18>(level),
+fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(kernel) = super::x86::looked_up::kernel(level, encoding, to, stream) {
+        return Some(kernel);
+    }
+    match (to, stream) {
+        (DType::Float32, false) => of_encoding::<F32<false>>(level, encoding),
+        (DType::Float32, true) => of_encoding::<F32<true>>(level, encoding),
+        (DType::Float16, false) => of_encoding::<F16<false>>(level, encoding),
+        (DType::Float16, true) => of_encoding::<F16<true>>(level, encoding),
+        (DType::BFloat16, false) => of_encoding::<Bf16<false>>(level, encoding),
+        (DType::BFloat16, true) => of_encoding::<Bf16<true>>(level, encoding),
+        _ => None,
     }
 }
 
-/// Decodes blocks to f32, if the level has vectors. The level is available, and the output has room for all blocks and no more.
-pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) -> bool {
-    let Some(kernel) = kernel(level, encoding) else { return false };
-    // SAFETY: the level is available, as the caller checked.
-    with_default_rounding(|| unsafe { kernel(blocks, out) });
+fn of_encoding<O: Output>(level: Level, encoding: Encoding) -> Option<Kernel> {
+    match encoding {
+        Encoding::Q4_0 => at::<simple::Q4_0, O, 18>(level),
+        Encoding::Q4_1 => at::<simple::Q4_1, O, 20>(level),
+        Encoding::Q5_0 => at::<simple::Q5_0, O, 22>(level),
+        Encoding::Q5_1 => at::<simple::Q5_1, O, 24>(level),
+        Encoding::Q8_0 => at::<simple::Q8_0, O, 34>(level),
+        Encoding::Q8_1 => at::<simple::Q8_1, O, 36>(level),
+        Encoding::Q2_K => at::<k::Q2_K, O, 84>(level),
+        Encoding::Q3_K => at::<k::Q3_K, O, 110>(level),
+        Encoding::Q4_K => at::<k::Q4_K, O, 144>(level),
+        Encoding::Q5_K => at::<k::Q5_K, O, 176>(level),
+        Encoding::Q6_K => at::<k::Q6_K, O, 210>(level),
+        Encoding::Q8_K => at::<k::Q8_K, O, 292>(level),
+        Encoding::IQ2_XXS => at::<iq::IQ2_XXS, O, 66>(level),
+        Encoding::IQ2_XS => at::<iq::IQ2_XS, O, 74>(level),
+        Encoding::IQ3_XXS => at::<iq::IQ3_XXS, O, 98>(level),
+        Encoding::IQ1_S => at::<iq::IQ1_S, O, 50>(level),
+        Encoding::IQ4_NL => at::<iq::IQ4_NL, O, 18>(level),
+        Encoding::IQ3_S => at::<iq::IQ3_S, O, 110>(level),
+        Encoding::IQ2_S => at::<iq::IQ2_S, O, 82>(level),
+        Encoding::IQ4_XS => at::<iq::IQ4_XS, O, 136>(level),
+        Encoding::IQ1_M => at::<iq::IQ1_M, O, 56>(level),
+        Encoding::TQ1_0 => at::<ternary::TQ1_0, O, 54>(level),
+        Encoding::TQ2_0 => at::<ternary::TQ2_0, O, 66>(level),
+        Encoding::MXFP4 => at::<simple::MXFP4, O, 17>(level),
+        Encoding::NVFP4 => at::<simple::NVFP4, O, 36>(level),
+        Encoding::Q1_0 => at::<simple::Q1_0, O, 18>(level),
+        Encoding::Q2_0 => at::<simple::Q2_0, O, 18>(level),
+    }
+}
+
+/// Decodes blocks to f32, f16 or bf16, if the level, which is available, has vectors, and they can be streamed to where the output begins. It has room for
+/// all blocks and no more. After calls with `stream` a fence is needed.
+pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
+    if stream && !out.as_ptr().addr().is_multiple_of(16) {
+        return false;
+    }
+    let Some(kernel) = kernel(level, encoding, to, stream) else { return false };
+    let at_once = VALUES / encoding.elements_per_block();
+    let (bytes_in, bytes_out) = (encoding.bytes_per_block(), encoding.elements_per_block() * to.bits() / 8);
+    with_default_rounding(|| {
+        for (blocks, out) in blocks.chunks(at_once * bytes_in).zip(out.chunks_mut(at_once * bytes_out)) {
+            // SAFETY: the level is available, as the caller checked; each part of an output that is streamed to is at a multiple of 16, as the
+            // first one is.
+            let regular = unsafe { kernel(blocks, out) };
+            if !regular {
+                decode_by_f32(level, encoding, blocks, to, out, stream);
+            }
+        }
+    });
     true
+}
+
+/// The same for at most [`VALUES`] elements by way of f32, by what rounds every value right.
+#[cold]
+fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
+    let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
+    let values = values.0[..out.len() / (to.bits() / 8) / STEP].as_flattened_mut();
+    decode(level, encoding, blocks, DType::Float32, values, false);
+    if stream {
+        fence(); // what was streamed to the same place is there before
+    }
+    from_f32(level, values, to, out, stream);
 }
 
 /// Decoders, each a function of a block and its steps.
 macro_rules! decoders {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal bytes, $steps:literal steps, |$block:ident, $out:ident| $code:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal bytes, $steps:literal steps, if $regular:expr, |$block:ident, $out:ident| $code:expr;)*) => {$(
         $(#[$doc])*
         #[allow(non_camel_case_types)] // GGUF spells the name so
         pub(super) struct $name;
@@ -122,7 +184,13 @@ macro_rules! decoders {
             const STEPS: usize = $steps;
 
             #[inline(always)]
-            unsafe fn decode<V: Lanes>($block: &[u8; $bytes], $out: &mut [Step]) {
+            fn is_regular(block: &[u8; $bytes]) -> bool {
+                let is_regular: fn(&[u8; $bytes]) -> bool = $regular;
+                is_regular(block)
+            }
+
+            #[inline(always)]
+            unsafe fn decode<V: Lanes, O: Output>($block: &[u8; $bytes], $out: &mut [O::Step]) {
                 // SAFETY: only what needs the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }
@@ -174,32 +242,38 @@ pub(super) unsafe fn registers<const AT: usize, const N: usize, const BYTES: usi
 
 /// Writes `scale * quant` for sixteen signed bytes.
 #[inline(always)]
-unsafe fn scaled<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32) {
+unsafe fn scaled<V: Lanes, O: Output>(out: &mut [O::Step], step: usize, quants: Bytes16, scale: f32) {
     // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe {
         let value = V::from_signed_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
-        value.store_32::<false>(out[step].as_mut_ptr());
+        O::put(value, &mut out[step]);
     }
 }
 
 /// Writes `scale * quant + offset` for sixteen bytes.
 #[inline(always)]
-unsafe fn scaled_from<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, offset: f32) {
+unsafe fn scaled_from<V: Lanes, O: Output>(out: &mut [O::Step], step: usize, quants: Bytes16, scale: f32, offset: f32) {
     // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
-        product.add_f32(V::splat(offset.to_bits())).store_32::<false>(out[step].as_mut_ptr());
+        O::put(product.add_f32(V::splat(offset.to_bits())), &mut out[step]);
     }
 }
 
 /// Writes `scale * quant - minimum` for sixteen bytes.
 #[inline(always)]
-unsafe fn scaled_less<V: Lanes>(out: &mut [Step], step: usize, quants: Bytes16, scale: f32, minimum: f32) {
+unsafe fn scaled_less<V: Lanes, O: Output>(
+    out: &mut [O::Step],
+    step: usize,
+    quants: Bytes16,
+    scale: f32,
+    minimum: f32,
+) {
     // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     // Subtracted and not added with the other sign, which a NaN would keep.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
-        product.sub_f32(V::splat(minimum.to_bits())).store_32::<false>(out[step].as_mut_ptr());
+        O::put(product.sub_f32(V::splat(minimum.to_bits())), &mut out[step]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ternary encodings, whose elements are -1, 0 or 1 times one scale.
 
-use super::{Bytes16, Decoder, Lanes, Step, decoders, f16_field, registers, scaled, sixteen_steps};
+use super::{Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, registers, scaled, sixteen_steps};
 use crate::quant::block::field;
 
 /// The first digits in base three of bytes that are fractions of 256, each less one if `LEAST` is 255, for -1.
@@ -37,11 +37,11 @@ pub(in crate::quant) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
 
 /// Writes `places` digits of each byte, all of one place after the other, `stride` steps apart.
 #[inline(always)]
-unsafe fn places<V: Lanes>(out: &mut [Step], stride: usize, mut fractions: Bytes16, scale: f32) {
+unsafe fn places<V: Lanes, O: Output>(out: &mut [O::Step], stride: usize, mut fractions: Bytes16, scale: f32) {
     for place in 0..5 {
         // SAFETY: the instructions are enabled, by the contract of `Decoder`.
         unsafe {
-            scaled::<V>(out, place * stride, digits(fractions), scale);
+            scaled::<V, O>(out, place * stride, digits(fractions), scale);
             fractions = shifted(fractions);
         }
     }
@@ -55,21 +55,21 @@ fn tripled(bytes: u32) -> u32 {
 }
 
 decoders! {
-    TQ1_0: 54 bytes, 16 steps, |block, out| {
+    TQ1_0: 54 bytes, 16 steps, if |block| are_finite(block, [52]), |block, out| {
         let scale = f16_field::<52, _>(block);
         let [first, second, third] = registers::<0, 3, _>(block);
-        places::<V>(out, 2, first, scale);
-        places::<V>(&mut out[1..], 2, second, scale);
-        places::<V>(&mut out[10..], 1, third, scale);
-        scaled::<V>(out, 15, digits(four_places(field::<48, 4, _>(block))), scale);
+        places::<V, O>(out, 2, first, scale);
+        places::<V, O>(&mut out[1..], 2, second, scale);
+        places::<V, O>(&mut out[10..], 1, third, scale);
+        scaled::<V, O>(out, 15, digits(four_places(field::<48, 4, _>(block))), scale);
     };
-    TQ2_0: 66 bytes, 16 steps, |block, out| {
+    TQ2_0: 66 bytes, 16 steps, if |block| are_finite(block, [64]), |block, out| {
         let scale = f16_field::<64, _>(block);
         let packed: [_; 4] = registers::<0, 4, _>(block);
         sixteen_steps!(|step| {
             let (i, half) = (step / 2, step % 2);
             let quants = packed[i / 4 * 2 + half].bits(i as u32 % 4 * 2, 2);
-            scaled::<V>(out, step, quants.sub(Bytes16::splat(1)), scale);
+            scaled::<V, O>(out, step, quants.sub(Bytes16::splat(1)), scale);
         });
     };
 }

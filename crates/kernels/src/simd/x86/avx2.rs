@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::bytes::{Bytes16, Bytes32};
-use super::stores::{store_128, store_256};
+use super::stores::{put_256, store_128, store_256};
 use super::tables::Tables;
 use crate::simd::lanes::{Lanes, methods};
 
@@ -95,6 +95,16 @@ impl Lanes for Avx2 {
             store_128::<STREAM>(dst, bytes);
         };
         store_f16<const STREAM: bool>(self, dst: *mut u8) => store_256::<STREAM>(dst, self.to_f16());
+        put_32<const STREAM: bool>(self, dst: *mut u8) => {
+            put_256::<STREAM>(dst, self.0);
+            put_256::<STREAM>(dst.add(32), self.1);
+        };
+        put_f16<const STREAM: bool>(self, dst: *mut u8) => put_256::<STREAM>(dst, self.to_f16());
+        put_bf16<const STREAM: bool>(self, dst: *mut u8) => {
+            let halves = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+            let words = _mm256_shuffle_epi8(self.to_bf16_in_turns(), _mm256_broadcastsi128_si256(halves));
+            put_256::<STREAM>(dst, _mm256_permute4x64_epi64::<0b11_01_10_00>(words));
+        };
     }
 
     lanes! {
@@ -142,15 +152,8 @@ impl Tables for Avx2 {
             table(_mm256_shuffle_epi8(self.to_f16(), _mm256_broadcastsi128_si256(order)), [0, 1, 4, 5])
         };
         bf16_table(self) -> Self::Table => {
-            // The words of both halves take turns.
-            const ODD: i32 = 0b1010_1010;
-            let upper = _mm256_blend_epi16::<ODD>(_mm256_srli_epi32::<16>(self.0), self.1);
-            let lower = _mm256_blend_epi16::<ODD>(self.0, _mm256_slli_epi32::<16>(self.1));
-            // Half a step is rounded up if the upper word is odd; more than half always, which is what the first bit of the lower word says.
-            let even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
-            let up = _mm256_srli_epi16::<15>(_mm256_subs_epu16(lower, even));
             let order = _mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15);
-            table(_mm256_shuffle_epi8(_mm256_add_epi16(upper, up), _mm256_broadcastsi128_si256(order)), [0, 4, 1, 5])
+            table(_mm256_shuffle_epi8(self.to_bf16_in_turns(), _mm256_broadcastsi128_si256(order)), [0, 4, 1, 5])
         };
         look_up<const STREAM: bool>(table: Self::Table, codes: Bytes32, dst: *mut u8) => {
             let (low, high) = (_mm256_shuffle_epi8(table.0, codes.0), _mm256_shuffle_epi8(table.1, codes.0));
@@ -198,6 +201,21 @@ impl Avx2 {
             let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
             let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
             _mm256_set_m128i(second, first)
+        }
+    }
+
+    /// Rounded to bf16, of what is no NaN; the words of both halves take turns.
+    #[inline(always)]
+    unsafe fn to_bf16_in_turns(self) -> __m256i {
+        const ODD: i32 = 0b1010_1010;
+        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        unsafe {
+            let upper = _mm256_blend_epi16::<ODD>(_mm256_srli_epi32::<16>(self.0), self.1);
+            let lower = _mm256_blend_epi16::<ODD>(self.0, _mm256_slli_epi32::<16>(self.1));
+            // Half a step is rounded up if the upper word is odd; more than half always, which is what the first bit of the lower word says.
+            let even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
+            let up = _mm256_srli_epi16::<15>(_mm256_subs_epu16(lower, even));
+            _mm256_add_epi16(upper, up)
         }
     }
 

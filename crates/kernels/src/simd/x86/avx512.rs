@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::avx2::words_of_f16;
 use super::bytes::{Bytes16, Bytes32};
-use super::stores::{store_128, store_256};
+use super::stores::{put_256, put_512, store_128, store_256};
 use super::tables::{Tables, WideTables};
 use crate::simd::lanes::{Lanes, methods};
 
@@ -81,11 +81,10 @@ impl Lanes for Avx512 {
             let bytes = _mm512_cvtepi32_epi8(self.0);
             store_128::<STREAM>(dst, bytes);
         };
-        store_f16<const STREAM: bool>(self, dst: *mut u8) => {
-            let words =
-                _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm512_castsi512_ps(self.0));
-            store_256::<STREAM>(dst, words);
-        };
+        store_f16<const STREAM: bool>(self, dst: *mut u8) => store_256::<STREAM>(dst, self.to_f16());
+        put_32<const STREAM: bool>(self, dst: *mut u8) => put_512::<STREAM>(dst, self.0);
+        put_f16<const STREAM: bool>(self, dst: *mut u8) => put_256::<STREAM>(dst, self.to_f16());
+        put_bf16<const STREAM: bool>(self, dst: *mut u8) => put_256::<STREAM>(dst, self.to_bf16());
     }
 
     lanes! {
@@ -112,16 +111,32 @@ impl Lanes for Avx512 {
     }
 }
 
+impl Avx512 {
+    /// Rounded to f16.
+    #[inline(always)]
+    unsafe fn to_f16(self) -> __m256i {
+        const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
+        unsafe { _mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)) }
+    }
+
+    /// Rounded to bf16, of what is neither NaN nor denormal.
+    #[inline(always)]
+    unsafe fn to_bf16(self) -> __m256i {
+        // SAFETY: registers alone; called by methods of `Lanes` only, which need AVX-512 BF16 as well.
+        unsafe { std::mem::transmute(_mm512_cvtneps_pbh(_mm512_castsi512_ps(self.0))) }
+    }
+}
+
 impl Tables for Avx512 {
     type Table = __m512i;
 
     methods! {
         f16_table(self) -> __m512i => {
-            const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-            _mm512_castsi256_si512(_mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(self.0)))
+            _mm512_castsi256_si512(self.to_f16())
         };
         bf16_table(self) -> __m512i => {
-            _mm512_castsi256_si512(std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(_mm512_castsi512_ps(self.0))))
+            _mm512_castsi256_si512(self.to_bf16())
         };
         look_up<const STREAM: bool>(table: __m512i, codes: Bytes32, dst: *mut u8) => {
             let elements = _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes.0), table);
@@ -151,9 +166,7 @@ const fn spread_lanes(times: i32) -> [i32; 16] {
 impl WideTables for Avx512 {
     methods! {
         wide_f16_table(low: Self, high: Self) -> __m512i => {
-            const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-            let high = _mm512_cvtps_ph::<ROUNDING>(_mm512_castsi512_ps(high.0));
-            _mm512_inserti64x4::<1>(low.f16_table(), high)
+            _mm512_inserti64x4::<1>(low.f16_table(), high.to_f16())
         };
         wide_bf16_table(low: Self, high: Self) -> __m512i =>
             std::mem::transmute(_mm512_cvtne2ps_pbh(_mm512_castsi512_ps(high.0), _mm512_castsi512_ps(low.0)));

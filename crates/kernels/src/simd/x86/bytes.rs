@@ -84,11 +84,6 @@ impl Bytes32 {
             let shifted = _mm256_srlv_epi64(packed.0, _mm256_setr_epi64x(0, 0, 4, 4));
             _mm256_and_si256(shifted, _mm256_set1_epi8(15))
         };
-        /// The low nibbles of eight bytes, then the high ones, and likewise of eight more.
-        nibbles_of_halves(packed: Bytes16) => {
-            let twice = _mm256_permute4x64_epi64::<0b01_01_00_00>(packed.0);
-            _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 4, 0, 4)), _mm256_set1_epi8(15))
-        };
         /// The low nibble of each byte and then its high one.
         nibbles_in_turns(packed: Bytes16) => {
             let words = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(packed.0));

@@ -39,12 +39,3 @@ half_floats! {
     F16: f16_table, wide_f16_table;
     Bf16: bf16_table, wide_bf16_table;
 }
-
-/// Whether no product of these scales and a number that is zero, or at least 1/2 and less than 256, is NaN or denormal: then [`Bf16`] rounds all of
-/// them right.
-pub(crate) fn are_regular(scales: &[f32]) -> bool {
-    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
-    const MOST: f32 = f32::from_bits((127 + 100) << 23);
-    // Without a branch, so that it becomes vectors.
-    scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((LEAST..MOST).contains(&scale.abs()))))
-}

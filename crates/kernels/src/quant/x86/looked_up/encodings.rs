@@ -4,8 +4,8 @@ use super::{Decoder, Group, put, put_wide};
 use crate::quant::block::field;
 use crate::quant::iq::LEVELS;
 use crate::quant::lanes::ternary::{digits_from, four_places, shifted};
-use crate::quant::lanes::{f16_field, iq, k, registers, simple};
-use crate::quant::simple::{half_e4m3, half_e8m0};
+use crate::quant::lanes::{are_finite, f16_field, iq, k, registers, simple};
+use crate::quant::simple::half_e8m0;
 use crate::simd::x86::{Bytes16, Bytes32, HalfFloat, Tables, WideTables};
 
 /// Integers as f32.
@@ -63,13 +63,6 @@ unsafe fn times_from<V: Tables>(numbers: &[f32; 16], scale: f32, offset: f32) ->
 unsafe fn times_less<V: Tables>(numbers: &[f32; 16], scale: f32, minimum: f32) -> V {
     // SAFETY: registers alone, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
     unsafe { times::<V>(numbers, scale).sub_f32(V::splat(minimum.to_bits())) }
-}
-
-/// Whether the f16 of a block at these bytes are neither infinite nor NaN. All elements are then whole multiples of 2^-24, the smallest f16, and less
-/// than 2^40.
-#[inline(always)]
-fn are_finite<const N: usize, const BYTES: usize>(block: &[u8; BYTES], places: [usize; N]) -> bool {
-    places.iter().all(|place| block[place + 1] & 0x7c < 0x7c)
 }
 
 macro_rules! decoders {
@@ -228,14 +221,5 @@ decoders! {
     MXFP4: 17 bytes, 1 groups, Tables, if |block| block[0] >= 2, |block, out| {
         let [packed] = registers::<1, 1, _>(block);
         put::<V, O, STREAM>(&mut out[0], Bytes32::nibbles(packed), times(&TWICE_FP4, half_e8m0(block[0])));
-    };
-    NVFP4: 36 bytes, 2 groups, WideTables, if |_| true, |block, out| {
-        let packed: [_; 2] = registers::<4, 2, _>(block);
-        let scales = field::<0, 4, _>(block).map(half_e4m3);
-        let second = Bytes32::joined(Bytes16::splat(0), Bytes16::splat(16));
-        for (group, packed) in packed.into_iter().enumerate() {
-            let values = [times(&TWICE_FP4, scales[2 * group]), times(&TWICE_FP4, scales[2 * group + 1])];
-            put_wide::<V, O, STREAM>(&mut out[group], Bytes32::nibbles_of_halves(packed).or(second), values);
-        }
     };
 }

@@ -3,10 +3,8 @@
 use super::{Group, may_stream};
 use crate::dtype::DType;
 use crate::quant::groups::{Columns, Row, runs};
-use crate::simd::Level;
-use crate::simd::x86::{
-    Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Tables, are_regular, has_bf16, with_default_rounding,
-};
+use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Tables, has_bf16, with_default_rounding};
+use crate::simd::{Level, are_regular};
 
 /// Columns of a step.
 const STEP: usize = 32;

@@ -4,10 +4,11 @@
 mod encodings;
 pub(in crate::quant) mod groups;
 
-use super::{Encoding, Level};
+use super::Encoding;
 use crate::dtype::DType;
+use crate::simd::Level;
 use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes32, F16, HalfFloat, Tables, WideTables, has_bf16};
-use encodings::{IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, TQ1_0, TQ2_0};
+use encodings::{IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, TQ1_0, TQ2_0};
 
 /// Thirty-two elements.
 type Group = [u8; 64];
@@ -30,17 +31,17 @@ trait Decoder<V: Tables, const BYTES: usize> {
 ///
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
-pub(super) type Kernel = unsafe fn(&[u8], &mut [Group]) -> bool;
+pub(in crate::quant) type Kernel = unsafe fn(&[u8], &mut [u8]) -> bool;
 
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
         unsafe fn $name<D: Decoder<$lanes, BYTES>, O: HalfFloat, const STREAM: bool, const BYTES: usize>(
             blocks: &[u8],
-            out: &mut [Group],
+            out: &mut [u8],
         ) -> bool {
             let mut regular = true;
-            for (block, out) in blocks.as_chunks().0.iter().zip(out.chunks_exact_mut(D::GROUPS)) {
+            for (block, out) in blocks.as_chunks().0.iter().zip(out.as_chunks_mut().0.chunks_exact_mut(D::GROUPS)) {
                 regular &= D::is_regular(block);
                 // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
                 unsafe { D::decode::<O, STREAM>(block, out) };
@@ -80,7 +81,7 @@ fn wide<D: Decoder<Avx512, BYTES>, const STREAM: bool, const BYTES: usize>(level
 }
 
 /// The kernel of a level that makes this of an encoding, if there is one. What it streams needs a fence.
-pub(super) fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
+pub(in crate::quant) fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
     if stream { of_encoding::<true>(level, encoding, to) } else { of_encoding::<false>(level, encoding, to) }
 }
 
@@ -99,7 +100,6 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
         Encoding::TQ1_0 => at::<TQ1_0, STREAM, 54>(level, to),
         Encoding::TQ2_0 => at::<TQ2_0, STREAM, 66>(level, to),
         Encoding::MXFP4 => at::<MXFP4, STREAM, 17>(level, to),
-        Encoding::NVFP4 => wide::<NVFP4, STREAM, 36>(level, to),
         _ => None,
     }
 }
