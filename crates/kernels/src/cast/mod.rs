@@ -15,9 +15,7 @@ mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] // for their kernels
-pub(crate) use lines::from_f32;
-pub(crate) use lines::{Lines, VALUES};
+pub(crate) use lines::{Lines, VALUES, from_f32};
 pub use scale::{BlockScaled, require_scalable, scale_block_rows, scale_block_rows_at};
 
 use crate::cast::small_float::FloatFormat;

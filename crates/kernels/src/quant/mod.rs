@@ -31,10 +31,10 @@ pub use quantize::quantize;
 
 use std::fmt::Display;
 
-use crate::cast::{self, Lines, VALUES};
+use crate::cast::{self, VALUES};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::simd::Level;
+use crate::simd::{Aligned, Level};
 
 /// Sixteen f32 as they lie in memory, which is what the decoders write at a time.
 type Step = [u8; 64];
@@ -69,16 +69,13 @@ pub fn dequantize_at(
             out.len()
         )));
     }
-    if !decode_at_once(level, encoding, blocks, to, out, stream) {
-        let mut lines = Lines::new(level, to, out, stream);
-        // A multiple of every block.
-        let at_once = VALUES / encoding.elements_per_block() * encoding.bytes_per_block();
-        for blocks in blocks.chunks(at_once) {
-            let count = blocks.len() / encoding.bytes_per_block() * encoding.elements_per_block();
-            decode(level, encoding, blocks, lines.room(count).as_flattened_mut().as_chunks_mut().0);
-            lines.push(count);
+    // A multiple of every block.
+    let at_once = VALUES / encoding.elements_per_block();
+    let (bytes_in, bytes_out) = (encoding.bytes_per_block(), encoding.elements_per_block() * to.bits() / 8);
+    for (blocks, out) in blocks.chunks(at_once * bytes_in).zip(out.chunks_mut(at_once * bytes_out)) {
+        if !decode(level, encoding, blocks, to, out, stream) {
+            decode_by_f32(level, encoding, blocks, to, out, stream);
         }
-        lines.finish();
     }
     if stream {
         cast::fence();
@@ -86,22 +83,30 @@ pub fn dequantize_at(
     Ok(())
 }
 
-/// The decoding itself without a second pass, if there are vectors for that; everything was checked.
-fn decode_at_once(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
+/// The decoding itself, without a second pass; false if that is not to be had, or some elements may not be rounded right. To f32 it is.
+fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    return lanes::decode(level, encoding, blocks, to, out, stream);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let _ = (level, encoding, blocks, to, out, stream);
-        false
+    if lanes::decode(level, encoding, blocks, to, out, stream) {
+        return true;
     }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = (level, stream);
+    let is_f32 = to == DType::Float32;
+    if is_f32 {
+        scalar::decode(encoding, blocks, out.as_chunks_mut().0);
+    }
+    is_f32
 }
 
-/// The decoding to f32; everything was checked.
-fn decode(level: Level, encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
-    if !decode_at_once(level, encoding, blocks, DType::Float32, out.as_flattened_mut(), false) {
-        scalar::decode(encoding, blocks, out);
+/// The decoding of at most [`VALUES`] elements by way of f32, by what rounds every value right.
+fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
+    let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
+    let values = values.0[..out.len() / (to.bits() / 8) / STEP].as_flattened_mut();
+    decode(level, encoding, blocks, DType::Float32, values, false);
+    if stream {
+        cast::fence(); // what was streamed to the same place is there before
     }
+    cast::from_f32(level, values, to, out, stream);
 }
 
 /// An error unless [`dequantize`] makes this dtype of the blocks.

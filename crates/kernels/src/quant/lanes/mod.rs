@@ -16,9 +16,8 @@ pub(super) mod ternary;
 
 use std::hint::black_box;
 
+use super::Encoding;
 use super::block::field;
-use super::{Encoding, STEP, Step};
-use crate::cast::{VALUES, fence, from_f32};
 use crate::dtype::DType;
 use crate::simd::Aligned;
 #[cfg(target_arch = "aarch64")]
@@ -139,38 +138,13 @@ fn of_encoding<O: Output>(level: Level, encoding: Encoding) -> Option<Kernel> {
     }
 }
 
-/// Decodes blocks to f32, f16 or bf16, if the level, which is available, has vectors, and they can be streamed to where the output begins. It has room for
-/// all blocks and no more. After calls with `stream` a fence is needed.
+/// Decodes blocks to f32, f16 or bf16. It has room for all blocks and no more. False if the level, which is available, has no vectors, or some elements
+/// may not be rounded right. After calls with `stream` a fence is needed.
 pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
-    if stream && !out.as_ptr().addr().is_multiple_of(16) {
-        return false;
-    }
-    let Some(kernel) = kernel(level, encoding, to, stream) else { return false };
-    let at_once = VALUES / encoding.elements_per_block();
-    let (bytes_in, bytes_out) = (encoding.bytes_per_block(), encoding.elements_per_block() * to.bits() / 8);
-    with_default_rounding(|| {
-        for (blocks, out) in blocks.chunks(at_once * bytes_in).zip(out.chunks_mut(at_once * bytes_out)) {
-            // SAFETY: the level is available, as the caller checked; each part of an output that is streamed to is at a multiple of 16, as the
-            // first one is.
-            let regular = unsafe { kernel(blocks, out) };
-            if !regular {
-                decode_by_f32(level, encoding, blocks, to, out, stream);
-            }
-        }
-    });
-    true
-}
-
-/// The same for at most [`VALUES`] elements by way of f32, by what rounds every value right.
-#[cold]
-fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
-    let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
-    let values = values.0[..out.len() / (to.bits() / 8) / STEP].as_flattened_mut();
-    decode(level, encoding, blocks, DType::Float32, values, false);
-    if stream {
-        fence(); // what was streamed to the same place is there before
-    }
-    from_f32(level, values, to, out, stream);
+    let stream = stream && out.as_ptr().addr().is_multiple_of(16);
+    // SAFETY: the level is available, as the caller checked, and what is streamed to is at a multiple of 16.
+    let run = |kernel: Kernel| with_default_rounding(|| unsafe { kernel(blocks, out) });
+    kernel(level, encoding, to, stream).is_some_and(run)
 }
 
 /// Decoders, each a function of a block and its steps.
