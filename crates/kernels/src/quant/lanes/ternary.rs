@@ -35,18 +35,6 @@ pub(in crate::quant) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
     unsafe { Bytes16::from_halves(ones | threes << 32, nines | rest << 32) }
 }
 
-/// Writes `places` digits of each byte, all of one place after the other, `stride` steps apart.
-#[inline(always)]
-unsafe fn places<V: Lanes, O: Output>(out: &mut [O::Step], stride: usize, mut fractions: Bytes16, scale: f32) {
-    for place in 0..5 {
-        // SAFETY: the instructions are enabled, by the contract of `Decoder`.
-        unsafe {
-            scaled::<V, O>(out, place * stride, digits(fractions), scale);
-            fractions = shifted(fractions);
-        }
-    }
-}
-
 /// Each byte of a word times three, without what is carried.
 #[inline(always)]
 fn tripled(bytes: u32) -> u32 {
@@ -57,10 +45,17 @@ fn tripled(bytes: u32) -> u32 {
 decoders! {
     TQ1_0: 54 bytes, 16 steps, if |block| are_finite(block, [52]), |block, out| {
         let scale = f16_field::<52, _>(block);
-        let [first, second, third] = registers::<0, 3, _>(block);
-        places::<V, O>(out, 2, first, scale);
-        places::<V, O>(&mut out[1..], 2, second, scale);
-        places::<V, O>(&mut out[10..], 1, third, scale);
+        let [mut first, mut second, mut third] = registers::<0, 3, _>(block);
+        // In the order of the output: a line of the cache that is streamed to in parts waits for its last one.
+        for place in 0..5 {
+            scaled::<V, O>(out, 2 * place, digits(first), scale);
+            scaled::<V, O>(out, 2 * place + 1, digits(second), scale);
+            (first, second) = (shifted(first), shifted(second));
+        }
+        for step in 10..15 {
+            scaled::<V, O>(out, step, digits(third), scale);
+            third = shifted(third);
+        }
         scaled::<V, O>(out, 15, digits(four_places(field::<48, 4, _>(block))), scale);
     };
     TQ2_0: 66 bytes, 16 steps, if |block| are_finite(block, [64]), |block, out| {
