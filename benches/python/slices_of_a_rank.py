@@ -37,13 +37,19 @@ def _strategies(axis: int) -> Any:
     return {"*": rows} if axis == 0 else {"*norm.weight": rows, "*": ShardingStrategy.columnwise(WORLD)}
 
 
+def _shard(rank: int, axis: int) -> Any:
+    from max_weights.sharding import Shard
+
+    return Shard(rank, WORLD, _strategies(axis))
+
+
 def _ours(path: Path, axis: int) -> Callable[[], object]:
-    return rivals.touched(lambda path: rivals.ours(path, shard=(RANK, WORLD, _strategies(axis))))(path)
+    return rivals.touched(lambda path: rivals.ours(path, shard=_shard(RANK, axis)))(path)
 
 
 def _every_rank(path: Path) -> Callable[[], object]:
     """Columns of all ranks, one rank after the other, as the processes of one machine ask for them."""
-    loads = [rivals.ours(path, shard=(rank, WORLD, _strategies(1))) for rank in range(WORLD)]
+    loads = [rivals.ours(path, shard=_shard(rank, 1)) for rank in range(WORLD)]
     return lambda: [rivals.touch(load()) for load in loads]
 
 

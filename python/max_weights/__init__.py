@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         WeightNotFoundError,
         WeightsError,
     )
+    from max_weights.loading import load_ranks
     from max_weights.quantization import dequantize, quantize, scale_blocks
     from max_weights.saving import SafetensorsWriter, save_file, save_sharded
     from max_weights.saving_gguf import save_gguf
@@ -79,6 +80,7 @@ __all__ = [
     "finfo",
     "graph",
     "jax",
+    "load_ranks",
     "load_weights",
     "nn",
     "numpy",
@@ -136,6 +138,7 @@ _HOMES = {
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",
     "jax": "max_weights.jax",
+    "load_ranks": "max_weights.loading",
     "load_weights": "max_weights.weights",
     "nn": "max_weights.nn",
     "numpy": "max_weights.numpy",

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.devices import place
@@ -20,13 +20,17 @@ from max_weights.selection import Select, selected
 from max_weights.sizes import bytes_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    import jax
+    import torch
+
     from max_weights._core import Buffer, WeightInfo, WeightsNode
-    from max_weights.sharding.by_name import Ranks, Shard
+    from max_weights.sharding.by_name import Shard
 
 __all__ = [
     "Convert",
     "LoadOptions",
-    "Rank",
     "RanksOptions",
     "ReadOptions",
     "TensorsOptions",
@@ -36,12 +40,11 @@ __all__ = [
     "digests",
     "host_bytes",
     "load",
+    "load_ranks",
     "load_resolved",
     "log_choice",
-    "parse_ranks",
     "resolve_backend",
     "resolve_device",
-    "resolve_ranks",
     "restore_torch_dtype",
 ]
 
@@ -83,11 +86,9 @@ class TensorsOptions(_Kept, total=False):
 
 
 class RanksOptions(_Read, total=False):
-    """The same for several ranks, each on a device of its own."""
+    """The keyword arguments of `load_ranks`, but for `framework`."""
 
-    shard: Required[Ranks]
     storage: Literal["arena", "per-tensor"]
-    device: Required[list[Any] | tuple[Any, ...]]
 
 
 # The values that mean the same as leaving the option out.
@@ -108,7 +109,7 @@ def load(
     rename: Rename | str | None = None,
     dtype: Any = None,
     packed: bool = False,
-    shard: Shard | Ranks | None = None,
+    shard: Shard | None = None,
     framework: str | None = None,
     copy: bool | None = None,
     storage: str = "arena",
@@ -123,17 +124,94 @@ def load(
 ) -> Any:
     """Load the weights below a node; see `WeightsNode.load`."""
     how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
-    ranks = parse_ranks(shard, resolve_device(device, out))
-    check_device(ranks, copy, framework, out)
+    device = resolve_device(device, out)
+    check_device(device, copy, framework)
     convert = converter(framework)
     with gc_paused():
-        request, places = resolve_ranks(node, LoadRequest(select, rename, dtype, packed), ranks)
+        request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)
+    places = None if device is None else [(device, len(request.names))]
     loaded = load_resolved(request, how, convert=convert, places=places, out=out, progress=progress)
+    return dict(zip(request.new_names, loaded, strict=True))
+
+
+# fmt: off
+@overload
+def load_ranks(
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    framework: None = None, **options: Unpack[RanksOptions],
+) -> list[dict[str, Buffer]]: ...
+@overload
+def load_ranks(
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    framework: Literal["torch"], **options: Unpack[RanksOptions],
+) -> list[dict[str, torch.Tensor]]: ...
+@overload
+def load_ranks(
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    framework: Literal["jax"], **options: Unpack[RanksOptions],
+) -> list[dict[str, jax.Array]]: ...
+# fmt: on
+def load_ranks(
+    weights: WeightsNode,
+    shards: Sequence[Shard],
+    devices: Sequence[Any],
+    select: Select | None = None,
+    *,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    framework: str | None = None,
+    storage: str = "arena",
+    backend: str = "auto",
+    max_host_bytes: int | str | None = None,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+    drop_cache: bool = False,
+    verify: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Load the parts of several ranks, each to a GPU of its own, from one pass over the files.
+
+    Bytes that several ranks need are read once. A process that has one rank gives its `Shard` to `weights.load`.
+
+    Args:
+        weights: The tree, or a branch of it.
+        shards: What each rank has: `[Shard(rank, 2, "llama") for rank in range(2)]`.
+        devices: The GPU of each: `["cuda:0", "cuda:1"]`.
+        select: This and all others are what they are for `weights.load`.
+        rename: New names.
+        dtype: What floats become.
+        packed: Keep packed blocks as bytes.
+        framework: `torch` or `jax`; default: Buffer.
+        storage: `arena` or `per-tensor`.
+        backend: How files are read.
+        max_host_bytes: The most bytes of host memory.
+        threads: How many read and convert.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+        drop_cache: Let the page cache forget what was read.
+        verify: The digests of the weights.
+
+    Returns:
+        {name: tensor} of each rank, in the order of `shards`.
+
+    Raises:
+        ArgumentError: there are not as many different GPUs as ranks; and for the reasons of `weights.load`.
+    """
+    how = ReadOptions(None, storage, backend, max_host_bytes, threads, drop_cache, verify)
+    if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
+        raise ArgumentError(f"{len(shards)} ranks need as many different devices, not {list(devices)!r}")
+    if any(place(device)[0] == "cpu" for device in devices):
+        raise ArgumentError("several ranks go to separate GPUs; to the CPU, load one at a time")
+    for device in devices:
+        check_device(device, None, framework)
+    convert = converter(framework)
     with gc_paused():
-        tensors = zip(request.new_names, loaded, strict=True)
-        if places is None or isinstance(ranks, Rank):
-            return dict(tensors)
-        return [dict(itertools.islice(tensors, count)) for _, count in places]
+        what = LoadRequest(select, rename, dtype, packed)
+        requests = [replace(what, shard=shard).resolve(weights) for shard in shards]
+        joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in requests), strict=True))
+        request = ResolvedRequest(requests[0].node, *joined)
+    places = [(device, len(one.names)) for device, one in zip(devices, requests, strict=True)]
+    loaded = iter(load_resolved(request, how, convert=convert, places=places, progress=progress))
+    return [dict(zip(one.new_names, loaded, strict=False)) for one in requests]
 
 
 @dataclass(frozen=True)
@@ -179,7 +257,7 @@ def load_resolved(
     how: ReadOptions,
     *,
     convert: Convert,
-    places: Places = None,
+    places: list[tuple[Any, int]] | None = None,
     out: Mapping[str, Any] | None = None,
     progress: Progress | bool | None = None,
 ) -> list[Any]:
@@ -227,47 +305,6 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Rank(NamedTuple):
-    """What is loaded for one rank, and to which device."""
-
-    shard: Shard | None
-    """`None` for everything."""
-    device: Any
-    """`None` for host memory."""
-
-
-def parse_ranks(shard: Any, device: Any) -> Rank | list[Rank]:
-    """Return the rank to load, or a list of ranks, each with a device of its own.
-
-    Raises:
-        ArgumentError: the numbers of ranks and devices differ, or a device is given twice (a ValueError).
-    """
-    ranks = shard[0] if isinstance(shard, tuple | list) and len(shard) == 3 else None
-    several = isinstance(ranks, Sequence) and not isinstance(ranks, str)
-    if not several and not isinstance(device, list | tuple):
-        return Rank(shard, device)
-    devices = list(device) if isinstance(device, list | tuple) else []
-    if not several or not ranks or len(devices) != len(ranks) or len({place(one) for one in devices}) != len(devices):
-        raise ArgumentError(
-            "several ranks need as many different devices: shard=(range(2), 2, strategies), device=['cuda:0', 'cuda:1']"
-        )
-    return [Rank((rank, *shard[1:]), one) for rank, one in zip(ranks, devices, strict=True)]
-
-
-Places = list[tuple[Any, int]] | None
-
-
-def resolve_ranks(node: WeightsNode, request: LoadRequest, ranks: Rank | list[Rank]) -> tuple[ResolvedRequest, Places]:
-    """Return what is asked for, rank by rank, and each rank's device (`None`: host memory) and number of weights."""
-    if isinstance(ranks, Rank):
-        resolved = replace(request, shard=ranks.shard).resolve(node)
-        return resolved, None if ranks.device is None else [(ranks.device, len(resolved.names))]
-    by_rank = [replace(request, shard=rank.shard).resolve(node) for rank in ranks]
-    joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in by_rank), strict=True))
-    places = [(rank.device, len(one.names)) for rank, one in zip(ranks, by_rank, strict=True)]
-    return ResolvedRequest(by_rank[0].node, *joined), places
-
-
 def digests(
     node: WeightsNode,
     select: Select | None = None,
@@ -291,7 +328,7 @@ def resolve_device(device: Any, out: Mapping[str, Any] | None) -> Any:
     Raises:
         DeviceError: some of the memory is elsewhere.
     """
-    if not out or isinstance(device, list | tuple):
+    if not out:
         return device
     found = {name: _place_of(memory) for name, memory in out.items()}
     if device is None:
@@ -325,15 +362,9 @@ def _place_of(memory: Any) -> tuple[str, int]:
     return ("gpu", int(number)) if kind == _CUDA else ("cpu", 0)
 
 
-def check_device(
-    ranks: Rank | list[Rank], copy: bool | None, framework: str | None, out: Mapping[str, Any] | None
-) -> None:
-    """Check that no option is combined with a GPU that a load cannot apply there."""
-    devices = [ranks.device] if isinstance(ranks, Rank) else [rank.device for rank in ranks]
-    elsewhere = [device for device in devices if device is not None and place(device)[0] != "cpu"]
-    if not isinstance(ranks, Rank) and (out or len(elsewhere) != len(devices)):
-        raise ArgumentError("several ranks go to separate GPUs; to the CPU, or with out, load one at a time")
-    if not elsewhere:
+def check_device(device: Any, copy: bool | None, framework: str | None) -> None:
+    """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
+    if device is None or place(device)[0] == "cpu":
         return
     refused = {
         "copy=False": copy is False,
@@ -341,8 +372,7 @@ def check_device(
     }
     if asked := next((name for name, given in refused.items() if given), None):
         raise DeviceError(
-            f"load to {shown(str(elsewhere[0]))} has no {asked} yet: "
-            'load to the CPU, and move the tensors with .to("cuda")'
+            f'load to {shown(str(device))} has no {asked} yet: load to the CPU, and move the tensors with .to("cuda")'
         )
 
 

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from max_weights.graph.weight import Weight
     from max_weights.lazy import LazyTensor
     from max_weights.load_request import Rename
-    from max_weights.loading import RanksOptions, TensorsOptions
+    from max_weights.loading import TensorsOptions
     from max_weights.planning import LoadPlan
     from max_weights.progress import Progress
     from max_weights.quantization import QuantizationEncoding
     from max_weights.quantized import QuantizedWeight, QuantizedWeights
     from max_weights.selection import Select
-    from max_weights.sharding.by_name import Ranks, Shard
+    from max_weights.sharding.by_name import Shard
     from max_weights.streaming import WeightStream
     from max_weights.weight_statistics import WeightStatistics
 else:
@@ -95,18 +95,6 @@ class WeightsNode(Node):
     def load(
         self, select: Select | None = None, *, framework: str | None, **options: Unpack[TensorsOptions]
     ) -> dict[str, Any]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: None = None, **options: Unpack[RanksOptions]
-    ) -> list[dict[str, Buffer]]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[RanksOptions]
-    ) -> list[dict[str, torch.Tensor]]: ...
-    @overload
-    def load(
-        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[RanksOptions]
-    ) -> list[dict[str, jax.Array]]: ...
     # fmt: on
     def load(
         self,
@@ -115,7 +103,7 @@ class WeightsNode(Node):
         rename: Rename | str | None = None,
         dtype: Any = None,
         packed: bool = False,
-        shard: Shard | Ranks | None = None,
+        shard: Shard | None = None,
         framework: str | None = None,
         copy: bool | None = None,
         storage: str = "arena",
@@ -146,10 +134,8 @@ class WeightsNode(Node):
                 for numbers of any kind.
             packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless
                 `dtype` says more.
-            shard: (rank, number of ranks, strategies): the part that one rank has, and no more is read; or several,
-                (range(2), 2, …), each on a `device` of its own. The strategies are a ShardingStrategy, a mapping of
-                names and patterns to them (None, and what is not named: the whole weight), a function of the name, or
-                the name of a table of `max_weights.sharding.tables`. `dtype` comes after the cut.
+            shard: The part that one rank has, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read.
+                `dtype` comes after the cut. `max_weights.load_ranks` loads several ranks at once.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
             copy: Give every tensor its own memory; tied tensors stay tied. False: views, whatever MAX_WEIGHTS_BACKEND
                 says; a weight that cannot be one is an error.
@@ -169,7 +155,7 @@ class WeightsNode(Node):
                 tensors are made of, before any is handed out. They have their own memory then.
             device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
                 be going on when this returns; who takes a tensor by DLPack waits for them. Not with `copy=False` and
-                NumPy. A list, for several ranks: a list of dicts is the result.
+                NumPy.
             out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on
                 one device.
 
@@ -212,7 +198,7 @@ class WeightsNode(Node):
         rename: Rename | str | None = None,
         dtype: Any = None,
         packed: bool = False,
-        shard: Shard | Ranks | None = None,
+        shard: Shard | None = None,
         framework: Literal["numpy", "torch", "jax"] | None = None,
         copy: bool | None = None,
         storage: Literal["arena", "per-tensor"] = "arena",
@@ -386,7 +372,7 @@ class WeightsNode(Node):
                 that llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
                 otherwise.
             select: As for `load`.
-            shard: As for `load`: (rank, number of ranks, strategies); that rank's part of each weight is saved.
+            shard: As for `load`: that rank's part of each weight is saved.
             metadata: As for `save_file`.
             max_shard_size: As for `save_sharded`; `None` for one file.
             name: As for `save_sharded`.

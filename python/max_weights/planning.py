@@ -10,12 +10,12 @@ from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
 from max_weights.html import count, paragraph, table, view
 from max_weights.load_request import LoadRequest, Rename
-from max_weights.loading import ReadOptions, check_device, converter, parse_ranks, resolve_device, resolve_ranks
+from max_weights.loading import ReadOptions, check_device, converter, resolve_device
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
     from max_weights.selection import Select
-    from max_weights.sharding.by_name import Ranks, Shard
+    from max_weights.sharding.by_name import Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
 
@@ -145,7 +145,7 @@ def plan(
     rename: Rename | str | None = None,
     dtype: Any = None,
     packed: bool = False,
-    shard: Shard | Ranks | None = None,
+    shard: Shard | None = None,
     framework: str | None = None,
     copy: bool | None = None,
     storage: str = "arena",
@@ -160,10 +160,11 @@ def plan(
 ) -> LoadPlan:
     """Return what `load` would do; see `WeightsNode.plan`."""
     how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
-    ranks = parse_ranks(shard, resolve_device(device, out))
-    check_device(ranks, copy, framework, out)
+    device = resolve_device(device, out)
+    check_device(device, copy, framework)
     converter(framework)
-    request, places = resolve_ranks(node, LoadRequest(select, rename, dtype, packed), ranks)
+    request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)
+    places = None if device is None else [(device, len(request.names))]
     outs = request.by_position({} if out is None else out)
     ranges, arenas, choice = plan_tensors(
         request.node,

@@ -29,7 +29,7 @@ from max_weights.html import count, details, paragraph, table, view
 from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.load_request import LoadRequest
 from max_weights.saving import save_weights
-from max_weights.sharding.by_name import Cut, Strategies, parts_of_rank, shape_of
+from max_weights.sharding.by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ def reshard(
         path: The checkpoint, as for `load_weights`.
         folder: The folder that gets the folders of the ranks; it is created if it does not exist.
         tp: The number of ranks.
-        strategies: How weights are split, as for `load(shard=(rank, tp, strategies))`. "auto" uses the table of the
-            model that the configuration names.
+        strategies: How weights are split, as for `load(shard=Shard(rank, tp, strategies))`. "auto" uses the
+            table of the model that the configuration names.
         dtype: As for `save`.
         max_shard_size: As for `save_sharded`.
         sync: As for `save_file`.
@@ -211,7 +211,7 @@ def reshard(
                 node,
                 one.folder,
                 dtype=dtype,
-                shard=(one.rank, tp, strategies),
+                shard=Shard(one.rank, tp, strategies),
                 metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
                 max_shard_size=max_shard_size,
                 sync=sync,
@@ -264,9 +264,9 @@ def _plan(
     requests: list[ResolvedRequest] = []
     for rank in range(tp):
         try:
-            request = LoadRequest(dtype=dtype, shard=(rank, tp, strategies)).resolve(node)
+            request = LoadRequest(dtype=dtype, shard=Shard(rank, tp, strategies)).resolve(node)
         except ArgumentError as error:
-            raise _all_of(node, (rank, tp, strategies), error) from error
+            raise _all_of(node, Shard(rank, tp, strategies), error) from error
         requests.append(request)
         size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))
         ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(request.names), size))
@@ -274,7 +274,7 @@ def _plan(
     return node, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
 
 
-def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: ArgumentError) -> ArgumentError:
+def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentError:
     """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
     kinds = {_kind(info.name): info for info in reversed(list(node.infos()))}
     found: dict[str, list[str]] = {}
@@ -295,7 +295,8 @@ def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: Argume
     ]
     more = f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
     return ArgumentError(
-        f"{number} kinds of weights cannot be divided among {shard[1]} ranks: {'; '.join(reasons[:_NAMED])}{more}"
+        f"{number} kinds of weights cannot be divided among {shard.world_size} ranks: "
+        f"{'; '.join(reasons[:_NAMED])}{more}"
     )
 
 

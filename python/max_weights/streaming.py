@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import TensorStream
 from max_weights.load_request import LoadRequest, Rename
-from max_weights.loading import Rank, check_device, converter, host_bytes, log_choice, resolve_backend
+from max_weights.loading import check_device, converter, host_bytes, log_choice, resolve_backend
 from max_weights.progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def stream(
     device: Any = None,
 ) -> WeightStream:
     """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
-    check_device(Rank(shard, device), None, framework, None)
+    check_device(device, None, framework)
     convert = converter(framework)
     most = host_bytes(max_host_bytes)
     request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)

@@ -10,7 +10,7 @@ from gpu_support import DEVICE, PIECE, not_yet
 from max_weights import Buffer, DType, load_weights, release_memory
 from max_weights.devices import Accelerator, Device
 from max_weights.graph import DeviceRef
-from max_weights.sharding import ShardingStrategy
+from max_weights.sharding import Shard, ShardingStrategy
 from test_on_gpu_loads import Files
 
 
@@ -76,7 +76,7 @@ class Doors(Files):
 
     def test_a_rank_of_two(self) -> None:
         select = re.compile(r"large|around")
-        rank = (1, 2, ShardingStrategy.rowwise(2))
+        rank = Shard(1, 2, ShardingStrategy.rowwise(2))
         not_yet("shard to a device", lambda: self.weights.load("large.f32", device=DEVICE, shard=rank))
         expected = self.weights.load(select, copy=True, shard=rank)
         for name, tensor in self.weights.load(select, device=DEVICE, shard=rank).items():

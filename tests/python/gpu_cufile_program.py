@@ -12,14 +12,14 @@ import pytest
 from gpu_loading_program import large
 from gpu_program import nothing_is_left, refused, same
 from max_weights import load_weights
-from max_weights.sharding import ShardingStrategy
+from max_weights.sharding import Shard, ShardingStrategy
 
 
 def bytes_come_without_the_host(folder: Path) -> None:
     path = large(folder, 60)
     weights = load_weights(path)
     halves = {"*.weight": ShardingStrategy.rowwise(2), "*": None}
-    several: list[dict[str, Any]] = [{}, {"dtype": {"*.weight": "float32"}}, {"shard": (1, 2, halves)}]
+    several: list[dict[str, Any]] = [{}, {"dtype": {"*.weight": "float32"}}, {"shard": Shard(1, 2, halves)}]
     for options in several:
         expected = weights.load(copy=True, **options)
         there = weights.load(device="cuda:1", backend="cufile", **options)

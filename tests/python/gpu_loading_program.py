@@ -31,10 +31,10 @@ from gpu_program import (
     refused,
     same,
 )
-from max_weights import DeviceError, DType, FileChangedError, load_weights, release_memory
+from max_weights import DeviceError, DType, FileChangedError, load_ranks, load_weights, release_memory
 from max_weights.driver import Device
 from max_weights.errors import ArgumentError
-from max_weights.sharding import ShardingStrategy
+from max_weights.sharding import Shard, ShardingStrategy
 
 MODELS = [
     "minilm.safetensors",
@@ -264,10 +264,9 @@ def a_rank_has_its_part_on_its_device(folder: Path, models: Path) -> None:
     }
     weights = load_weights(models / "minilm.safetensors")
     for options in [{}, {"dtype": "float16"}, {"backend": "direct"}, {"storage": "per-tensor"}]:
-        expected = [weights.load(copy=True, shard=(rank, 2, strategies), **options) for rank in range(2)]
-        one = weights.load(device="cuda:1", shard=(1, 2, strategies), **options)
-        both = weights.load(device=["cuda:1", "cuda:0"], shard=((1, 0), 2, strategies), **options)
-        assert isinstance(both, list)
+        expected = [weights.load(copy=True, shard=Shard(rank, 2, strategies), **options) for rank in range(2)]
+        one = weights.load(device="cuda:1", shard=Shard(1, 2, strategies), **options)
+        both = load_ranks(weights, [Shard(rank, 2, strategies) for rank in (1, 0)], ["cuda:1", "cuda:0"], **options)
         for there, rank, index in [(one, 1, 1), (both[0], 1, 1), (both[1], 0, 0)]:
             assert list(there) == list(expected[rank])
             for name, tensor in expected[rank].items():
@@ -303,21 +302,21 @@ def what_two_ranks_have_is_read_once(folder: Path, _: Path) -> None:
     path = folder / "wide.safetensors"
     save_file({"w": np.arange(8 << 20, dtype=np.float32).reshape(4096, 2048)}, path)
     weights = load_weights(path)
-    shard = (range(2), 2, ShardingStrategy.columnwise(2))
-    expected = [weights.load(copy=True, shard=(rank, 2, shard[2]))["w"] for rank in range(2)]
+    shards = [Shard(rank, 2, ShardingStrategy.columnwise(2)) for rank in range(2)]
+    expected = [weights.load(copy=True, shard=shard)["w"] for shard in shards]
     before = bytes_read()
-    there = weights.load(device=["cuda:0", "cuda:1"], shard=shard, backend="direct")
+    there = load_ranks(weights, shards, ["cuda:0", "cuda:1"], backend="direct")
     assert bytes_read() - before < 1.1 * path.stat().st_size, "each byte of the file is read once"
     for tensors, tensor in zip(there, expected, strict=True):
         assert same(tensors["w"].to("cpu"), tensor)
-    plan = weights.plan(device=["cuda:0", "cuda:1"], shard=shard)
-    assert {part.to for part in plan.ranges} == {"arena of float32 on gpu:0", "arena of float32 on gpu:1"}
-    assert plan.arenas == {DType.float32: 32 << 20}
-    for wrong in [["cuda:0"], ["cuda:0", "gpu:0"], "cuda:0", None, ["cuda:0", "cpu"], []]:
-        with pytest.raises(ArgumentError, match="several ranks"):
-            weights.load(device=wrong, shard=shard)
-    with pytest.raises(ArgumentError, match="several ranks"):
-        weights.load(device=["cuda:0", "cuda:1"])
+    for wrong, message in [(["cuda:0"], "2 ranks need"), (["cuda:0", "gpu:0"], "2 ranks need"), ([], "2 ranks need"),
+                           (["cuda:0", "cpu"], "several ranks go to separate GPUs")]:  # fmt: skip
+        with pytest.raises(ArgumentError, match=message):
+            load_ranks(weights, shards, wrong)
+    with pytest.raises(ArgumentError, match="0 ranks need"):
+        load_ranks(weights, [], [])
+    with pytest.raises(DeviceError, match="framework='numpy'"):
+        load_ranks(weights, shards, ["cuda:0", "cuda:1"], framework="numpy")
     del there, tensors
     assert nothing_is_left()
 

@@ -15,6 +15,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
+from max_weights.sharding import Shard
 from max_weights.torch import LoadReport, load_file, load_into
 from warm import Parent
 
@@ -464,7 +465,7 @@ def test_a_rank_has_its_part_of_each_weight(tmp_path: Path, device: str) -> None
 
     values = {"weight": torch.arange(24.0).reshape(4, 6), "bias": torch.arange(4.0)}
     path = saved(tmp_path, values)
-    shard = (1, 2, {"weight": ShardingStrategy.columnwise(2), "bias": None})
+    shard = Shard(1, 2, {"weight": ShardingStrategy.columnwise(2), "bias": None})
     module = nn.Linear(3, 4, device=device)
     load_into(module, path, shard=shard)
     assert torch.equal(module.weight, values["weight"][:, 3:])
@@ -482,5 +483,5 @@ def test_a_function_may_cut_several_axes(tmp_path: Path, device: str) -> None:
     path = saved(tmp_path, {"weight": weight})
     module = nn.Linear(4, 3, bias=False, device=device)
     corner = ShardingStrategy(2, lambda weight, rank, ranks: weight[rank * 6 // ranks :, rank * 8 // ranks :])
-    load_into(module, path, shard=(1, 2, {"weight": corner}))
+    load_into(module, path, shard=Shard(1, 2, {"weight": corner}))
     assert torch.equal(module.weight, weight[3:, 4:])

@@ -12,7 +12,7 @@ import pytest
 import max_weights
 from max_weights import Buffer
 from max_weights.errors import ArgumentError
-from max_weights.sharding import ShardingStrategy, experts, tables
+from max_weights.sharding import Shard, ShardingStrategy, experts, tables
 from max_weights.sharding.shares import Share
 from test_loading import FILES, raw
 
@@ -44,7 +44,7 @@ def test_a_rank_has_what_its_strategy_takes_of_each_weight(
     strategies = by_shape(weights)
     names = [info.name for info in weights.infos()][:60]
     for rank in range(WORLD):
-        loaded = weights.load(names, shard=(rank, WORLD, strategies), packed=True, copy=copy)
+        loaded = weights.load(names, shard=Shard(rank, WORLD, strategies), packed=True, copy=copy)
         assert list(loaded) == names
         for path, tensor in loaded.items():
             strategy, data = strategies(path), weights[path].data()
@@ -62,7 +62,7 @@ def test_the_dtype_comes_after_the_cut(models: Path, name: str, dtype: str) -> N
     names = [info.name for info in weights.infos()][:40]
     whole = weights.load(names, dtype=dtype)
     for rank in range(WORLD):
-        for path, tensor in weights.load(names, shard=(rank, WORLD, strategies), dtype=dtype).items():
+        for path, tensor in weights.load(names, shard=Shard(rank, WORLD, strategies), dtype=dtype).items():
             strategy = strategies(path)
             expected = whole[path] if strategy is None else strategy.take(whole[path], rank)
             assert (tensor.dtype, tensor.shape, raw(tensor)) == (expected.dtype, expected.shape, raw(expected)), path
@@ -78,16 +78,16 @@ def test_the_ranks_of_a_gguf_model_have_the_whole_together(models: Path) -> None
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     layer = ["model.embed_tokens", "model.layers.0", "model.layers.29"]
     whole = weights.load(layer, rename="hf")
-    ranks = [weights.load(layer, rename="hf", shard=(rank, 3, "auto")) for rank in range(3)]
+    ranks = [weights.load(layer, rename="hf", shard=Shard(rank, 3, "auto")) for rank in range(3)]
     for name, tensor in whole.items():
         np.testing.assert_array_equal(joined([rank[name] for rank in ranks], tensor), tensor.to_numpy(), name)
     assert ranks[0]["model.layers.0.self_attn.k_proj.weight"].shape == (64, 576)  # one of three heads
     assert ranks[0]["model.layers.0.self_attn.o_proj.weight"].shape == (576, 192)
     assert ranks[0]["model.embed_tokens.weight"].shape == (16384, 576)
     with pytest.raises(ArgumentError, match=r"'token_embd\.weight'.*rename='hf'"):
-        weights.load(shard=(0, 3, "llama"))
+        weights.load(shard=Shard(0, 3, "llama"))
     with pytest.raises(ArgumentError, match="9 heads do not divide into 2 equal shares"):
-        weights.load("model.layers.0.self_attn.q_proj", rename="hf", shard=(0, 2, "llama"))
+        weights.load("model.layers.0.self_attn.q_proj", rename="hf", shard=Shard(0, 2, "llama"))
 
 
 TINY = {
@@ -154,7 +154,7 @@ def test_the_table_of_a_model_is_that_of_transformers(saved: Any, model: str, wo
     import transformers
 
     weights = max_weights.load_weights(saved(model))
-    ranks = [weights.load(shard=(rank, world, "auto")) for rank in range(world)]
+    ranks = [weights.load(shard=Shard(rank, world, "auto")) for rank in range(world)]
     config = transformers.AutoConfig.from_pretrained(saved(model))
     # Of experts, transformers knows the names that it gives them in memory.
     plan = {
@@ -190,14 +190,14 @@ def test_heads_of_keys_are_repeated_where_they_are_fewer_than_ranks(saved: Any) 
     weights = max_weights.load_weights(saved("llama"))
     keys = weights.model.layers[0].self_attn.k_proj.weight.numpy()  # 4 heads of 4
     for rank in range(8):
-        loaded = weights.load("model.layers.0", shard=(rank, 8, "llama"))
+        loaded = weights.load("model.layers.0", shard=Shard(rank, 8, "llama"))
         head = rank // 2
         np.testing.assert_array_equal(
             loaded["model.layers.0.self_attn.k_proj.weight"].to_numpy(), keys[4 * head : 4 * head + 4]
         )
         assert loaded["model.layers.0.self_attn.q_proj.weight"].shape == (4, 32)
     with pytest.raises(ArgumentError, match="8 heads do not divide into 16 equal shares"):
-        weights.load(shard=(0, 16, "llama"))
+        weights.load(shard=Shard(0, 16, "llama"))
 
 
 def test_fused_projections_are_split_part_by_part(saved: Any) -> None:
@@ -207,7 +207,7 @@ def test_fused_projections_are_split_part_by_part(saved: Any) -> None:
     queries, keys, values = qkv[:32], qkv[32:48], qkv[48:]
     for world in (2, 8):
         for rank in range(world):
-            loaded = weights.load("model.layers.0", shard=(rank, world, "auto"), framework="numpy")
+            loaded = weights.load("model.layers.0", shard=Shard(rank, world, "auto"), framework="numpy")
             q, head = 32 // world, 4 * (rank * 4 // world)
             k = slice(head, head + 16 // min(world, 4))
             expected = np.concatenate([queries[rank * q : (rank + 1) * q], keys[k], values[k]])
@@ -230,18 +230,18 @@ def test_stacked_experts_are_split_inside_or_among_ranks(make_file: Any, transpo
     axis = 2 if transposed else 1
     for rank in range(4):
         table = tables.qwen(4, num_heads=4, hidden_size=10)
-        loaded = weights.load(shard=(rank, 4, table), framework="numpy")
+        loaded = weights.load(shard=Shard(rank, 4, table), framework="numpy")
         halves = np.split(gate_up, 2, axis)
         expected = np.concatenate([np.split(half, 4, axis)[rank] for half in halves], axis)
         np.testing.assert_array_equal(loaded[names[0]], expected)
         np.testing.assert_array_equal(loaded[names[1]], np.split(down, 4, 3 - axis)[rank])
         whole = tables.qwen(4, num_heads=4, expert_parallel=True)
-        loaded = weights.load(shard=(rank, 4, whole), framework="numpy")
+        loaded = weights.load(shard=Shard(rank, 4, whole), framework="numpy")
         np.testing.assert_array_equal(loaded[names[0]], np.array_split(gate_up, 4)[rank])
     with pytest.raises(
         ArgumentError, match=r"'model\.layers\.0\.mlp\.experts\.gate_up_proj'.*give the table hidden_size="
     ):
-        weights.load(shard=(0, 4, tables.qwen(4, num_heads=4)))
+        weights.load(shard=Shard(0, 4, tables.qwen(4, num_heads=4)))
     with pytest.raises(ArgumentError, match=r"gate_up_proj' holds all experts.*rowwise"):
         weights.load(experts(0, 4))
 
@@ -300,7 +300,7 @@ def test_scales_go_where_their_weights_go(make_file: Any) -> None:
     }
     weights = max_weights.load_weights(make_file(arrays))
     for rank in range(2):
-        loaded = weights.load(shard=(rank, 2, tables.llama(2, num_heads=4)), framework="numpy")
+        loaded = weights.load(shard=Shard(rank, 2, tables.llama(2, num_heads=4)), framework="numpy")
         for name, axis in (
             ("up_proj.weight_scale_inv", 0),
             ("down_proj.weight_scale_inv", 1),
@@ -313,7 +313,7 @@ def test_scales_go_where_their_weights_go(make_file: Any) -> None:
         assert loaded[layer + "mlp.gate_proj.input_scale"] == 2
     message = r"up_proj\.weight_scale_inv' .* cannot be split as '.*up_proj\.weight' is: .* inside a block of 128"
     with pytest.raises(ArgumentError, match=message):
-        weights.load(layer + "mlp.up_proj", shard=(0, 8, tables.llama(8, num_heads=8)))
+        weights.load(layer + "mlp.up_proj", shard=Shard(0, 8, tables.llama(8, num_heads=8)))
 
 
 @pytest.mark.parametrize(
@@ -323,10 +323,10 @@ def test_layers_that_are_packed_otherwise_are_refused_by_name(make_file: Any, la
     name = f"model.layers.0.mlp.up_proj.{last}"
     weights = max_weights.load_weights(make_file({name: np.zeros((8,), np.int32)}))
     with pytest.raises(ArgumentError, match=f"'{re.escape(name)}'.* GPTQ, AWQ or bitsandbytes packed") as error:
-        weights.load(shard=(0, 2, tables.llama(2, num_heads=2)))
+        weights.load(shard=Shard(0, 2, tables.llama(2, num_heads=2)))
     assert error.value.tensor == name
     own = {name: S.rowwise(2)} | tables.llama(2, num_heads=2)
-    assert weights.load(shard=(0, 2, own))[name].shape == (4,)
+    assert weights.load(shard=Shard(0, 2, own))[name].shape == (4,)
 
 
 def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
@@ -339,37 +339,49 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
     with pytest.raises(
         ArgumentError, match=r"'visual\.patch\.weight' .* not a name that the table 'llama' has"
     ) as error:
-        weights.load(shard=(0, 2, table))
+        weights.load(shard=Shard(0, 2, table))
     assert error.value.tensor == "visual.patch.weight"
     own = {"visual": None, "*.up_proj.weight": S.columnwise(2)} | table
     assert isinstance(own, tables.Table)
-    loaded = weights.load(shard=(0, 2, own))
+    loaded = weights.load(shard=Shard(0, 2, own))
     assert [tensor.shape for tensor in loaded.values()] == [(4, 2), (4, 4)]
     plain = {re.compile(r".*up_proj\.weight"): S.rowwise(2)}  # of one's own mapping, what has no row is whole
-    assert [tensor.shape for tensor in weights.load(shard=(1, 2, plain)).values()] == [(2, 4), (4, 4)]
+    assert [tensor.shape for tensor in weights.load(shard=Shard(1, 2, plain)).values()] == [(2, 4), (4, 4)]
 
 
 @pytest.mark.parametrize(
     ("shard", "message"),
     [
-        ((0, 2), r"shard must be \(rank, world, strategies\), not \(0, 2\)"),
-        ("llama", r"shard must be \(rank, world, strategies\)"),
-        ((2, 2, {}), "no rank 2 of 2"),
-        ((-1, 2, {}), "no rank -1 of 2"),
-        ((0, 0, {}), "no rank 0 of 0"),
-        ((True, 2, {}), "the rank of shard must be an int, not True"),
-        ((0, 2.0, {}), r"the world of shard must be an int, not 2\.0"),
-        ((0, 2, "lama"), "there is no table of strategies called 'lama'; there are 'llama', 'qwen'"),
-        ((0, 2, "llama"), r"needs the number of heads, but there is no '.*config\.json'"),
-        ((0, 2, 7), "a function of the name, or the name of a table, not 7"),
-        ((0, 2, {"pooler": "rowwise"}), r"'pooler' must map to a ShardingStrategy, or None .* not 'rowwise'"),
-        ((0, 2, lambda _: 3), r"'.*' must map to a ShardingStrategy, or None .* not 3"),
-        ((0, 2, {"pooler": S.rowwise(4)}), r"'pooler\.dense\.bias' .* a strategy for 4 devices, but there are 2 ranks"),
-        ((0, 2, {"pooler": S.columnwise(2)}), r"'pooler\.dense\.bias' of shape \[384\] cannot be sharded .* no axis 1"),
-        ((0, 2, {"pooler": S.tensor_parallel(2)}), r"'pooler\.dense\.bias' .* cannot be split: tensor_parallel is for"),
-        ((0, 2, {"pooler": S(2, lambda *_: 1)}), r"'pooler\.dense\.bias' .* must return a slice"),
-        ((0, 5, {"pooler": S.gate_up(5, 0), "*": None}), None),
-        ((0, 7, {"*.dense.weight": S(7, Share(-2))}), "axis 0 of size 384 does not divide into 7 equal shares"),
+        (
+            (0, 2, {}),
+            r"a max_weights\.sharding\.Shard\(rank, world_size, strategies\), not \(0, 2, \{\}\)",
+        ),
+        ("llama", r"shard must be a max_weights\.sharding\.Shard\(rank, world_size, strategies\)"),
+        (Shard(2, 2, {}), "no rank 2 of 2"),
+        (Shard(-1, 2, {}), "no rank -1 of 2"),
+        (Shard(0, 0, {}), "no rank 0 of 0"),
+        (Shard(True, 2, {}), "the rank of shard must be an int, not True"),
+        (Shard(0, 2.0, {}), r"the world_size of shard must be an int, not 2\.0"),
+        (Shard(0, 2, "lama"), "there is no table of strategies called 'lama'; there are 'llama', 'qwen'"),
+        (Shard(0, 2, "llama"), r"needs the number of heads, but there is no '.*config\.json'"),
+        (Shard(0, 2, 7), "a function of the name, or the name of a table, not 7"),
+        (Shard(0, 2, {"pooler": "rowwise"}), r"'pooler' must map to a ShardingStrategy, or None .* not 'rowwise'"),
+        (Shard(0, 2, lambda _: 3), r"'.*' must map to a ShardingStrategy, or None .* not 3"),
+        (
+            Shard(0, 2, {"pooler": S.rowwise(4)}),
+            r"'pooler\.dense\.bias' .* strategy for 4 devices, but there are 2",
+        ),
+        (
+            Shard(0, 2, {"pooler": S.columnwise(2)}),
+            r"'pooler\.dense\.bias' of shape \[384\] cannot be .* no axis 1",
+        ),
+        (
+            Shard(0, 2, {"pooler": S.tensor_parallel(2)}),
+            r"'pooler\.dense\.bias' .* tensor_parallel is for",
+        ),
+        (Shard(0, 2, {"pooler": S(2, lambda *_: 1)}), r"'pooler\.dense\.bias' .* must return a slice"),
+        (Shard(0, 5, {"pooler": S.gate_up(5, 0), "*": None}), None),
+        (Shard(0, 7, {"*.dense.weight": S(7, Share(-2))}), "axis 0 of size 384 does not divide into 7 equal shares"),
     ],
 )
 def test_a_shard_that_makes_no_sense_is_an_error_at_once(models: Path, shard: Any, message: Any) -> None:
@@ -388,15 +400,15 @@ def test_an_edge_inside_a_packed_block_is_an_error_by_name(models: Path) -> None
     name = "blk.0.attn_output.weight"
     for packed in (False, True):
         with pytest.raises(ArgumentError, match=rf"'{re.escape(name)}' .* inside a block: Q4_1 packs 32") as error:
-            weights.load(name, shard=(0, 4, {name: S.columnwise(4)}), packed=packed)
+            weights.load(name, shard=Shard(0, 4, {name: S.columnwise(4)}), packed=packed)
         assert error.value.tensor == name
 
 
 def test_types_that_are_not_known_are_loaded_whole_alone(make_file: Any) -> None:
     weights = max_weights.load_weights(make_file({"w": ("F5_E2M2", [4, 4], bytes(10)), "b": np.array([True, False])}))
     with pytest.raises(ArgumentError, match=r"'w' .* of the type 'F5_E2M2', which is unknown; use None for it"):
-        weights.load(shard=(0, 2, S.rowwise(2)))
-    loaded = weights.load(shard=(1, 2, {"b": S.rowwise(2), "w": None}))
+        weights.load(shard=Shard(0, 2, S.rowwise(2)))
+    loaded = weights.load(shard=Shard(1, 2, {"b": S.rowwise(2), "w": None}))
     assert loaded["b"].to_numpy().tolist() == [False]
     assert loaded["w"].shape == weights.w.data().shape
 
@@ -407,7 +419,7 @@ def test_types_that_only_torch_has_are_split(tmp_path: Path) -> None:
     values = torch.arange(12.0).reshape(4, 3).to(torch.complex128)
     torch.save({"z": values}, tmp_path / "z.pt")
     for axis in (0, 1):
-        shard = (1, 2, S.axiswise(axis, 2))
+        shard = Shard(1, 2, S.axiswise(axis, 2))
         loaded = max_weights.load_weights(tmp_path / "z.pt").load(shard=shard, framework="torch")
         assert torch.equal(loaded["z"], values[2:] if axis == 0 else values[:, 2:])
 
@@ -417,7 +429,7 @@ def test_bytes_of_a_rank_land_in_the_callers_memory(models: Path) -> None:
     name = "pooler.dense.weight"
     whole = weights[name].numpy()
     for axis, expected in ((0, whole[96:192]), (1, whole[:, 96:192])):
-        shard = (1, 4, S.axiswise(axis, 4))
+        shard = Shard(1, 4, S.axiswise(axis, 4))
         for dtype in (None, "float16"):
             out = np.zeros(expected.shape, dtype or np.float32)
             loaded = weights.load(name, shard=shard, dtype=dtype, out={name: out})
@@ -442,7 +454,7 @@ def test_a_configuration_that_does_not_say_enough_is_an_error_by_path(saved: Any
     ):
         config.write_text(text)
         with pytest.raises(ArgumentError, match=message):
-            weights.load(shard=(0, 2, "auto"))
+            weights.load(shard=Shard(0, 2, "auto"))
     with pytest.raises(ArgumentError, match="8 heads do not share 3 key and value heads"):
         tables.llama(2, num_heads=8, num_kv_heads=3)
 
@@ -453,11 +465,11 @@ def test_a_function_may_cut_several_axes(models: Path, dtype: str | None) -> Non
     name = "pooler.dense.weight"
     expected = weights[name].numpy()[192:, 96:192].astype(dtype or np.float32)
     strategies = {name: S(2, lambda weight, i, n: weight[i * 192 : (i + 1) * 192, n * 48 : n * 96])}
-    loaded = weights.load("pooler", shard=(1, 2, strategies), dtype=dtype, framework="numpy")
+    loaded = weights.load("pooler", shard=Shard(1, 2, strategies), dtype=dtype, framework="numpy")
     np.testing.assert_array_equal(loaded[name], expected)
     assert loaded["pooler.dense.bias"].shape == (384,)
     out = np.zeros_like(expected)
-    weights.load(name, shard=(1, 2, strategies), dtype=dtype, out={name: out})
+    weights.load(name, shard=Shard(1, 2, strategies), dtype=dtype, out={name: out})
     np.testing.assert_array_equal(out, expected)
 
 
@@ -467,7 +479,7 @@ def test_elements_of_half_a_byte_are_split_between_bytes(make_file: Any) -> None
     weights = max_weights.load_weights(make_file({"w": ("F4", [6, 8], values.tobytes())}))
     for axis, count in ((0, 3), (1, 2)):
         for rank in range(count):
-            loaded = weights.load(shard=(rank, count, S.axiswise(axis, count)))["w"]
+            loaded = weights.load(shard=Shard(rank, count, S.axiswise(axis, count)))["w"]
             assert raw(loaded) == np.split(values, count, axis)[rank].tobytes()
     with pytest.raises(ValueError, match=r"'w': .* cannot be cut at 3 of axis 1: 2 elements are stored together"):
-        weights.load(shard=(0, 3, S.columnwise(3)))
+        weights.load(shard=Shard(0, 3, S.columnwise(3)))

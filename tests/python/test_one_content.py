@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 import max_weights
 from max_weights.graph import Graph, onnx
-from max_weights.sharding import ShardingStrategy
+from max_weights.sharding import Shard, ShardingStrategy
 from max_weights.weights import WeightsNode
 from stand_in import run, stand_in
 
@@ -64,10 +64,10 @@ DOORS: dict[str, Callable[[WeightsNode], Any]] = {
     "load(storage='per-tensor')": lambda w: w.load(copy=True, storage="per-tensor")["a"].to_numpy(),
     "load(verify=)": lambda w: w.load(verify=w.digests())["a"].to_numpy(),
     "load(shard=)": lambda w: np.concatenate(
-        [w.load("a", shard=(rank, 2, ShardingStrategy.rowwise(2)))["a"].to_numpy() for rank in range(2)]
+        [w.load("a", shard=Shard(rank, 2, ShardingStrategy.rowwise(2)))["a"].to_numpy() for rank in range(2)]
     ),
     "load(shard=), columns": lambda w: np.concatenate(
-        [w.load("a", shard=(rank, 2, ShardingStrategy.columnwise(2)))["a"].to_numpy() for rank in range(2)], axis=1
+        [w.load("a", shard=Shard(rank, 2, ShardingStrategy.columnwise(2)))["a"].to_numpy() for rank in range(2)], axis=1
     ),
     "stream": lambda w: dict(w.stream(framework="numpy"))["a"],
     "stream(dtype=)": lambda w: dict(w.stream(framework="numpy", dtype="float64"))["a"],

@@ -11,7 +11,7 @@ import pytest
 
 import max_weights
 from max_weights.errors import ArgumentError, FormatError, WeightNotFoundError
-from max_weights.sharding import ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, tables
 from max_weights.weights import WeightsNode
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
@@ -42,8 +42,8 @@ WITHOUT_EFFECT: dict[str, tuple[dict[str, Any], str]] = {
     "rename, a prefix": ({"rename": {"encoder.": ""}}, r"encoder\."),
     "rename, a prefix without its dot": ({"rename": {"model": ""}}, "model"),
     "rename, empty": ({"rename": {}}, "rename"),
-    "shard, a pattern": ({"shard": (0, 2, {"*.wieght": HALF})}, r"shard .*\*\.wieght"),
-    "shard, empty": ({"shard": (0, 2, {})}, "shard is empty"),
+    "shard, a pattern": ({"shard": Shard(0, 2, {"*.wieght": HALF})}, r"shard .*\*\.wieght"),
+    "shard, empty": ({"shard": Shard(0, 2, {})}, "shard is empty"),
     "select": ({"select": "modle"}, "select asks for 'modle'"),
 }
 
@@ -67,7 +67,8 @@ def test_an_option_without_effect_is_an_error(weights: WeightsNode, door: str, c
 def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: WeightsNode) -> None:
     dtypes, names = {"model.a": "float16", "model.b": "float64"}, {"model.a.": "x.", "model.b.": "y."}
     for layer in weights.model.children():
-        (loaded,) = layer.load(dtype=dtypes, rename=names, shard=(0, 2, {"model.a": HALF, "model.b": None})).items()
+        shard = Shard(0, 2, {"model.a": HALF, "model.b": None})
+        (loaded,) = layer.load(dtype=dtypes, rename=names, shard=shard).items()
         assert loaded[0] in ("x.weight", "y.weight")
         assert loaded[1].dtype.name in ("float16", "float64")
     assert list(weights.load("model.a", rename=names)) == ["x.weight"]
@@ -75,7 +76,7 @@ def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: W
 
 def test_a_table_for_many_models_need_not_fit_all_of_one(make_file: Callable[..., Path]) -> None:
     weights = max_weights.load_weights(make_file({"model.layers.0.mlp.up_proj.weight": WHOLE}))
-    (loaded,) = weights.load(shard=(0, 2, tables.llama(2, num_heads=4))).values()
+    (loaded,) = weights.load(shard=Shard(0, 2, tables.llama(2, num_heads=4))).values()
     assert loaded.shape == (200, 300)
 
 
@@ -94,8 +95,8 @@ def test_views_are_views_whatever_the_environment_says(
     ("options", "reason"),
     [
         ({"dtype": "float16"}, "it is converted to float16"),
-        ({"shard": (0, 2, {"model.a": ShardingStrategy.columnwise(2)})}, "its part is not one range of bytes"),
-        ({"shard": (0, 2, {"model.a": QUARTER})}, "its part is not one range of bytes"),
+        ({"shard": Shard(0, 2, {"model.a": ShardingStrategy.columnwise(2)})}, "its part is not one range of bytes"),
+        ({"shard": Shard(0, 2, {"model.a": QUARTER})}, "its part is not one range of bytes"),
         ({"backend": "direct"}, "backend='mmap'"),
         ({"drop_cache": True}, "no drop_cache"),
         ({"verify": {}}, "verify compares bytes that nothing changes"),
@@ -119,7 +120,7 @@ def test_what_is_not_aligned_is_no_view(tmp_path: Path) -> None:
 
 
 def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNode) -> None:
-    shard: Any = (1, 2, {"model.a": QUARTER})
+    shard = Shard(1, 2, {"model.a": QUARTER})
     part = 200 * 150 * 4
     with pytest.raises(ValueError, match=r"the tensors take [0-9]* bytes of memory, and max_host_bytes is 1000"):
         weights.load(shard=shard, max_host_bytes=1000)
@@ -131,7 +132,7 @@ def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNod
 
 @pytest.mark.parametrize("dtype", [None, "float16"])
 def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: WeightsNode, dtype: str | None) -> None:
-    shard: Any = (0, 2, {"model.a": QUARTER})
+    shard = Shard(0, 2, {"model.a": QUARTER})
     plan = weights.plan(shard=shard, dtype=dtype)
     (of_part,) = [part for part in plan.ranges if "model.a.weight" in part.names]
     read = 199 * 1200 + 600  # so little lies between the rows of the part that it is read with them
@@ -159,7 +160,7 @@ def test_what_is_verified_is_what_is_returned(
 ) -> None:
     options: dict[str, Any] = {"dtype": dtype}
     if shard is not None:
-        options["shard"] = (1, 2, {"model.a": shard})
+        options["shard"] = Shard(1, 2, {"model.a": shard})
     wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
     digests = weights.digests()
     outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None

@@ -22,7 +22,7 @@ from command_line import COMMAND
 from max_weights import DType, load_weights
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.resharding import reshard, reshard_plan
-from max_weights.sharding import ShardingStrategy, tables
+from max_weights.sharding import Shard, ShardingStrategy, tables
 from test_loading import raw
 
 TINY = {
@@ -72,7 +72,7 @@ def check_ranks(folder: Path, weights: Any, world: int, **options: Any) -> list[
     for rank in range(world):
         own = load_weights(folder / f"rank-{rank}")
         found = own.load()
-        expected = weights.load(shard=(rank, world, "auto"), **options)
+        expected = weights.load(shard=Shard(rank, world, "auto"), **options)
         assert found.keys() == expected.keys()
         for name, tensor in expected.items():
             assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape), name
@@ -166,7 +166,7 @@ def test_one_rank_s_part_of_any_tree_is_saved(tmp_path: Path, models: Path) -> N
     weights = load_weights(models / "smollm2-135m.Q4_1.gguf")
     layer = "model.layers.7"
     for rank in range(3):
-        shard = (rank, 3, "llama")
+        shard = Shard(rank, 3, "llama")
         weights.save(tmp_path / "part", rename="hf", select=layer, shard=shard, dtype="bfloat16", sync=False)
         found = load_weights(tmp_path / "part").load()
         expected = weights.load(layer, rename="hf", shard=shard, dtype="bfloat16")
@@ -179,10 +179,10 @@ def test_one_rank_s_part_of_any_tree_is_saved(tmp_path: Path, models: Path) -> N
 def test_a_part_of_several_axes_is_saved_as_it_is_loaded(tmp_path: Path, saved: Any) -> None:
     weights = load_weights(saved("llama"))
     strategies = {"model.embed_tokens": ShardingStrategy(2, lambda weight, i, _: weight[i * 8 : i * 8 + 8, i : i + 3])}
-    weights.save(tmp_path / "part.safetensors", shard=(1, 2, strategies), select="model.embed_tokens")
+    weights.save(tmp_path / "part.safetensors", shard=Shard(1, 2, strategies), select="model.embed_tokens")
     part = load_weights(tmp_path / "part.safetensors")["model.embed_tokens.weight"].numpy()
     assert np.array_equal(part, weights["model.embed_tokens.weight"].numpy()[8:16, 1:4])
-    ((name, streamed),) = weights.stream("model.embed_tokens", shard=(1, 2, strategies), framework="numpy")
+    ((name, streamed),) = weights.stream("model.embed_tokens", shard=Shard(1, 2, strategies), framework="numpy")
     assert name == "model.embed_tokens.weight"
     assert np.array_equal(streamed, part)
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
     with pytest.raises(ArgumentError, match=r"'model\.embed_tokens\.weight' is cut along several axes"):
         reshard(saved("llama"), out, 2, strategies=strategies)
     with pytest.raises(ArgumentError, match="no rank 2 of 2"):
-        weights.save(out, shard=(2, 2, tables.llama(2, num_heads=8)))
+        weights.save(out, shard=Shard(2, 2, tables.llama(2, num_heads=8)))
     assert not out.exists()
     (out / "rank-2").mkdir(parents=True)
     with pytest.raises(ArgumentError, match="rank-2 of a checkpoint for more ranks"):

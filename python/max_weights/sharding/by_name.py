@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from max_weights._core import WeightInfo, WeightsNode, shown
 from max_weights.errors import ArgumentError
@@ -17,16 +17,25 @@ from max_weights.sharding.model_config import model_config
 from max_weights.sharding.pieces import Pieces, static
 from max_weights.sharding.strategies import ShardingStrategy
 
-__all__ = ["Cut", "Ranks", "Shard", "Strategies", "parts_of_rank", "shape_of"]
+__all__ = ["Cut", "Shard", "Strategies", "parts_of_rank", "shape_of"]
 
 Strategies: TypeAlias = (
     ShardingStrategy | Mapping[Pattern, ShardingStrategy | None] | Callable[[str], ShardingStrategy | None] | str
 )
 """A strategy for all weights, one for each pattern of names, a function of the name, or the name of a table."""
-Shard: TypeAlias = tuple[int, int, Strategies]
-"""The number of the rank, how many ranks there are, and how weights are split among them."""
-Ranks: TypeAlias = tuple[Sequence[int], int, Strategies]
-"""The same for several ranks."""
+
+
+class Shard(NamedTuple):
+    """What one of several ranks has: `Shard(0, 8, "llama")` is the part of the first of eight."""
+
+    rank: int
+    """The number of the rank, from 0."""
+    world_size: int
+    """How many ranks there are."""
+    strategies: Strategies
+    """How weights are split among them: a ShardingStrategy, a mapping of names and patterns to them (None, and what is
+    not named: the whole weight), a function of the name, or the name of a table of `max_weights.sharding.tables`.
+    """
 
 
 Cut: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
@@ -149,17 +158,17 @@ def _refuse(info: WeightInfo, why: str, cause: Exception | None = None) -> NoRet
     raise error from cause
 
 
-def _checked(shard: object) -> tuple[int, int, Strategies]:
-    if not isinstance(shard, tuple | list) or len(shard) != 3:
-        raise ArgumentError(f"shard must be (rank, world, strategies), not {shard!r}")
+def _checked(shard: object) -> Shard:
+    if not isinstance(shard, Shard):
+        raise ArgumentError(f"shard must be a max_weights.sharding.Shard(rank, world_size, strategies), not {shard!r}")
     rank, world, strategies = shard
-    for number, what in ((rank, "rank"), (world, "world")):
+    for number, what in ((rank, "rank"), (world, "world_size")):
         if isinstance(number, bool) or not hasattr(number, "__index__"):
             raise ArgumentError(f"the {what} of shard must be an int, not {number!r}")
     rank, world = operator.index(rank), operator.index(world)
     if not 0 <= rank < world:
         raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0")
-    return rank, world, strategies
+    return Shard(rank, world, strategies)
 
 
 def _lookup(strategies: Strategies) -> _Lookup:

@@ -168,8 +168,8 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
     if config is None:
         title = "llama" if name == "auto" else name
         raise ArgumentError(
-            f"the table {name!r} needs the number of heads, but there is no {place}; give it: shard=(rank, {world}, "
-            f"max_weights.sharding.tables.{title}({world}, num_heads=...))"
+            f"the table {name!r} needs the number of heads, but there is no {place}; give it: "
+            f"shard=Shard(rank, {world}, max_weights.sharding.tables.{title}({world}, num_heads=...))"
         )
     if name == "auto":
         model = config.get("model_type")

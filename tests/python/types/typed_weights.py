@@ -12,12 +12,13 @@ import numpy.typing as npt
 import torch
 
 import max_weights
-from max_weights import DType, WeightData
+from max_weights import DType, WeightData, load_ranks
 from max_weights._core import WeightInfo
 from max_weights.driver import Buffer, Device
 from max_weights.graph import DeviceRef, Shape, Weight
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights import GGUFWeights, SafetensorWeights, Weights, load_weights, weights_format
+from max_weights.sharding import Shard
 from max_weights.weights import WeightsFormat
 
 
@@ -59,7 +60,7 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(weights.load(framework="torch", device="cuda"), dict[str, torch.Tensor])
     assert_type(weights.load(framework="jax"), dict[str, jax.Array])
     assert_type(weights.load(framework=framework), dict[str, Any])
-    ranks = weights.load(framework="torch", shard=(range(2), 2, "llama"), device=["cuda:0", "cuda:1"])
+    ranks = load_ranks(weights, [Shard(rank, 2, "llama") for rank in range(2)], ["cuda:0", "cuda:1"], framework="torch")
     assert_type(ranks, list[dict[str, torch.Tensor]])
     assert_type(weights.a.torch(), torch.Tensor)
     assert_type(weights.a.numpy(), np.ndarray[Any, np.dtype[Any]])
