@@ -85,7 +85,11 @@ pub fn dequantize_at(
 
 /// The decoding itself, without a second pass; false if that is not to be had, or some elements may not be rounded right. To f32 it is.
 fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[cfg(target_arch = "x86_64")]
+    if x86::decode(level, encoding, blocks, to, out, stream) {
+        return true;
+    }
+    #[cfg(target_arch = "aarch64")]
     if lanes::decode(level, encoding, blocks, to, out, stream) {
         return true;
     }

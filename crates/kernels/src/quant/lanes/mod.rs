@@ -91,10 +91,6 @@ fn at<D: Decoder<BYTES>, O: Output, const BYTES: usize>(level: Level) -> Option<
 }
 
 fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(kernel) = super::x86::looked_up::kernel(level, encoding, to, stream) {
-        return Some(kernel);
-    }
     match (to, stream) {
         (DType::Float32, false) => of_encoding::<F32<false>>(level, encoding),
         (DType::Float32, true) => of_encoding::<F32<true>>(level, encoding),
