@@ -24,6 +24,7 @@ const READ_AHEAD: u64 = 64 << 10;
 /// The most files of a set that stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
 const HELD_OPEN: usize = 128;
 /// The share of the files that this process may have open of which those of one set may be all.
+#[cfg(unix)]
 const SHARE: usize = 4;
 
 /// Suffixes that promise a format.
