@@ -104,34 +104,23 @@ _CUDA = 2  # DLPack's number for CUDA devices
 
 def load(
     node: WeightsNode,
-    select: Select | None = None,
+    request: LoadRequest,
+    how: ReadOptions,
     *,
-    rename: Rename | str | None = None,
-    dtype: Any = None,
-    packed: bool = False,
-    shard: Shard | None = None,
-    framework: str | None = None,
-    copy: bool | None = None,
-    storage: str = "arena",
-    backend: str = "auto",
-    max_host_bytes: int | str | None = None,
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
-    drop_cache: bool = False,
-    verify: Mapping[str, str] | None = None,
-    device: Any = None,
-    out: Mapping[str, Any] | None = None,
-) -> Any:
+    framework: str | None,
+    device: Any,
+    out: Mapping[str, Any] | None,
+    progress: Progress | bool | None,
+) -> dict[str, Any]:
     """Load the weights below a node; see `WeightsNode.load`."""
-    how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
     device = resolve_device(device, out)
-    check_device(device, copy, framework)
+    check_device(device, how.copy, framework)
     convert = converter(framework)
     with gc_paused():
-        request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)
-    places = None if device is None else [(device, len(request.names))]
-    loaded = load_resolved(request, how, convert=convert, places=places, out=out, progress=progress)
-    return dict(zip(request.new_names, loaded, strict=True))
+        resolved = request.resolve(node)
+    places = None if device is None else [(device, len(resolved.names))]
+    loaded = load_resolved(resolved, how, convert=convert, places=places, out=out, progress=progress)
+    return dict(zip(resolved.new_names, loaded, strict=True))
 
 
 # fmt: off

@@ -169,27 +169,12 @@ class WeightsNode(Node):
             DeviceError: the device is not there, has too little memory, or cannot do what is asked for; nothing is left
                 there.
         """
-        from max_weights.loading import load
+        from max_weights.load_request import LoadRequest
+        from max_weights.loading import ReadOptions, load
 
-        return load(
-            self,
-            select,
-            rename=rename,
-            dtype=dtype,
-            packed=packed,
-            shard=shard,
-            framework=framework,
-            copy=copy,
-            storage=storage,
-            backend=backend,
-            max_host_bytes=max_host_bytes,
-            threads=threads,
-            progress=progress,
-            drop_cache=drop_cache,
-            verify=verify,
-            device=device,
-            out=out,
-        )
+        request = LoadRequest(select, rename, dtype, packed, shard)
+        how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+        return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
     def plan(
         self,
@@ -205,7 +190,7 @@ class WeightsNode(Node):
         backend: Literal["auto", "mmap", "read", "direct", "cufile"] = "auto",
         max_host_bytes: int | str | None = None,
         threads: int | None = None,
-        progress: Any = None,
+        progress: Any = None,  # noqa: ARG002 (accepted so that the arguments of `load` can be given)
         drop_cache: bool = False,
         verify: Mapping[str, str] | None = None,
         device: Any = None,
@@ -225,27 +210,13 @@ class WeightsNode(Node):
             ValueError: two weights get one name; the tensors take more than `max_host_bytes`.
             UnsupportedError: a conversion that there is not.
         """
+        from max_weights.load_request import LoadRequest
+        from max_weights.loading import ReadOptions
         from max_weights.planning import plan
 
-        return plan(
-            self,
-            select,
-            rename=rename,
-            dtype=dtype,
-            packed=packed,
-            shard=shard,
-            framework=framework,
-            copy=copy,
-            storage=storage,
-            backend=backend,
-            max_host_bytes=max_host_bytes,
-            threads=threads,
-            progress=progress,
-            drop_cache=drop_cache,
-            verify=verify,
-            device=device,
-            out=out,
-        )
+        request = LoadRequest(select, rename, dtype, packed, shard)
+        how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+        return plan(self, request, how, framework=framework, device=device, out=out)
 
     def stream(
         self,
@@ -304,25 +275,13 @@ class WeightsNode(Node):
             FormatError: from the iterator; a digest is another than in `verify`.
             DeviceError: from the iterator; the GPU lacks memory.
         """
+        from max_weights.load_request import LoadRequest
+        from max_weights.loading import ReadOptions
         from max_weights.streaming import stream
 
-        return stream(
-            self,
-            select,
-            rename=rename,
-            dtype=dtype,
-            packed=packed,
-            shard=shard,
-            framework=framework,
-            backend=backend,
-            max_host_bytes=max_host_bytes,
-            threads=threads,
-            progress=progress,
-            drop_cache=drop_cache,
-            verify=verify,
-            reuse=reuse,
-            device=device,
-        )
+        request = LoadRequest(select, rename, dtype, packed, shard)
+        how = ReadOptions(None, "arena", backend, max_host_bytes, threads, drop_cache, verify)
+        return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def lazy_state_dict(
         self,

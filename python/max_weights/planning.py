@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
 from max_weights.html import count, paragraph, table, view
-from max_weights.load_request import LoadRequest, Rename
+from max_weights.load_request import LoadRequest
 from max_weights.loading import ReadOptions, check_device, converter, resolve_device
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
-    from max_weights.selection import Select
-    from max_weights.sharding.by_name import Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
 
@@ -140,49 +138,37 @@ def _size(count: int) -> str:
 
 def plan(
     node: WeightsNode,
-    select: Select | None = None,
+    request: LoadRequest,
+    how: ReadOptions,
     *,
-    rename: Rename | str | None = None,
-    dtype: Any = None,
-    packed: bool = False,
-    shard: Shard | None = None,
-    framework: str | None = None,
-    copy: bool | None = None,
-    storage: str = "arena",
-    backend: str = "auto",
-    max_host_bytes: int | str | None = None,
-    threads: int | None = None,
-    progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
-    drop_cache: bool = False,
-    verify: Mapping[str, str] | None = None,
-    device: Any = None,
-    out: Mapping[str, Any] | None = None,
+    framework: str | None,
+    device: Any,
+    out: Mapping[str, Any] | None,
 ) -> LoadPlan:
     """Return what `load` would do; see `WeightsNode.plan`."""
-    how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
     device = resolve_device(device, out)
-    check_device(device, copy, framework)
+    check_device(device, how.copy, framework)
     converter(framework)
-    request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)
-    places = None if device is None else [(device, len(request.names))]
-    outs = request.by_position({} if out is None else out)
+    resolved = request.resolve(node)
+    places = None if device is None else [(device, len(resolved.names))]
+    outs = resolved.by_position({} if out is None else out)
     ranges, arenas, choice = plan_tensors(
-        request.node,
-        request.names,
-        request.dtypes,
-        cuts=request.parts,
+        resolved.node,
+        resolved.names,
+        resolved.dtypes,
+        cuts=resolved.parts,
         outs=set(outs),
         places=places,
-        whole=verify is not None,
+        whole=how.verify is not None,
         **how.arguments(),
     )
-    paths = files(request.node)
+    paths = files(resolved.node)
     planned = [
         PlannedRange(
             file=paths[file],
             offset=offset,
             bytes=size,
-            names=tuple(request.new_names[position] for position in positions),
+            names=tuple(resolved.new_names[position] for position in positions),
             action=action,
             to="out" if any(position in outs for position in positions) else to,
             at=at,
@@ -190,4 +176,4 @@ def plan(
         )
         for file, offset, size, memory, positions, action, to, at in ranges
     ]
-    return LoadPlan(tuple(planned), tuple(request.new_names), {DType[name]: size for name, size in arenas}, choice)
+    return LoadPlan(tuple(planned), tuple(resolved.new_names), {DType[name]: size for name, size in arenas}, choice)

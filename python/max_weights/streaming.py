@@ -6,19 +6,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import TensorStream
-from max_weights.load_request import LoadRequest, Rename
-from max_weights.loading import check_device, converter, host_bytes, log_choice, resolve_backend
+from max_weights.load_request import LoadRequest
+from max_weights.loading import ReadOptions, check_device, converter, host_bytes, log_choice, resolve_backend
 from max_weights.progress import Progress, progress_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights.loading import Convert
-    from max_weights.selection import Select
-    from max_weights.sharding.by_name import Shard
 
 __all__ = ["WeightStream", "stream"]
 
@@ -91,39 +89,30 @@ class WeightStream:
 
 def stream(
     node: WeightsNode,
-    select: Select | None = None,
+    request: LoadRequest,
+    how: ReadOptions,
     *,
-    rename: Rename | str | None = None,
-    dtype: Any = None,
-    packed: bool = False,
-    shard: Shard | None = None,
-    framework: str | None = None,
-    backend: str = "auto",
-    max_host_bytes: int | str | None = None,
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
-    drop_cache: bool = False,
-    verify: Mapping[str, str] | None = None,
-    reuse: bool = False,
-    device: Any = None,
+    framework: str | None,
+    device: Any,
+    reuse: bool,
+    progress: Progress | bool | None,
 ) -> WeightStream:
     """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
     check_device(device, None, framework)
     convert = converter(framework)
-    most = host_bytes(max_host_bytes)
-    request = LoadRequest(select, rename, dtype, packed, shard).resolve(node)
+    resolved = request.resolve(node)
     tensors = TensorStream(
-        request.node,
-        request.names,
-        request.dtypes,
-        cuts=request.parts,
-        backend=resolve_backend(backend),
-        threads=threads,
-        drop_cache=drop_cache,
-        max_host_bytes=most,
+        resolved.node,
+        resolved.names,
+        resolved.dtypes,
+        cuts=resolved.parts,
+        backend=resolve_backend(how.backend),
+        threads=how.threads,
+        drop_cache=how.drop_cache,
+        max_host_bytes=host_bytes(how.max_host_bytes),
         reuse=reuse,
         device=device,
-        verify=None if verify is None else request.digests(verify),
+        verify=None if how.verify is None else resolved.digests(how.verify),
     )
     log_choice("stream", tensors.choice)
-    return WeightStream(tensors, request.new_names, request.infos, convert, progress_of(progress))
+    return WeightStream(tensors, resolved.new_names, resolved.infos, convert, progress_of(progress))
