@@ -149,7 +149,11 @@ class Loading(Files):
             for name, tensor in expected.items():
                 self.assertEqual((there[name].dtype, there[name].shape), (tensor.dtype, tensor.shape), name)
                 self.assertEqual(there[name].device, _torch().device(DEVICE))
-                self.assertTrue((host_bits(there[name]) == host_bits(tensor)).all(), name)
+                # The blocks of the GGUF file have scales of random bits.
+                same = host_bits(there[name]) == host_bits(tensor)
+                if tensor.is_floating_point() and file == "gguf":
+                    same |= (there[name].isnan().cpu() & tensor.isnan()).numpy().ravel().repeat(tensor.element_size())
+                self.assertTrue(same.all(), name)
 
     def test_equals_torchs_own_load(self) -> None:
         import max_weights.torch
