@@ -4,9 +4,8 @@ use std::any::Any;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{Blocks, Device, SharedPages, Span};
+use super::{Blocks, Device, Span};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
@@ -185,16 +184,6 @@ impl Upload {
 
     /// Has bytes of a file written to their place.
     pub(crate) fn write_through(&self, _file: &CuFile, _span: &Span, _offset: u64) -> Result<()> {
-        match self.0 {}
-    }
-
-    /// Whether pages can be pinned.
-    pub(crate) fn can_register(&self) -> bool {
-        match self.0 {}
-    }
-
-    /// Writes some of it from pages of a file.
-    pub(crate) fn write_from(&self, _parts: &[(SharedPages, Vec<Span>)]) -> Result<Option<Duration>> {
         match self.0 {}
     }
 

@@ -4,14 +4,12 @@
 //! cuda/driver.rs   the calls into libcuda, each with an error that says what failed; the only file that makes them
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
-//! cuda/registered.rs  pages of a file that are pinned where the page cache has them, and copied from there
 //! cuda/cufile.rs   GPUDirect Storage: files that a disk's controller writes to a device
-//! cuda/uses.rs     what devices still do with either of them
+//! cuda/uses.rs     what devices still do with it
 //! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
 //! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
 //! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does
 //! kernels/         the kernels' source and `kernels.ptx`, which `make kernels` makes of it
-//! shared_pages.rs  parts of a file where the page cache has them
 //! absent.rs        the same names where there can be no device
 //! ```
 //!
@@ -30,12 +28,10 @@ mod cuda;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 #[path = "absent.rs"]
 mod cuda;
-mod shared_pages;
 
 use cuda::reach;
 pub(crate) use cuda::{CuFile, Kernel, PIECE, Upload, release_staging};
 pub use cuda::{DeviceMemory, cuda_devices};
-pub use shared_pages::SharedPages;
 
 /// What does work that may wait for a device.
 static AROUND_WAITS: OnceLock<fn(&mut (dyn FnMut() + Send))> = OnceLock::new();

@@ -56,17 +56,6 @@ pub enum TensorMemory {
     Fastest,
 }
 
-/// Whether pages of files are pinned for a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Registering {
-    /// They are not.
-    No,
-    /// Some are, and all others if that is faster.
-    Tried,
-    /// All that can be.
-    Asked,
-}
-
 /// What was chosen.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a step of the way that is taken or not")]
@@ -83,8 +72,6 @@ pub struct Choice {
     pub fetch: bool,
     /// Whether some tensors become views and some are read into memory of their own first, and all others what was faster.
     pub(super) on_trial: bool,
-    /// Whether a device copies from pages of the page cache that are pinned, and not from staging buffers.
-    pub(super) registering: Registering,
     /// Whether a device has bytes from the disk itself.
     pub(super) cufile: bool,
     /// Why.
@@ -94,8 +81,6 @@ pub struct Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = match self.backend {
-            Backend::Read if self.registering == Registering::Asked => "mmap",
-            Backend::Read if self.registering == Registering::Tried => "read or mmap",
             Backend::Direct if self.cufile => "cufile",
             Backend::Auto => "read or direct",
             Backend::Map if self.on_trial => "mmap or direct",
@@ -135,12 +120,6 @@ impl Choice {
             return Err(Error::Argument(cause));
         }
         let asked = if options.cufile { Backend::Direct } else { asked };
-        let registering = match asked {
-            _ if to_host => Registering::No,
-            Backend::Map => Registering::Asked,
-            Backend::Auto if !cold => Registering::Tried,
-            _ => Registering::No,
-        };
         let few = has_rings() && to_host;
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
@@ -151,18 +130,7 @@ impl Choice {
         let chosen = |backend, fetch, reason: String| {
             let direct = matches!(backend, Backend::Direct | Backend::Auto);
             let direct_threads = if direct { direct_threads() } else { threads };
-            let registering = if backend == Backend::Read { registering } else { Registering::No };
-            Ok(Self {
-                backend,
-                cold,
-                threads,
-                direct_threads,
-                fetch,
-                registering,
-                cufile: options.cufile,
-                on_trial: false,
-                reason,
-            })
+            Ok(Self { backend, cold, threads, direct_threads, fetch, cufile: options.cufile, on_trial: false, reason })
         };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };

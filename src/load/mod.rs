@@ -22,7 +22,6 @@ mod pieces;
 mod placement;
 mod prefetch;
 mod recipe;
-mod registering;
 mod scan;
 mod slice;
 mod stream;

@@ -4,15 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
-use super::choice::Registering;
 use super::device_place::{DEVICE_ALIGN, PAGES_FROM, Place};
 use super::direct::Reader;
 use super::engine::check_apart;
 use super::job::{Destination, Job};
 use super::layout::{Layout, Way};
-use super::registering::{Mapped, Ways};
 use super::through::Opened;
 use super::wanted::Conversion;
 use crate::budget;
@@ -52,8 +49,7 @@ impl Layout {
         self.add_outs(outs, &mut memories, &mut places)?;
         let upload = Upload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
-        let (mapped, opened) = (Mapped::default(), Opened::new(self.choice.cufile, checkpoint, &self.runs)?);
-        let ways = Ways::new(if upload.can_register() { self.choice.registering } else { Registering::No });
+        let opened = Opened::new(self.choice.cufile, checkpoint, &self.runs)?;
         let whole = |(to, memory, at, len)| (to, (0, Place { memory, at, len, kernels: &kernels, kernel: None }));
         let jobs = self.jobs(places.into_iter().map(whole).collect());
         self.run_jobs(
@@ -64,22 +60,9 @@ impl Layout {
                 if jobs.is_empty() {
                     return Ok(());
                 }
-                let size = jobs.iter().map(|job| job.extent.len).sum();
-                if !direct
-                    && ways.registers_next()
-                    && let Some(parts) = mapped.pages(checkpoint, &jobs)
-                {
-                    if let Some(took) = upload.write_from(&parts)? {
-                        ways.registered(size, took);
-                        return Ok(());
-                    }
-                    ways.refused();
-                }
                 upload.write(|bytes| {
-                    let begun = Instant::now();
                     let (jobs, spans) = staged(jobs, bytes);
                     reader.bring(checkpoint, jobs, direct, interrupt)?;
-                    ways.staged(size, begun.elapsed());
                     Ok(spans)
                 })
             },

@@ -11,7 +11,6 @@ use once_cell::race::OnceBox;
 #[cfg(target_os = "linux")]
 use super::{Filesystem, direct, page_cache};
 use super::{Part, Source, no_memory};
-use crate::device::SharedPages;
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
@@ -289,10 +288,6 @@ impl Source for LocalFile {
     fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {
         let Some(Ok(mapping)) = self.mapping.get() else { return Ok(false) };
         mapping.any_written().map_or_else(|| self.differs_from(mapping, interrupt), Ok)
-    }
-
-    fn shared_pages(&self) -> Option<SharedPages> {
-        self.with_file(|file| Ok(SharedPages::of(file, self.len()))).ok().flatten()
     }
 
     fn is_mapped(&self) -> bool {

@@ -18,7 +18,6 @@ pub use file::LocalFile;
 #[cfg(target_os = "linux")]
 pub(crate) use page_cache::write_back;
 
-use crate::device::SharedPages;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Origin, Storage};
 use crate::tensor::Span;
@@ -129,11 +128,6 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {
         let _ = interrupt;
         Ok(false)
-    }
-
-    /// All bytes as pages of the page cache, which nobody can write to through them; `None` where there are none.
-    fn shared_pages(&self) -> Option<SharedPages> {
-        None
     }
 
     /// Whether it is mapped already.

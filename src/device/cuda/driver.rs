@@ -136,36 +136,6 @@ fn said(code: CUresult) -> String {
 pub(super) struct Context {
     handle: sys::CUcontext,
     pub(super) index: u32,
-    /// What it can do, and how its memory is made.
-    pub(super) traits: Traits,
-}
-
-/// What a device says of itself, as far as that decides how bytes are brought there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Traits {
-    /// It copies from pages of others' read-only mappings, once they are pinned.
-    pub(super) reads_registered: bool,
-    /// Its memory is the host's, as on a Jetson or a DGX Spark.
-    pub(super) integrated: bool,
-    /// It reads the host's page tables, as by the NVLink of a GH200 or GB200.
-    pub(super) shares_page_tables: bool,
-}
-
-impl Traits {
-    fn of(device: sys::CUdevice) -> Self {
-        use sys::CUdevice_attribute as Attribute;
-        let has = |attribute: Attribute| {
-            let mut value = 0;
-            // SAFETY: writes one number; the device exists.
-            let code = unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, device) };
-            code == CUresult::CUDA_SUCCESS && value != 0
-        };
-        Self {
-            reads_registered: has(Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED),
-            integrated: has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED),
-            shares_page_tables: has(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES),
-        }
-    }
 }
 
 // SAFETY: handles of the driver may be used from any thread.
@@ -183,7 +153,7 @@ impl Context {
         // SAFETY: writes one handle.
         let code = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
         check(code, "cuDevicePrimaryCtxRetain", Some(index), None)?;
-        Ok(Self { handle, index, traits: Traits::of(device) })
+        Ok(Self { handle, index })
     }
 
     /// Makes this the context of the calling thread for as long as the result lives; afterwards that is again what it was.
@@ -254,9 +224,8 @@ impl Entered {
     ///
     /// # Safety
     /// It must stay mapped until it was unregistered.
-    pub(super) unsafe fn register(&self, start: ptr::NonNull<u8>, len: usize, read_only: bool) -> Result<()> {
-        let read_only = if read_only { sys::CU_MEMHOSTREGISTER_READ_ONLY } else { 0 };
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | read_only;
+    pub(super) unsafe fn register(&self, start: ptr::NonNull<u8>, len: usize) -> Result<()> {
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
         // SAFETY: by the contract.
         let code = unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), len, flags) };
         self.check(code, "cuMemHostRegister_v2", Some(len))

@@ -4,7 +4,6 @@ mod cufile;
 mod driver;
 mod kernels;
 mod memory;
-mod registered;
 mod staging;
 mod upload;
 mod uses;

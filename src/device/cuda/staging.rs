@@ -21,14 +21,23 @@ pub(crate) const PIECE: usize = 4 << 20;
 const KEPT: usize = 4;
 
 /// The blocks that nobody fills; copies from them may still be going on. Those that were given back first come first.
+///
+/// A block is freed when there are too many, and for no other reason: to unpin memory waits for all that a device does, whoever asked for it.
 #[derive(Debug)]
-pub(super) struct Staging(Mutex<VecDeque<HostBlock>>);
+pub(super) struct Staging(Mutex<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    blocks: VecDeque<HostBlock>,
+    /// How many may be kept: what the last load could have, or [`KEPT`].
+    most: usize,
+}
 
 /// Those of the process.
-pub(super) static STAGING: Staging = Staging(Mutex::new(VecDeque::new()));
+pub(super) static STAGING: Staging = Staging(Mutex::new(Kept { blocks: VecDeque::new(), most: KEPT }));
 
 impl Staging {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<HostBlock>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,8 +45,9 @@ impl Staging {
     /// first.
     pub(super) fn take(&self, on: &'static Cuda) -> Result<HostBlock> {
         let mut kept = self.lock();
-        let many = kept.len() >= KEPT;
-        let block = if many || kept.front().is_some_and(HostBlock::is_free) { kept.pop_front() } else { None };
+        let blocks = &mut kept.blocks;
+        let many = blocks.len() >= KEPT;
+        let block = if many || blocks.front().is_some_and(HostBlock::is_free) { blocks.pop_front() } else { None };
         drop(kept);
         let block = block.map_or(Ok(None), |block| block.settled(&[on]))?;
         block.map_or_else(|| HostBlock::new(on), Ok)
@@ -46,8 +56,8 @@ impl Staging {
     /// Keeps a block for the next user, or frees it when the devices are done with it, if there are enough.
     pub(super) fn give(&self, block: HostBlock) {
         let mut kept = self.lock();
-        if kept.len() < KEPT {
-            kept.push_back(block);
+        if kept.blocks.len() < kept.most {
+            kept.blocks.push_back(block);
             return;
         }
         drop(kept);
@@ -56,24 +66,25 @@ impl Staging {
 
     /// All blocks, for somebody who brings them back by [`Self::keep`]; those beyond the first `most` are freed.
     pub(super) fn take_all(&self, most: usize) -> VecDeque<HostBlock> {
-        let mut kept = std::mem::take(&mut *self.lock());
-        kept.truncate(most);
-        kept
+        let mut blocks = std::mem::take(&mut self.lock().blocks);
+        blocks.truncate(most);
+        blocks
     }
 
     /// Keeps blocks for the next load, as many as are `most` with those that are here.
     pub(super) fn keep(&self, mut blocks: VecDeque<HostBlock>, most: usize) {
         let mut kept = self.lock();
-        let room = most.saturating_sub(kept.len()).min(blocks.len());
-        kept.extend(blocks.drain(..room));
+        let room = most.saturating_sub(kept.blocks.len()).min(blocks.len());
+        kept.blocks.extend(blocks.drain(..room));
+        kept.most = most.max(KEPT);
         drop(kept);
         drop(blocks);
     }
 
     /// Frees what is kept, when the devices are done with it; returns how many bytes that were.
     pub(super) fn release(&self) -> usize {
-        let kept = std::mem::take(&mut *self.lock());
-        kept.len() * PIECE
+        let blocks = std::mem::take(&mut self.lock().blocks);
+        blocks.len() * PIECE
     }
 }
 
@@ -97,7 +108,7 @@ impl HostBlock {
         if let Some(mut pages) = HugePages::fresh(PIECE).filter(HugePages::stay_here) {
             let start = pages.start();
             // SAFETY: the pages stay mapped until they are unregistered, when this is dropped.
-            if unsafe { entered.register(start, PIECE, false) }.is_ok() {
+            if unsafe { entered.register(start, PIECE) }.is_ok() {
                 let (pages, uses) = (ManuallyDrop::new(Some(pages)), ManuallyDrop::default());
                 return Ok(Self { on, start, pages, uses });
             }

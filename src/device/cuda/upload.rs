@@ -4,16 +4,14 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use super::cufile::CuFile;
 use super::driver::{Address, Entered, Stream};
 use super::kernels::Kernel;
 use super::memory::DeviceMemory;
-use super::registered::Chunk;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, Lane};
-use crate::device::{SharedPages, Span};
+use crate::device::Span;
 use crate::error::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -25,7 +23,7 @@ pub(crate) struct Upload {
     devices: Vec<&'static Cuda>,
     ring: Mutex<Ring>,
     given_back: Condvar,
-    /// Staging buffers, and pieces of files that are pinned, that there may be.
+    /// Staging buffers that there may be.
     most: usize,
     /// How many were sent: streams take turns.
     sent: AtomicUsize,
@@ -34,24 +32,11 @@ pub(crate) struct Upload {
 /// What a kernel reads is aligned to so many bytes.
 const KERNEL_ALIGN: usize = 256;
 
-/// Staging buffers that nobody fills, the one that was sent first in front; pages that are copied from; and how many there are of both in all.
+/// Staging buffers that nobody fills, the one that was sent first in front; and how many there are in all.
 #[derive(Debug)]
 struct Ring {
     kept: VecDeque<HostBlock>,
-    chunks: VecDeque<Arc<Chunk>>,
     made: usize,
-}
-
-impl Ring {
-    /// The pages that were pinned first, of those that no thread is about to copy from: only under this lock can one begin to.
-    fn pop_chunk(&mut self) -> Option<Arc<Chunk>> {
-        let unused = self.unused_chunk()?;
-        self.chunks.remove(unused)
-    }
-
-    fn unused_chunk(&self) -> Option<usize> {
-        self.chunks.iter().position(|chunk| Arc::strong_count(chunk) == 1)
-    }
 }
 
 impl Upload {
@@ -69,7 +54,7 @@ impl Upload {
         }
         let most = (pinned / PIECE).max(1);
         let kept = STAGING.take_all(most);
-        let ring = Mutex::new(Ring { made: kept.len(), kept, chunks: VecDeque::new() });
+        let ring = Mutex::new(Ring { made: kept.len(), kept });
         Ok(Self { memories, devices, ring, given_back: Condvar::new(), most, sent: AtomicUsize::new(0) })
     }
 
@@ -87,50 +72,6 @@ impl Upload {
         self.lock().kept.push_back(block);
         self.given_back.notify_one();
         written
-    }
-
-    /// Whether pages of files can be pinned for all devices, and should be tried: not where host and device share memory or page tables, so that
-    /// pinning would move pages, or gain nothing.
-    pub(crate) fn can_register(&self) -> bool {
-        self.devices.iter().all(|on| {
-            let traits = on.context.traits;
-            traits.reads_registered && !traits.integrated && !traits.shares_page_tables
-        })
-    }
-
-    /// The same as [`Self::write`] from pages of files, of which the parts are named: the devices copy from where they are. Returns how long pinning
-    /// and letting go took; none, with nothing done, where the pages cannot be pinned.
-    pub(crate) fn write_from(&self, parts: &[(SharedPages, Vec<Span>)]) -> Result<Option<Duration>> {
-        let mut chunks = Vec::with_capacity(parts.len());
-        let took = self.write_from_chunks(parts, &mut chunks);
-        drop(chunks);
-        // Whoever waits for pages that no thread uses has looked before this, or looks after it.
-        drop(self.lock());
-        self.given_back.notify_all();
-        took
-    }
-
-    fn write_from_chunks(
-        &self,
-        parts: &[(SharedPages, Vec<Span>)],
-        chunks: &mut Vec<Arc<Chunk>>,
-    ) -> Result<Option<Duration>> {
-        let mut took = Duration::ZERO;
-        for (pages, _) in parts {
-            // Whoever has some does not wait for more: those that have the others may be waiting for these.
-            let Some((chunk, made_room)) = self.chunk(pages, chunks.is_empty())? else { return Ok(None) };
-            let Ok(pinned) = chunk.pin(self.devices[0]) else {
-                self.forget(&chunk);
-                return Ok(None);
-            };
-            took += made_room + pinned;
-            chunks.push(chunk);
-        }
-        for ((_, spans), chunk) in parts.iter().zip(&*chunks) {
-            // SAFETY: as `send` asks for.
-            self.send(spans, |asked_of, parts| unsafe { chunk.send(asked_of, parts) })?;
-        }
-        Ok(Some(took))
     }
 
     /// Whether nothing but this writes a memory, so that it may be written without an order.
@@ -204,20 +145,12 @@ impl Upload {
         self.given_back.notify_one();
     }
 
-    /// Waits until there is something to take that no thread uses, or may be more, or what `enough` asks for.
-    fn wait(&self, enough: impl Fn(&Ring) -> bool) -> MutexGuard<'_, Ring> {
-        let full = |ring: &mut Ring| {
-            ring.kept.is_empty() && ring.unused_chunk().is_none() && ring.made >= self.most && !enough(ring)
-        };
-        self.given_back.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A staging buffer: one that the devices are done with, a new one, or else the one that they will be done with first.
     fn take(&self) -> Result<HostBlock> {
         let new = || HostBlock::new(self.devices[0]);
-        let mut ring = self.wait(|_| false);
-        let full = ring.made >= self.most;
-        if (full || ring.kept.front().is_some_and(HostBlock::is_free))
+        let none = |ring: &mut Ring| ring.kept.is_empty() && ring.made >= self.most;
+        let mut ring = self.given_back.wait_while(self.lock(), none).unwrap_or_else(PoisonError::into_inner);
+        if (ring.made >= self.most || ring.kept.front().is_some_and(HostBlock::is_free))
             && let Some(block) = ring.kept.pop_front()
         {
             drop(ring);
@@ -226,42 +159,9 @@ impl Upload {
                 .and_then(|block| block.map_or_else(new, Ok))
                 .inspect_err(|_| self.lose());
         }
-        let chunk = if full { ring.pop_chunk() } else { None };
-        ring.made += usize::from(chunk.is_none());
+        ring.made += 1;
         drop(ring);
-        chunk.map_or(Ok(Duration::ZERO), |chunk| chunk.end()).and_then(|_| new()).inspect_err(|_| self.lose())
-    }
-
-    /// Pages that are to be pinned: the same as somebody else's, or more; and how long it took to let go of others for them, once the devices were
-    /// done with those. None, for whoever does not wait, where all that may be pinned is in use.
-    fn chunk(&self, pages: &SharedPages, waits: bool) -> Result<Option<(Arc<Chunk>, Duration)>> {
-        let is_there = |ring: &Ring| ring.chunks.iter().any(|chunk| chunk.is_of(pages));
-        let mut ring = if waits { self.wait(is_there) } else { self.lock() };
-        if let Some(chunk) = ring.chunks.iter().find(|chunk| chunk.is_of(pages)) {
-            return Ok(Some((chunk.clone(), Duration::ZERO)));
-        }
-        let full = ring.made >= self.most;
-        let before = if full { ring.pop_chunk() } else { None };
-        let block = if full && before.is_none() { ring.kept.pop_front() } else { None };
-        if full && before.is_none() && block.is_none() {
-            return Ok(None);
-        }
-        ring.made += usize::from(before.is_none() && block.is_none());
-        let chunk = Arc::new(Chunk::new(pages.clone()));
-        ring.chunks.push_back(chunk.clone());
-        drop(ring);
-        drop(block);
-        Ok(Some((chunk, before.map_or(Ok(Duration::ZERO), |before| before.end())?)))
-    }
-
-    /// Pages that could not be pinned are no longer there.
-    fn forget(&self, chunk: &Arc<Chunk>) {
-        let mut ring = self.lock();
-        let before = ring.chunks.len();
-        ring.chunks.retain(|other| !Arc::ptr_eq(other, chunk));
-        ring.made -= before - ring.chunks.len();
-        drop(ring);
-        self.given_back.notify_one();
+        new().inspect_err(|_| self.lose())
     }
 
     /// The memories. The last copies may be going on: whoever uses them waits for an event, as after [`DeviceMemory::fill`]. Those to memory of
@@ -300,7 +200,6 @@ impl Drop for Upload {
             }
         }
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
-        ring.chunks.clear();
         STAGING.keep(std::mem::take(&mut ring.kept), self.most);
     }
 }

@@ -161,6 +161,13 @@ template <class T, u32 EXPONENT_BITS, u32 MANTISSA_BITS, u32 BIAS_OF_EXPONENT, S
         code = magnitude < FIRST_BEYOND ? code : beyond;
         return (T)(SPECIALS == NEGATIVE_ZERO_NAN && code == 0 ? 0 : code | sign);
     }
+
+    // The same of what is no NaN: four instructions where rounding by itself leads to infinity.
+    DEVICE T encode_number(u32 bits, u32 overflow) {
+        if (SPECIALS == IEEE && sizeof(T) > 1 && REBIAS == 0 && overflow == INFINITY_CODE)
+            return (T)((bits + (1u << (SHIFT - 1)) - 1 + (bits >> SHIFT & 1)) >> SHIFT);
+        return encode(bits, overflow);
+    }
 };
 
 typedef Small<u16, 5, 10, 15, IEEE> F16;
@@ -175,6 +182,7 @@ struct F32 {
     DEVICE u32 decode(u32 code) { return code; }
     DEVICE u32 overflow(bool saturate) { return saturate ? INFINITE - 1 : INFINITE; }
     DEVICE u32 encode(u32 bits, u32) { return quieted(bits); }
+    DEVICE u32 encode_number(u32 bits, u32) { return bits; }
 };
 
 struct E8M0FNU {

@@ -61,13 +61,14 @@ DEVICE void scale(const u8 *from, u8 *to, u64 count, const Region &scales, u64 f
                 products[at] = bits_of(float_of(value_at<Data, BITS>(sources, at)) * float_of(factor));
                 any_nan |= is_nan(products[at]);
             }
+            Targets targets;
             if (any_nan) {
 #pragma unroll
-                for (u32 at = 0; at < WIDTH; at++) products[at] = product(value_at<Data, BITS>(sources, at), factor);
-            }
-            Targets targets;
+                for (u32 at = 0; at < WIDTH; at++) targets.at[at] = To::encode(product(value_at<Data, BITS>(sources, at), factor), overflow);
+            } else {
 #pragma unroll
-            for (u32 at = 0; at < WIDTH; at++) targets.at[at] = To::encode(products[at], overflow);
+                for (u32 at = 0; at < WIDTH; at++) targets.at[at] = To::encode_number(products[at], overflow);
+            }
             ((Targets *)to)[item] = targets;
         }
         return;
