@@ -30,8 +30,8 @@ PUBLIC = [
 ]
 INTERNAL = {
     "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",
-    "load_request", "loading", "node", "progress", "pytest_plugin", "renaming", "run", "selection", "sizes",
-    "unsupported", "views",
+    "load_report", "load_request", "loading", "node", "progress", "pytest_plugin", "renaming", "run", "selection",
+    "sizes", "unsupported", "views",
 }
 # fmt: on
 

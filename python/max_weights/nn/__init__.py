@@ -2,11 +2,11 @@
 
 import sys
 
+from max_weights.load_report import LoadReport
 from max_weights.nn.base_layer import Layer, add_layer_hook, clear_hooks
 from max_weights.nn.hooks import PrintHook
 from max_weights.nn.layer_list import LayerList, MissingLayer, Sequential
 from max_weights.nn.layer_v2 import LayerV2
-from max_weights.nn.load_state import LoadReport
 from max_weights.nn.module import Module, Shardable, recursive_named_layers
 from max_weights.nn.unsupported_layers import unsupported_layers
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from max_weights._core import shown
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph.weight import Weight
+from max_weights.load_report import suggestions
 from max_weights.nn.load_file import Conversions, load_file
 from max_weights.nn.load_state import load
-from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict, suggestions
+from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict
 from max_weights.nn.running import build_subgraph, compile_module, trace
 from max_weights.nn.summary import html, line, print_summary, tree
 from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents, modules_in, replaced
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from max_weights.engine.session import InferenceSession, Memory
     from max_weights.graph.graph import Graph
     from max_weights.graph.type import TensorType
-    from max_weights.nn.load_state import LoadReport
+    from max_weights.load_report import LoadReport
     from max_weights.nn.running import InputTypes
     from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights, WeightsAdapter

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights.graph.weight import Weight
-    from max_weights.nn.load_state import LoadReport
+    from max_weights.load_report import LoadReport
     from max_weights.nn.walk import ModuleNode
     from max_weights.weights import WeightsAdapter
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError
+from max_weights.load_report import LoadReport, misfit
 from max_weights.nn.candidate import Candidate, Mismatch
-from max_weights.nn.named_weights import NamedWeights, restore_on_error, suggestions
+from max_weights.nn.named_weights import NamedWeights, restore_on_error
 from max_weights.shape import Shape, listed, matches
 
 if TYPE_CHECKING:
@@ -20,33 +20,9 @@ if TYPE_CHECKING:
     from max_weights.quantization import QuantizationEncoding
     from max_weights.weights import Weights
 
-__all__ = ["LoadReport"]
-
 _log = logging.getLogger("max_weights.nn")
 
 _ABSENT = object()
-_LISTED = 20
-
-
-class LoadReport(NamedTuple):
-    """The names that `load_state_dict(strict=False)` accepted as missing or unexpected, as full names."""
-
-    missing: tuple[str, ...]
-    """Weights of the model that the state dict does not have, in the order of the model."""
-    unexpected: tuple[str, ...]
-    """Names in the state dict that the model does not have, in the order of the state dict."""
-
-    def _repr_html_(self) -> str:
-        from max_weights.html import count, details, table, view
-
-        kinds = (("missing", self.missing), ("unexpected", self.unexpected))
-        parts = [
-            details(what, count(len(names), "name"), table(("name",), ((name,) for name in names), code=("name",)))
-            for what, names in kinds
-            if names
-        ]
-        about = ", ".join(f"{len(names):,} {what}" for what, names in kinds)
-        return view("LoadReport", about, *parts)
 
 
 def load(
@@ -73,7 +49,7 @@ def load(
         del values[name]
     known = named.known()
     unexpected = () if ignore_unexpected else tuple(name for name in given if name not in known)
-    report = LoadReport(missing, unexpected)
+    report = LoadReport(missing, unexpected, loaded=tuple(values))
     _take_tensors(values)
     stored: dict[str, Any] = {}
     problems: list[str] = []
@@ -84,7 +60,9 @@ def load(
         except Mismatch as problem:
             problems.append(f"'{shown(name)}': {problem}")
     if problems or (strict and (missing or unexpected)):
-        raise _mismatch_error(type(root).__name__, report if strict else LoadReport((), ()), problems)
+        what = f"the state dict does not fit {type(root).__name__}, and nothing in it was changed"
+        names = (missing, unexpected) if strict else ((), ())
+        raise misfit(what, *names, problems, "strict=False takes what fits, and reports the rest")
     if missing or unexpected:
         _log.warning("%s: the state dict does not fit: %s", type(root).__name__, _in_short(report))
     changed = [packing.weight for packing in rules.packings] if rules.align is None else named.weights.values()
@@ -261,30 +239,6 @@ def _not_contiguous() -> Mismatch:
     return Mismatch(
         "the value is not contiguous; copy it first (numpy.ascontiguousarray, or `.contiguous()` of a tensor)"
     )
-
-
-def _mismatch_error(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentError:
-    """Return the error that lists everything that is missing, unexpected, or does not fit."""
-    counts = [f"{len(names)} {what}" for what, names in report._asdict().items() if names]
-    if problems:
-        counts.append(f"{len(problems)} that do not fit")
-    lines = [f"the state dict does not fit {model}, and nothing in it was changed: {', '.join(counts)}"]
-    missing = report.missing[:_LISTED]
-    near = suggestions(report.unexpected, missing)
-    lines += _section(
-        "missing", [f"'{shown(name)}'{end}" for name, end in zip(missing, near, strict=True)], len(report.missing)
-    )
-    unexpected = [f"'{shown(name)}'" for name in report.unexpected[:_LISTED]]
-    lines += _section("unexpected", unexpected, len(report.unexpected))
-    lines += _section("does not fit", problems[:_LISTED], len(problems))
-    if report.missing or report.unexpected:
-        lines.append("(strict=False takes what fits, and reports the rest)")
-    return ArgumentError("\n".join(lines))
-
-
-def _section(title: str, lines: Iterable[str], total: int) -> list[str]:
-    rest = [f"  and {total - _LISTED:,} more"] if total > _LISTED else []
-    return [f"{title}:", *(f"  {line}" for line in lines), *rest] if total else []
 
 
 def _in_short(report: LoadReport) -> str:

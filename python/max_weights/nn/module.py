@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from max_weights.devices import DeviceRef
-    from max_weights.nn.load_state import LoadReport
+    from max_weights.load_report import LoadReport
     from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights
 

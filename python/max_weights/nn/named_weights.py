@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import Buffer, near_names, shown
+from max_weights._core import Buffer, shown
 from max_weights.devices import DeviceRef
 from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
@@ -166,13 +166,3 @@ def place(root: ModuleNode, devices: Iterable[DeviceRef | str], strategy: Shardi
                 weight.sharding_strategy = strategy
         for module in Walk(root).modules:
             vars(module)[_PLACEMENT] = wanted
-
-
-def suggestions(names: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """Return, for each name that is not there, the similar ones of `names` as the end of a sentence; or nothing."""
-    texts = []
-    for near in near_names(list(names), list(wanted)):
-        quoted = [f"'{shown(name)}'" for name in near]
-        listed_names = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
-        texts.append(f" (did you mean {listed_names}?)" if near else "")
-    return texts

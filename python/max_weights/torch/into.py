@@ -13,11 +13,11 @@ from torch import nn
 
 from max_weights._core import PytorchWeights, shown
 from max_weights.dtype import DType
+from max_weights.load_report import LoadReport, misfit
 from max_weights.load_request import LoadRequest, ResolvedRequest
 from max_weights.loading import ReadOptions, converter, load_resolved, resolve_device
 from max_weights.progress import progress_of
 from max_weights.sharding.by_name import shape_of
-from max_weights.torch.report import LoadReport, misfit
 from max_weights.torch.slots import Slot, Slots, compute, computes, require_local
 from max_weights.weights import load_weights
 
@@ -177,7 +177,9 @@ class _Plan:
         """Raise one error that lists everything that does not fit."""
         if self.problems or (self.strict and (self.missing or self.unexpected)):
             missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
-            raise misfit(type(self.module).__name__, missing, unexpected, self.problems)
+            what = f"the file does not fit {shown(type(self.module).__name__)}"
+            remedy = "strict=False takes what fits, and reports the rest; rename= gives weights other names"
+            raise misfit(what, missing, unexpected, self.problems, remedy)
 
     def run(self, began: float) -> LoadReport:
         """Carry out the plan."""
