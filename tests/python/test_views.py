@@ -144,7 +144,8 @@ def test_modules_and_their_loading_are_tables() -> None:
     assert "Model 2 modules, 6 parameters" in view
     assert "0/1" in view
     report = model.load_state_dict({"down": np.zeros(2)}, strict=False)
-    for text in ("LoadReport 0 loaded, 1 missing, 1 unexpected", "missing 1 name", "up.weight", "unexpected 1 name", "down"):
+    about = "LoadReport 0 loaded, 1 missing, 1 unexpected"
+    for text in (about, "missing 1 name", "up.weight", "unexpected 1 name", "down"):
         assert text in seen(report)
 
 
