@@ -78,7 +78,7 @@ def touch(tensors: Mapping[str, Any]) -> int:
 def list_ours(path: Path) -> list[tuple[str, object, tuple[int, ...]]]:
     """Open and list: name, dtype and shape of every tensor."""
     with max_weights.load_weights(path) as weights:
-        return [(info.name, info.dtype, info.shape) for info in weights.infos()]
+        return [(info.name, info.dtype, info.shape) for info in max_weights.infos(weights)]
 
 
 def list_safetensors(path: Path, framework: str) -> list[tuple[str, object, list[int]]]:

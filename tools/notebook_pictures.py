@@ -100,12 +100,12 @@ def views(folder: Path) -> dict[str, Callable[[], str]]:
         "missing": weights.layer,
         "weight_data": weight.data(),
         "buffer": Buffer.from_numpy(np.arange(24, dtype=np.float32).reshape(2, 3, 4)),
-        "infos": weights.infos(),
-        "info": weights.infos()[2],
-        "load_plan": weights.plan(dtype={"*mlp*": "bfloat16"}),
-        "statistics": weights.stats(),
-        "histograms": weights.stats(bins=24),
-        "difference": weights.diff(spoilt),
+        "infos": max_weights.infos(weights),
+        "info": max_weights.infos(weights)[2],
+        "load_plan": max_weights.plan(weights, dtype={"*mlp*": "bfloat16"}),
+        "statistics": max_weights.stats(weights),
+        "histograms": max_weights.stats(weights, bins=24),
+        "difference": max_weights.diff(weights, spoilt),
         "report": max_weights.validate(spoilt, level="content"),
         "module": model,
         "load_report": model.load_state_dict({"up.weight": np.ones((64, 32), np.float32), "x": 1}, strict=False),
@@ -113,7 +113,7 @@ def views(folder: Path) -> dict[str, Callable[[], str]]:
     }
     if (models / "minilm.safetensors").exists():
         real = max_weights.load_weights(models / "minilm.safetensors")
-        found |= {"real_tree": real, "real_histograms": real.stats(bins=24)}
+        found |= {"real_tree": real, "real_histograms": max_weights.stats(real, bins=24)}
         found["reshard_plan"] = reshard_plan(models / "minilm.safetensors", folder / "ranks", 4, strategies={"*": None})
     if (models / "smollm2-135m.Q4_1.gguf").exists():
         gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")

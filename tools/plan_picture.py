@@ -39,7 +39,7 @@ STYLE = """
 
 def plan_of(models: Path) -> LoadPlan:
     """The plan that the picture shows."""
-    return max_weights.load_weights(models / MODEL).plan(SELECT, dtype=DTYPES, backend="mmap", threads=1)
+    return max_weights.plan(max_weights.load_weights(models / MODEL), SELECT, dtype=DTYPES, backend="mmap", threads=1)
 
 
 def picture(plan: LoadPlan) -> str:

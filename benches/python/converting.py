@@ -54,7 +54,7 @@ def _size(path: Path, dtype: str | None) -> int:
     """Bytes of the tensors of a checkpoint as this dtype of two bytes, or as they are."""
     import max_weights
 
-    infos = max_weights.load_weights(path).infos()
+    infos = max_weights.infos(max_weights.load_weights(path))
     return sum(info.bytes if dtype is None else 2 * prod(info.shape) for info in infos)
 
 

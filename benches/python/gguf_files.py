@@ -25,7 +25,9 @@ FILE = "smollm2-135m.Q4_1.gguf"
 def _ours(path: Path) -> Callable[[], object]:
     import max_weights
 
-    return lambda: [(info.name, info.encoding, info.logical_shape) for info in max_weights.load_weights(path).infos()]
+    return lambda: [
+        (info.name, info.encoding, info.logical_shape) for info in max_weights.infos(max_weights.load_weights(path))
+    ]
 
 
 def _gguf(path: Path) -> Callable[[], object]:
@@ -82,7 +84,7 @@ def _read_and_write(path: Path) -> Callable[[], object]:
     import max_weights
 
     block = bytearray(1 << 20)
-    sizes = [info.logical_shape for info in max_weights.load_weights(path).infos()]
+    sizes = [info.logical_shape for info in max_weights.infos(max_weights.load_weights(path))]
     out = np.ones(sum(2 * int(np.prod(tuple(map(int, shape)))) for shape in sizes), np.uint8)
 
     def run() -> None:

@@ -69,7 +69,7 @@ def _link(path: Path, driver: Any) -> Callable[[], object]:
 def _infos(path: Path) -> Any:
     import max_weights
 
-    return max_weights.load_weights(path).infos()
+    return max_weights.infos(max_weights.load_weights(path))
 
 
 OURS: Final = {harness.OURS: _ours(), READ: _ours(backend="read"), DIRECT: _ours(backend="direct")}

@@ -13,7 +13,7 @@ def ours_read(path: Path) -> Callable[[], object]:
     """List with max_weights, every field of every record read and kept."""
     import max_weights
 
-    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.load_weights(path).infos()]
+    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.infos(max_weights.load_weights(path))]
 
 
 def safetensors(path: Path, framework: str) -> Callable[[], object]:

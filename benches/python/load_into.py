@@ -80,7 +80,7 @@ def _lazy(path: Path) -> Callable[[], object]:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
     def run() -> object:
-        state = max_weights.load_weights(path).lazy_state_dict()
+        state = max_weights.lazy_state_dict(max_weights.load_weights(path))
         config = LlamaConfig.from_pretrained(path)
         return _touched(LlamaForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.bfloat16))
 

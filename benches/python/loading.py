@@ -39,7 +39,7 @@ def _twice(path: Path) -> Callable[[], object]:
 def _layers(path: Path) -> tuple[int, int]:
     import max_weights
 
-    infos = [info for info in max_weights.load_weights(path).infos() if info.name.startswith(LAYERS)]
+    infos = [info for info in max_weights.infos(max_weights.load_weights(path)) if info.name.startswith(LAYERS)]
     return infos[0].offset, sum(info.bytes for info in infos)
 
 

@@ -18,7 +18,7 @@ RIVALS = ("safetensors, torch", "safetensors, NumPy")
 def _ours(path: Path) -> Callable[[], object]:
     import max_weights
 
-    return lambda: max_weights.load_weights(path).infos()
+    return lambda: max_weights.infos(max_weights.load_weights(path))
 
 
 def _by_hand(path: Path) -> Callable[[], object]:
@@ -77,9 +77,9 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({LIMIT}),
         notes=(
-            "`load_weights(path).infos()` is a sequence that creates a record when you ask for one. The second row "
-            "copies every field of all records into tuples, which corresponds to the safetensors rows with name, "
-            "`get_slice(name).get_dtype()` and `.get_shape()`.",
+            "`max_weights.infos(load_weights(path))` is a sequence that creates a record when you ask for one. The "
+            "second row copies every field of all records into tuples, which corresponds to the safetensors rows with "
+            "name, `get_slice(name).get_dtype()` and `.get_shape()`.",
         ),
         samples=samples,
     )

@@ -18,7 +18,7 @@ LIMIT = "read + json.loads of index and headers"
 def _ours(path: Path) -> Callable[[], object]:
     import max_weights
 
-    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.load_weights(path).infos()]
+    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.infos(max_weights.load_weights(path))]
 
 
 def _safetensors(path: Path) -> Callable[[], object]:

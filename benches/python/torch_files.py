@@ -27,7 +27,7 @@ _BLOCK = 1 << 20
 def _ours_listed(path: Path) -> Callable[[], object]:
     import max_weights
 
-    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.load_weights(path).infos()]
+    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.infos(max_weights.load_weights(path))]
 
 
 def _torch_listed(path: Path) -> Callable[[], object]:
@@ -80,7 +80,7 @@ def _read_fresh(path: Path) -> Callable[[], object]:
 
     import max_weights
 
-    places = [(info.offset, info.bytes) for info in max_weights.load_weights(path).infos()]
+    places = [(info.offset, info.bytes) for info in max_weights.infos(max_weights.load_weights(path))]
 
     def run() -> object:
         blocks = []

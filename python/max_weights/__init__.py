@@ -12,7 +12,16 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph, jax, nn, numpy, safetensors, sharding, torch
-    from max_weights._core import __version__, release_memory, set_threads
+    from max_weights._core import (
+        __version__,
+        aliases,
+        infos,
+        objects,
+        release_memory,
+        set_threads,
+        verify_checksums,
+        warnings,
+    )
     from max_weights.benching import BenchResult, bench
     from max_weights.buffer import Buffer
     from max_weights.checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
@@ -30,12 +39,17 @@ if TYPE_CHECKING:
         WeightNotFoundError,
         WeightsError,
     )
-    from max_weights.loading import load_ranks
+    from max_weights.lazy import lazy_state_dict
+    from max_weights.loading import digests, load_ranks
+    from max_weights.planning import plan
     from max_weights.quantization import dequantize, quantize, scale_blocks
+    from max_weights.quantized_weights import quantized
+    from max_weights.renaming import renamed
     from max_weights.saving import SafetensorsWriter, save_file, save_sharded
     from max_weights.saving_gguf import save_gguf
     from max_weights.versions import show_versions
     from max_weights.weight_data import WeightData
+    from max_weights.weight_statistics import stats
     from max_weights.weights import (
         GGUFWeights,
         PytorchWeights,
@@ -72,22 +86,30 @@ __all__ = [
     "WeightsFormat",
     "WeightsNode",
     "__version__",
+    "aliases",
     "assert_checkpoint_ok",
     "bench",
     "dequantize",
     "diff",
+    "digests",
     "driver",
     "finfo",
     "graph",
+    "infos",
     "jax",
+    "lazy_state_dict",
     "load_ranks",
     "load_weights",
     "nn",
     "numpy",
+    "objects",
     "patch",
     "patched",
+    "plan",
     "quantize",
+    "quantized",
     "release_memory",
+    "renamed",
     "safetensors",
     "save_file",
     "save_gguf",
@@ -96,10 +118,13 @@ __all__ = [
     "set_threads",
     "sharding",
     "show_versions",
+    "stats",
     "torch",
     "unpatch",
     "validate",
+    "verify_checksums",
     "virtual_devices",
+    "warnings",
     "weights_format",
 ]
 
@@ -130,22 +155,30 @@ _HOMES = {
     "WeightsFormat": "max_weights.weights",
     "WeightsNode": "max_weights.weights",
     "__version__": "max_weights._core",
+    "aliases": "max_weights._core",
     "assert_checkpoint_ok": "max_weights.checking",
     "bench": "max_weights.benching",
     "dequantize": "max_weights.quantization",
     "diff": "max_weights.difference",
+    "digests": "max_weights.loading",
     "driver": "max_weights.driver",
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",
+    "infos": "max_weights._core",
     "jax": "max_weights.jax",
+    "lazy_state_dict": "max_weights.lazy",
     "load_ranks": "max_weights.loading",
     "load_weights": "max_weights.weights",
     "nn": "max_weights.nn",
     "numpy": "max_weights.numpy",
+    "objects": "max_weights._core",
     "patch": "max_weights.dropin",
     "patched": "max_weights.dropin",
+    "plan": "max_weights.planning",
     "quantize": "max_weights.quantization",
+    "quantized": "max_weights.quantized_weights",
     "release_memory": "max_weights._core",
+    "renamed": "max_weights.renaming",
     "safetensors": "max_weights.safetensors",
     "save_file": "max_weights.saving",
     "save_gguf": "max_weights.saving_gguf",
@@ -154,10 +187,13 @@ _HOMES = {
     "set_threads": "max_weights._core",
     "sharding": "max_weights.sharding",
     "show_versions": "max_weights.versions",
+    "stats": "max_weights.weight_statistics",
     "torch": "max_weights.torch",
     "unpatch": "max_weights.dropin",
     "validate": "max_weights.checking",
+    "verify_checksums": "max_weights._core",
     "virtual_devices": "max_weights.devices",
+    "warnings": "max_weights._core",
     "weights_format": "max_weights.weights",
 }
 

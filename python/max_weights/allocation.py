@@ -60,10 +60,7 @@ def allocate(
 
 
 def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
-    """Return a uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension.
-
-    `dtype`, if given, is the dtype that the weight must have, or uint8, which is the result.
-    """
+    """Return a uint8 `Weight` over the bytes of a weight; see `SafetensorWeights.allocate_as_bytes`."""
     value = node.data()
     if dtype is not None and DType(dtype) not in (value.dtype, DType.uint8):
         raise ValueError(f"weight '{shown(node.name)}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")

@@ -122,7 +122,7 @@ def diff(
     """Compare two checkpoints: names, dtypes, shapes, values, metadata.
 
     Both are read in pieces, on all cores, in bounded memory. Packed blocks are compared by their decoded values. Trees
-    are compared whole and by their own names: `diff(load_weights("model.gguf").renamed("hf"), "model.safetensors")`.
+    are compared whole and by their own names: `diff(renamed(load_weights("model.gguf"), "hf"), "model.safetensors")`.
 
     Args:
         a: A tree of weights, or anything that `load_weights` opens.

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, place_file, shown
+from max_weights._core import GGUFWeights, infos, place_file, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
 from max_weights.expected_config import expectation_of_config, quiet
@@ -87,7 +87,7 @@ def names_of(node: WeightsNode) -> dict[str, Any]:
     """Return what `hub_names` gives, for a tree that is open."""
     if not isinstance(node, GGUFWeights):
         raise UnsupportedError("this is not a GGUF file; names in other files are already those of Hugging Face")
-    names = [info.name for info in node.infos()]
+    names = [info.name for info in infos(node)]
     _check_values(node, names)
     without = left_out(names)
     names = [name for name in names if name not in set(without)]
@@ -153,14 +153,14 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         raise ArgumentError(f"a model must be in one of {', '.join(_DTYPES)}, not {kind}")
     with load_weights(path) as node:
         named = names_of(node)
-        shapes = {named["names"].get(info.name): list(info.logical_shape) for info in node.infos()}
+        shapes = {named["names"].get(info.name): list(info.logical_shape) for info in infos(node)}
         shapes.pop(None, None)
         metadata = dict(node.metadata)
         blocks = metadata.get(f"{metadata.get('general.architecture')}.block_count", 0)
         if isinstance(blocks, int) and blocks > len(shapes):  # transformers would make lists of this length
             raise ArgumentError(f"the metadata says {blocks} blocks, but the file has {len(shapes)} weights")
         scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["left_out"]}
-        first = next((info.file for info in node.infos()), os.fspath(path))
+        first = next((info.file for info in infos(node)), os.fspath(path))
     transformers, torch = _libraries()
     target = Path(folder)
     with (

@@ -26,8 +26,8 @@ def load_file(
 ) -> dict[str, jax.Array]:
     """Return the tensors of a checkpoint as JAX arrays, by name, in file order.
 
-    JAX uses data at multiples of 64 bytes in place, and copies the rest (`infos()` reports the offsets). JAX assumes
-    that its arrays are immutable, so do not write to the same weights through another framework.
+    JAX uses data at multiples of 64 bytes in place, and copies the rest (`max_weights.infos` reports the offsets). JAX
+    assumes that its arrays are immutable, so do not write to the same weights through another framework.
 
     Args:
         filename: Anything that `load_weights` accepts.

@@ -29,7 +29,12 @@ def lazy_state_dict(
     packed: bool = False,
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:
-    """Return the weights below a node, to be read later; see `WeightsNode.lazy_state_dict`."""
+    """Return what `node.load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
+
+    `from_pretrained(None, config=…, state_dict=…)` of transformers accepts it. `get_shape()` and `get_dtype()` read
+    nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing is
+    there twice.
+    """
     request = LoadRequest(select, rename, dtype, packed).resolve(node)
     nodes = dict(request.node.items())
     ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._core import renamed_names, shown
+from max_weights._core import infos, renamed_names, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
+from max_weights.renaming import renamed
 from max_weights.selection import Pattern, Select, fits, not_found, require_effect, selected
 from max_weights.sharding.by_name import Cut, Shard, parts_of_rank
 
@@ -82,46 +83,46 @@ class LoadRequest:
         """
         rename = self.rename
         if isinstance(rename, str):
-            node, rename = node.renamed(rename), None
-        infos = {info.name: info for info in node.infos()}
-        names = list(infos) if self.select is None else selected(list(infos), self.select)
+            node, rename = renamed(node, rename), None
+        below = {info.name: info for info in infos(node)}
+        names = list(below) if self.select is None else selected(list(below), self.select)
 
         # A table of options may be for more than this node.
         def every() -> list[str]:
-            return [info.name for info in node._root.infos()]
+            return [info.name for info in infos(node._root)]
 
         new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
-        chosen = [infos[name] for name in new_names]
+        chosen = [below[name] for name in new_names]
         parts: list[Cut | None] = [None] * len(chosen)
         if self.shard is not None:
             parts = parts_of_rank(node, chosen, self.shard)
         dtypes = self._dtypes(chosen, every)
         return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
 
-    def _dtypes(self, infos: list[WeightInfo], every: Callable[[], Iterable[str]]) -> list[DType | None]:
+    def _dtypes(self, chosen: list[WeightInfo], every: Callable[[], Iterable[str]]) -> list[DType | None]:
         """Return the dtype of each weight; `None` for the one in the file.
 
         Raises:
             WeightNotFoundError: a pattern fits no weight.
         """
         if isinstance(self.dtype, Mapping):
-            require_effect("dtype", self.dtype, [info.name for info in infos], every)
+            require_effect("dtype", self.dtype, [info.name for info in chosen], every)
             by_name = {pattern: DType(dtype) for pattern, dtype in self.dtype.items()}
             table = [(fits(pattern), dtype) for pattern, dtype in by_name.items()]
             named = [
                 by_name[info.name]
                 if info.name in by_name
                 else next((dtype for fit, dtype in table if fit(info.name)), None)
-                for info in infos
+                for info in chosen
             ]
         else:
             dtype = None if self.dtype is None else DType(self.dtype)
-            named = [dtype if holds_floats(info) else None for info in infos]
+            named = [dtype if holds_floats(info) else None for info in chosen]
         if self.packed:
-            return [None if info.encoding is not None else one for info, one in zip(infos, named, strict=True)]
+            return [None if info.encoding is not None else one for info, one in zip(chosen, named, strict=True)]
         return [
             DType.float32 if one is None and info.encoding is not None else one
-            for info, one in zip(infos, named, strict=True)
+            for info, one in zip(chosen, named, strict=True)
         ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
-from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
+from max_weights._core import GGUFWeights, digests_of, infos, load_tensors, shown
 from max_weights.devices import place
 from max_weights.errors import ArgumentError, DeviceError
 from max_weights.load_request import LoadRequest, Rename, ResolvedRequest
@@ -301,8 +301,22 @@ def digests(
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> dict[str, str]:
-    """Compute the digests of the weights below a node; see `WeightsNode.digests`."""
-    names = [info.name for info in node.infos()]
+    """Return {name: `sha256:` and 64 hexadecimal digits} of a weight, if the node is one, and of all below it.
+
+    A digest is the SHA-256 of the elements in C order and little-endian byte order, of packed blocks as they are: a
+    tensor has the same one in every file and format. All bytes are read.
+
+    Args:
+        node: A tree of weights, a branch of it, or a weight.
+        select: Which; see `WeightsNode.load`.
+        threads: How many; see `WeightsNode.load`.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+
+    Raises:
+        WeightNotFoundError: `select` names what is not there.
+        FileChangedError: a file was truncated meanwhile.
+    """
+    names = [info.name for info in infos(node)]
     names = names if select is None else selected(names, select)
     report, finish = progress_of(progress)
     try:
@@ -388,7 +402,7 @@ def can_return_views(node: WeightsNode, options: LoadOptions) -> bool:
 
 
 def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
-    return node.infos() if isinstance(node, GGUFWeights) else ()
+    return infos(node) if isinstance(node, GGUFWeights) else ()
 
 
 def converter(framework: str | None) -> Convert:

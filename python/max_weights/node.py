@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from os import PathLike
     from pathlib import Path
-    from typing import Any, Literal, Self, Unpack
+    from typing import Any, Literal, Unpack
 
     import jax
     import numpy as np
@@ -21,23 +21,20 @@ if TYPE_CHECKING:
     from max_weights._core import Buffer
     from max_weights._core._weights import Node
     from max_weights.devices import DeviceRef
-    from max_weights.difference import Difference
     from max_weights.dim import Dim
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
-    from max_weights.lazy import LazyTensor
     from max_weights.load_request import Rename
     from max_weights.loading import TensorsOptions
-    from max_weights.planning import LoadPlan
     from max_weights.progress import Progress
     from max_weights.quantization import QuantizationEncoding
-    from max_weights.quantized import QuantizedWeight, QuantizedWeights
     from max_weights.selection import Select
     from max_weights.sharding.by_name import Shard
     from max_weights.streaming import WeightStream
-    from max_weights.weight_statistics import WeightStatistics
 else:
     from max_weights._core import WeightsNode as Node
+
+from max_weights._core import SafetensorWeights
 
 __all__ = ["WeightsNode"]
 
@@ -52,7 +49,7 @@ def _added_to(compiled: type) -> Callable[[_Class], _Class]:
 
     def add(face: Any) -> Any:
         for name, value in vars(face).items():
-            if name == "__doc__" or callable(value):
+            if callable(value) or (name == "__doc__" and value):
                 setattr(compiled, name, value)
         return compiled
 
@@ -66,10 +63,12 @@ class WeightsNode(Node):
     `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a
     component. A name is looked up when it is used, and where it is not there, the error has near names.
 
-    Where a node is a weight, it answers `shape`, `dtype`, `ndim`, `nbytes` and NumPy's basic indexing, unless a child
-    has such a name; NumPy, torch, JAX and others take it as the array that it is. One level of the tree: `keys()`,
-    `children()`, `layers[-1]`, `dict(node)`, `dir(node)`. All weights at and below: `items()`, `infos()`, `len(node)`;
-    `name in node` asks for one below. Two nodes are equal if they have one name in one tree.
+    Where a node is a weight, it answers `shape` and `dtype`, unless a child has such a name; slices, `...` and tuples
+    are NumPy's basic indexing, `weight[1:2]`, while an integer is always a child, `layers[1]`, `layers[-1]`. NumPy,
+    torch, JAX and others take a weight as the array that it is. All weights at and below: `items()`, `len(node)`;
+    `name in node` asks for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in
+    one tree. What takes a node and is used less is a function of the package: `max_weights.infos(node)`,
+    `max_weights.stats(node)` …
     """
 
     __slots__ = ()
@@ -151,8 +150,8 @@ class WeightsNode(Node):
             progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
                 True draws a bar.
             drop_cache: Let the page cache forget what was read; every tensor has its own memory then.
-            verify: {name: digest}, as `digests` gives them, of every weight that is loaded: compared with what the
-                tensors are made of, before any is handed out. They have their own memory then.
+            verify: {name: digest}, as `max_weights.digests` gives them, of every weight that is loaded: compared with
+                what the tensors are made of, before any is handed out. They have their own memory then.
             device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
                 be going on when this returns; who takes a tensor by DLPack waits for them. Not with `copy=False` and
                 NumPy.
@@ -175,48 +174,6 @@ class WeightsNode(Node):
         request = LoadRequest(select, rename, dtype, packed, shard)
         how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
-
-    def plan(
-        self,
-        select: Select | None = None,
-        *,
-        rename: Rename | str | None = None,
-        dtype: Any = None,
-        packed: bool = False,
-        shard: Shard | None = None,
-        framework: Literal["numpy", "torch", "jax"] | None = None,
-        copy: bool | None = None,
-        storage: Literal["arena", "per-tensor"] = "arena",
-        backend: Literal["auto", "mmap", "read", "direct", "cufile"] = "auto",
-        max_host_bytes: int | str | None = None,
-        threads: int | None = None,
-        progress: Any = None,  # noqa: ARG002 (accepted so that the arguments of `load` can be given)
-        drop_cache: bool = False,
-        verify: Mapping[str, str] | None = None,
-        device: Any = None,
-        out: Mapping[str, Any] | None = None,
-    ) -> LoadPlan:
-        """Return what `load` would do with these arguments.
-
-        That is: which bytes of which files, in which order, where to, in how much memory, and with which backend. No
-        content is read, and no memory is taken. All arguments are what they are for `load`; `progress` is not used, and
-        what is in `out` and in `verify` is not looked at.
-
-        Returns:
-            A `max_weights.planning.LoadPlan`, which prints as a table.
-
-        Raises:
-            WeightNotFoundError: `select` or `out` names what is not there.
-            ValueError: two weights get one name; the tensors take more than `max_host_bytes`.
-            UnsupportedError: a conversion that there is not.
-        """
-        from max_weights.load_request import LoadRequest
-        from max_weights.loading import ReadOptions
-        from max_weights.planning import plan
-
-        request = LoadRequest(select, rename, dtype, packed, shard)
-        how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
-        return plan(self, request, how, framework=framework, device=device, out=out)
 
     def stream(
         self,
@@ -282,25 +239,6 @@ class WeightsNode(Node):
         request = LoadRequest(select, rename, dtype, packed, shard)
         how = ReadOptions(None, "arena", backend, max_host_bytes, threads, drop_cache, verify)
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
-
-    def lazy_state_dict(
-        self,
-        select: Select | None = None,
-        *,
-        rename: Rename | str | None = None,
-        dtype: Any = None,
-        packed: bool = False,
-        copy: bool | None = None,
-    ) -> dict[str, LazyTensor]:
-        """Return what `load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
-
-        `from_pretrained(None, config=…, state_dict=…)` of transformers accepts it. `get_shape()` and `get_dtype()` read
-        nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing
-        is there twice.
-        """
-        from max_weights.lazy import lazy_state_dict
-
-        return lazy_state_dict(self, select, rename=rename, dtype=dtype, packed=packed, copy=copy)
 
     def save(
         self,
@@ -371,109 +309,6 @@ class WeightsNode(Node):
             progress=progress,
         )
 
-    def digests(
-        self,
-        select: Select | None = None,
-        *,
-        threads: int | None = None,
-        progress: Progress | bool | None = None,
-    ) -> dict[str, str]:
-        """Return {name: `sha256:` and 64 hexadecimal digits} of this weight, if it is one, and of all below it.
-
-        A digest is the SHA-256 of the elements in C order and little-endian byte order, of packed blocks as they are: a
-        tensor has the same one in every file and format. All bytes are read.
-
-        Args:
-            select: Which; see `load`.
-            threads: How many; see `load`.
-            progress: A function of (bytes done, bytes of all), or True for a bar.
-
-        Raises:
-            WeightNotFoundError: `select` names what is not there.
-            FileChangedError: a file was truncated meanwhile.
-        """
-        from max_weights.loading import digests
-
-        return digests(self, select, threads=threads, progress=progress)
-
-    def stats(
-        self, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
-    ) -> WeightStatistics:
-        """Return what the values of this weight, if it is one, and of all below it are like.
-
-        It takes one pass over their bytes, on all cores. The result is a dict of columns, in file order, which
-        pandas.DataFrame and polars.DataFrame take: `max_weights.weight_statistics.WeightStatistics`.
-
-        Args:
-            select: Which; see `load`.
-            bins: Of the histogram of each weight, which a column `histogram` has and a notebook draws; 0 for none.
-            progress: A function of (bytes done, bytes of all), or True for a bar.
-        """
-        from max_weights.weight_statistics import stats
-
-        return stats(self, select, bins=bins, progress=progress)
-
-    def diff(
-        self,
-        other: WeightsNode | str | PathLike[str],
-        *,
-        rtol: float = 0.0,
-        atol: float = 0.0,
-        exact: bool = False,
-        values: bool = True,
-        dtypes: bool = True,
-        metadata: bool = True,
-        progress: Progress | bool | None = None,
-    ) -> Difference:
-        """Return what differs between the checkpoint of this tree and another one: `max_weights.diff`."""
-        from max_weights.difference import diff
-
-        return diff(
-            self,
-            other,
-            rtol=rtol,
-            atol=atol,
-            exact=exact,
-            values=values,
-            dtypes=dtypes,
-            metadata=metadata,
-            progress=progress,
-        )
-
-    @overload
-    def quantized(self, name: None = None) -> QuantizedWeights: ...
-    @overload
-    def quantized(self, name: str) -> QuantizedWeight: ...
-    def quantized(self, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
-        """Return the quantized weight of this name below the node; without a name, all of them, by full name.
-
-        The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which
-        tensor is missing or does not fit.
-        """
-        from max_weights.quantized import quantized
-
-        return quantized(self, name)
-
-    def renamed(self, scheme: str) -> Self:
-        """Return the weights of a GGUF file by the names that Hugging Face gives them, as a tree over the same files.
-
-        Nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's converter
-        permuted the rows of queries and keys, they come in the model's order again.
-
-        Args:
-            scheme: `hf`.
-
-        Raises:
-            ValueError: another scheme, or not the root of a tree.
-            UnsupportedError: not a GGUF file, or an architecture that the package gguf has no names for.
-            ImportError: the package gguf is missing.
-            ClosedError: the checkpoint was closed.
-        """
-        from max_weights.renaming import renamed
-
-        tree: Self = renamed(self, scheme)  # type: ignore[assignment] # of the class of the file's format
-        return tree
-
     def allocate(
         self,
         dtype: DType | None = None,
@@ -498,8 +333,13 @@ class WeightsNode(Node):
 
         return allocate(self, dtype, shape, quantization_encoding, device)
 
+
+@_added_to(SafetensorWeights)
+class _SafetensorWeights(WeightsNode):
+    __slots__ = ()
+
     def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
-        """Return a uint8 `Weight` over the bytes: the last dimension times the item size; a scalar gets one dimension.
+        """Return a uint8 `Weight` over the bytes: the last dimension times the item size; a scalar gets one.
 
         Args:
             dtype: What the weight's dtype must be, if it is given.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
@@ -14,6 +14,9 @@ from max_weights.loading import ReadOptions, check_device, converter, resolve_de
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
+    from max_weights.load_request import Rename
+    from max_weights.selection import Select
+    from max_weights.sharding.by_name import Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
 
@@ -138,14 +141,40 @@ def _size(count: int) -> str:
 
 def plan(
     node: WeightsNode,
-    request: LoadRequest,
-    how: ReadOptions,
+    select: Select | None = None,
     *,
-    framework: str | None,
-    device: Any,
-    out: Mapping[str, Any] | None,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    shard: Shard | None = None,
+    framework: Literal["numpy", "torch", "jax"] | None = None,
+    copy: bool | None = None,
+    storage: Literal["arena", "per-tensor"] = "arena",
+    backend: Literal["auto", "mmap", "read", "direct", "cufile"] = "auto",
+    max_host_bytes: int | str | None = None,
+    threads: int | None = None,
+    progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
+    drop_cache: bool = False,
+    verify: Mapping[str, str] | None = None,
+    device: Any = None,
+    out: Mapping[str, Any] | None = None,
 ) -> LoadPlan:
-    """Return what `load` would do; see `WeightsNode.plan`."""
+    """Return what `node.load` would do with these arguments.
+
+    That is: which bytes of which files, in which order, where to, in how much memory, and with which backend. No
+    content is read, and no memory is taken. All arguments are what they are for `load`; `progress` is not used, and
+    what is in `out` and in `verify` is not looked at.
+
+    Returns:
+        A plan, which prints as a table.
+
+    Raises:
+        WeightNotFoundError: `select` or `out` names what is not there.
+        ValueError: two weights get one name; the tensors take more than `max_host_bytes`.
+        UnsupportedError: a conversion that there is not.
+    """
+    request = LoadRequest(select, rename, dtype, packed, shard)
+    how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
     device = resolve_device(device, out)
     check_device(device, how.copy, framework)
     converter(framework)

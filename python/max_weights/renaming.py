@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._core import GGUFWeights, _rename_weights, shown
+from max_weights._core import GGUFWeights, _rename_weights, infos, shown
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -91,7 +91,10 @@ class _Candidate(NamedTuple):
 
 
 def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
-    """Return the same weights by the names of `scheme`; nothing is read.
+    """Return the weights of a GGUF file by the names that Hugging Face gives them, as a tree over the same files.
+
+    Nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's converter permuted
+    the rows of queries and keys, they come in the model's order again.
 
     Args:
         node: The root of a tree of GGUF weights.
@@ -113,7 +116,7 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
         )
     if node._scheme == scheme:
         return node
-    names = [info.name for info in node.infos()]
+    names = [info.name for info in infos(node)]
     new, heads = names_and_heads(node, names)
     if not any(new.get(name, name) != name for name in names):
         warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=3)

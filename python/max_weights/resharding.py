@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, place_file, printable, shown
+from max_weights._core import GGUFWeights, infos, place_file, printable, shown, warnings
 from max_weights.command_errors import complain
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightsError
 from max_weights.html import count, details, paragraph, table, view
 from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.load_request import LoadRequest
+from max_weights.renaming import renamed
 from max_weights.saving import save_weights
 from max_weights.sharding.by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
 from max_weights.weights import load_weights
@@ -233,7 +234,7 @@ def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Pa
 
     Whatever cannot be made is refused before anything is written.
     """
-    first = next(info.file for info in node.infos())
+    first = next(info.file for info in infos(node))
     kind = dtype if isinstance(dtype, str | DType) else None
     return [folder / name for name in write_hub_files(first, folder, kind, sync=sync)["files"]]
 
@@ -251,13 +252,13 @@ def _plan(
             f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
             "folder"
         )
-    alone = next((text for text in node.warnings if "[checkpoint.shards-alone]" in text), None)
+    alone = next((text for text in warnings(node) if "[checkpoint.shards-alone]" in text), None)
     if alone is not None:
         raise ArgumentError(f"the ranks would get an incomplete model: {alone}")
     beside = None
     if isinstance(node, GGUFWeights):
         names_of(node)  # refuses a file that is not a checkpoint under new names
-        node = node.renamed("hf")
+        node = renamed(node, "hf")
     else:
         beside = _beside(node, path)
     ranks: list[RankPlan] = []
@@ -276,7 +277,7 @@ def _plan(
 
 def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentError:
     """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
-    kinds = {_kind(info.name): info for info in reversed(list(node.infos()))}
+    kinds = {_kind(info.name): info for info in reversed(list(infos(node)))}
     found: dict[str, list[str]] = {}
     for info in reversed(kinds.values()):
         try:
@@ -322,7 +323,7 @@ def _parts(ranks: list[ResolvedRequest]) -> Iterable[Part]:
 
 def _beside(node: WeightsNode, path: Any) -> list[Path]:
     """Return the files that belong to the model, in the folder of its weights."""
-    first = next(iter(node.infos()), None)
+    first = next(iter(infos(node)), None)
     if first is None:
         return []
     alone = isinstance(path, str | os.PathLike) and Path(path).is_file() and not os.fspath(path).endswith(".index.json")

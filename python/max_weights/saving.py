@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from max_weights import _core
-from max_weights._core import printable, shown
+from max_weights._core import infos, printable, shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.load_request import LoadRequest, holds_floats
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
-from max_weights.renaming import left_out
+from max_weights.renaming import left_out, renamed
 from max_weights.sizes import bytes_of
 from max_weights.weight_data import WeightData
 
@@ -183,9 +183,9 @@ def save_weights(
     """Save the weights of a tree as safetensors; see `WeightsNode.save`."""
     target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
     if isinstance(rename, str):  # before it is said what is left out of the new names
-        node, rename = node.renamed(rename), None
+        node, rename = renamed(node, rename), None
     if select is None and node._scheme is not None:
-        computed = set(left_out(info.name for info in node.infos()))
+        computed = set(left_out(info.name for info in infos(node)))
         select = None if not computed else lambda name: name not in computed
     request = LoadRequest(select, rename, dtype, shard=shard).resolve(node)
     for info, to in zip(request.infos, request.dtypes, strict=True):
@@ -315,7 +315,7 @@ def safetensors_path(path: StrPath) -> str:
 
 def _check_whole(node: WeightsNode, path: str) -> None:
     """Check that the file is not one of several of a tree: the others could not be opened without it."""
-    files = {os.path.abspath(info.file) for info in node.infos()}
+    files = {os.path.abspath(info.file) for info in infos(node)}
     _require(
         len(files) < 2 or os.path.abspath(path) not in files,
         f"'{printable(path)}': it is one of several files of the checkpoint, which could not be opened without it; "

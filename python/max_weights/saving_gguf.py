@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights import _core
-from max_weights._core import shown
+from max_weights._core import infos, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.progress import progress_of
@@ -99,7 +99,7 @@ def save_gguf(
     if quantize is not None and not isinstance(quantize, Mapping):
         everywhere = QuantizationEncoding(quantize).value
     given = None if isinstance(tensors, _core.WeightsNode) else items_of(tensors)
-    names = [info.name for info in tensors.infos()] if given is None else [name for name, _ in given]
+    names = [info.name for info in infos(tensors)] if given is None else [name for name, _ in given]
     wanted = _encodings(by_pattern, names)
     tell, close = progress_of(progress)
     options: dict[str, Any] = {"sync": sync, "verify": verify, "quantize": everywhere, "max_shard_size": most}

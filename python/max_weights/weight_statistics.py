@@ -1,11 +1,11 @@
-"""Statistics of the values of weights: `weights.stats()`."""
+"""Statistics of the values of weights: `max_weights.stats`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import WeightsNode, statistics_of
+from max_weights._core import WeightsNode, infos, statistics_of
 from max_weights.errors import ArgumentError
 from max_weights.html import ROWS, count, sparkline, table, view
 from max_weights.progress import progress_of
@@ -59,8 +59,21 @@ class WeightStatistics(dict[str, list[Any]]):
 def stats(
     node: WeightsNode, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
 ) -> WeightStatistics:
-    """Compute the statistics of the weights below a node; see `WeightsNode.stats`."""
-    names = [info.name for info in node.infos()]
+    """Return what the values of a weight, if the node is one, and of all below it are like.
+
+    It takes one pass over their bytes, on all cores. The result is a dict of columns, in file order, which
+    pandas.DataFrame and polars.DataFrame take.
+
+    Args:
+        node: A tree of weights, a branch of it, or a weight.
+        select: Which; see `WeightsNode.load`.
+        bins: Of the histogram of each weight, which a column `histogram` has and a notebook draws; 0 for none.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+
+    Raises:
+        WeightNotFoundError: `select` names what is not there.
+    """
+    names = [info.name for info in infos(node)]
     names = names if select is None else selected(names, select)
     if isinstance(bins, bool) or bins < 0:
         raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from max_weights._core import (
-    RESERVED,
     GGUFWeights,
     Metadata,
     Objects,
@@ -17,7 +16,6 @@ from max_weights._core import (
     SafetensorWeights,
     WeightInfo,
     WeightInfos,
-    WeightSlice,
     _reopen_weights,
     open_weights,
     printable,
@@ -47,7 +45,6 @@ __all__ = [
     "SafetensorWeights",
     "WeightInfo",
     "WeightInfos",
-    "WeightSlice",
     "Weights",
     "WeightsAdapter",
     "WeightsFormat",
@@ -124,6 +121,25 @@ class Weights(Protocol):
         """
         ...
 
+
+RESERVED = (
+    "allocate",
+    "allocate_as_bytes",
+    "allocated_weights",
+    "children",
+    "close",
+    "data",
+    "exists",
+    "items",
+    "load",
+    "metadata",
+    "name",
+    "numpy",
+    "save",
+    "stream",
+    "torch",
+)
+"""Names that a node keeps for itself: a weight or a branch of such a name is reached by `weights["name"]`."""
 
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
 """Turns the weights of a checkpoint into a state dict.
@@ -238,5 +254,7 @@ def _reopened(paths: list[str], arguments: dict[str, Any], marks: list[tuple[int
 
 
 def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
-    tree = file.renamed(scheme)
+    from max_weights.renaming import renamed
+
+    tree = renamed(file, scheme)
     return tree[name] if name else tree

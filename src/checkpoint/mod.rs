@@ -241,8 +241,15 @@ impl Catalog {
             name: name.to_owned(),
             near: nearest(&self.names, &self.table, name, NEAR_NAMES),
             below: self.range(name).len(),
-            note: self.object_note(name).or_else(|| self.note.clone()),
+            note: self.object_note(name).or_else(|| self.row_note(name)).or_else(|| self.note.clone()),
         })
+    }
+
+    /// What to say of a number below a weight, by which a row of it was meant.
+    fn row_note(&self, name: &str) -> Option<String> {
+        let (weight, row) = name.rsplit_once('.')?;
+        let is_row = row.bytes().all(|byte| byte.is_ascii_digit()) && self.find(weight).is_some();
+        is_row.then(|| format!("'{}' is a weight, whose rows are slices such as [0:1]", text::shown(weight)))
     }
 
     /// The positions in the name index of the weight of this name and of all below it.

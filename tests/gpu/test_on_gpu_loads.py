@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import gpu_files
+import max_weights
 from gpu_support import DEVICE, PIECE, STAND_IN, OnDevice, bits, each
 from max_weights import FileChangedError, load_weights, release_memory
 from max_weights.benching.cuda import Driver
@@ -93,7 +94,7 @@ class Loads(Files):
         file, option = case
         path = self.file(file)
         select = OPTIONS[option].get("select")
-        if select is not None and not any(select.match(info.name) for info in load_weights(path).infos()):
+        if select is not None and not any(select.match(info.name) for info in max_weights.infos(load_weights(path))):
             self.skipTest(f"{file} has nothing that this selects")
         self.assert_loads_equally(path, **OPTIONS[option])
 
@@ -116,7 +117,7 @@ class Loads(Files):
 
     def test_a_read_tensor_of_a_load_that_goes_on(self) -> None:
         weights = load_weights(self.large(LARGE))
-        last = weights.infos()[-1].name
+        last = max_weights.infos(weights)[-1].name
         expected = weights.load(last, copy=True)[last]
         self.assert_same(weights.load(device=DEVICE)[last], expected)  # its copy was asked for last
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gpu_files
+import max_weights
 from gpu_support import DEVICE, PIECE, OnDevice, bits, each, random, random_of
 from max_weights import Buffer, DType, load_weights, release_memory
 from max_weights.benching.cuda import Driver
@@ -186,7 +187,7 @@ class Loading(Files):
 
     def test_a_side_stream_uses_the_last_tensor_at_once(self) -> None:
         torch, weights = _torch(), load_weights(self.large(LARGE))
-        last = weights.infos()[-1].name
+        last = max_weights.infos(weights)[-1].name
         expected = bits(weights.load(last, copy=True)[last])
         for _ in range(10):
             side = torch.cuda.Stream()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import max_weights
 from gpu_loading_program import large
 from gpu_program import nothing_is_left, refused, same
 from max_weights import load_weights
@@ -31,7 +32,7 @@ def bytes_come_without_the_host(folder: Path) -> None:
     names = list(weights.load())
     streamed = dict(weights.stream(device="cuda:0", backend="cufile"))
     assert list(streamed) == names
-    assert weights.plan(device="cuda:0", backend="cufile").how.startswith("cufile, ")
+    assert max_weights.plan(weights, device="cuda:0", backend="cufile").how.startswith("cufile, ")
     del there, streamed
     assert nothing_is_left()
 

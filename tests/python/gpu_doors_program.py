@@ -321,7 +321,7 @@ def out_is_written_where_it_lies(folder: Path, models: Path) -> None:
                 tensor.view(
                     "uint8", [tensor.nbytes]
                 )  # a view of the same memory; what is in it goes with the next load
-        assert "out" in {part.to for part in weights.plan(out=own, **options).ranges}
+        assert "out" in {part.to for part in max_weights.plan(weights, out=own, **options).ranges}
     del found, out, own, others, tensor
     assert nothing_is_left()
 

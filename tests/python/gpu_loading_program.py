@@ -115,7 +115,7 @@ def tensors_lie_in_one_memory_for_each_dtype(folder: Path, _: Path) -> None:
     there = weights.load(device="cuda")
     assert len(there) == 4001
     assert counters()["events"] - events < 16  # one for each memory and each staging buffer
-    plan = weights.plan(device="cuda")
+    plan = max_weights.plan(weights, device="cuda")
     assert counters()["device_bytes"] == sum(plan.arenas.values())
     before = {tensor.__dlpack_device__() for tensor in there.values()}
     assert before == {(2, 0)}
@@ -256,7 +256,7 @@ def progress_tells_and_ends(folder: Path, _: Path) -> None:
     weights, told = load_weights(large(folder, 60)), list[tuple[int, int]]()
     weights.load(device="cuda", progress=lambda *at: told.append(at))
     assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1] == sum(info.bytes for info in weights.infos())
+    assert told[-1][0] == told[-1][1] == sum(info.bytes for info in max_weights.infos(weights))
 
     def end(*_: int) -> None:
         raise LookupError("enough")
@@ -403,8 +403,8 @@ def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
         "framework='numpy'": {"framework": "numpy"},
     }
     for name, options in asked.items():
-        for call in (weights.load, weights.plan):
-            message = refused(lambda call=call, options=options: call(device="cuda", **options))
+        for call in (max_weights.WeightsNode.load, max_weights.plan):
+            message = refused(lambda call=call, options=options: call(weights, device="cuda", **options))
             assert message == f'load to cuda has no {name} yet: load to the CPU, and move the tensors with .to("cuda")'
     assert refused(lambda: weights.load(device="cuda:2")) == "no device gpu:2: there are 2, gpu:0 to gpu:1"
     assert "tpu" in refused(lambda: weights.load(device="tpu"))

@@ -15,6 +15,7 @@ import converting
 import files
 import harness
 import limits
+import max_weights
 import rivals
 import saving
 import written
@@ -68,7 +69,7 @@ def test_experts_of_a_rank_and_what_all_share_are_counted(tmp_path: Path) -> Non
     import slices_of_a_rank
 
     path = files.make(tmp_path, "e", small=True)
-    infos = load_weights(path).infos()
+    infos = max_weights.infos(load_weights(path))
     wanted = [(info.offset, info.bytes) for info in infos if slices_of_a_rank._is_wanted(info.name)]
     assert list(slices_of_a_rank._ranges("e", path)) == wanted
     assert len(wanted) == 8 * 3 + 5
@@ -99,9 +100,11 @@ def test_conversions_write_as_many_bytes_as_their_limits(tmp_path: Path) -> None
         if made.is_dir():
             found = {name: weight.data().dtype for name, weight in load_weights(made).items()}
             assert set(found.values()) == {DType.bfloat16}, loader
-            assert len(found) == len(load_weights(source).infos())
+            assert len(found) == len(max_weights.infos(load_weights(source)))
         else:
-            assert made.stat().st_size == sum(info.bytes for info in load_weights(source).infos()) // 2, loader
+            assert made.stat().st_size == sum(info.bytes for info in max_weights.infos(load_weights(source))) // 2, (
+                loader
+            )
 
 
 def test_the_other_version_of_a_package_comes_first_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def minilm(models: Path) -> Path:
 def test_show_agrees_with_numpy_on_a_real_weight(minilm: Path) -> None:
     name = "embeddings.word_embeddings.weight"
     weights = max_weights.load_weights(minilm)
-    info = next(info for info in weights.infos() if info.name == name)
+    info = next(info for info in max_weights.infos(weights) if info.name == name)
     values = np.asarray(weights[name].data()).astype(np.float64)
     assert values.size > 2**20, "of more than one chunk"
     text = listed("show", minilm, name)
@@ -216,7 +216,7 @@ def test_show_of_a_key_prints_the_whole_value(models: Path, make_file: Make) -> 
 
 def test_show_has_statistics_of_real_weights_in_bf16_and_fp8(models: Path) -> None:
     (bf16, fp8) = (models / "derived" / f"layer0.{kind}.safetensors" for kind in ("bf16", "f8e4m3"))
-    name = max_weights.load_weights(bf16).infos()[0].name
+    name = max_weights.infos(max_weights.load_weights(bf16))[0].name
     for path, dtype in ((bf16, "bfloat16"), (fp8, "float8_e4m3fn")):
         shown = rows(listed("show", path, name))
         assert shown["dtype"] == dtype

@@ -306,12 +306,12 @@ def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_
             array = np.ascontiguousarray(rows).reshape(array.shape)
         weights[f"{name}.weight"] = np.array(array)  # those of the file cannot be written to
     save_file(weights, tmp_path / "model.safetensors")
-    tree = max_weights.load_weights(file).renamed("hf")
+    tree = max_weights.renamed(max_weights.load_weights(file), "hf")
 
-    found = tree.diff(tmp_path / "model.safetensors", dtypes=False)
+    found = max_weights.diff(tree, tmp_path / "model.safetensors", dtypes=False)
     assert (found.same + found.close, found.changed, found.added, found.renamed) == (len(weights), (), (), ())
     assert {weight.name for weight in found.removed} == {f"{name}.weight" for name in names} - set(weights)
-    packed = tree.diff(tmp_path / "model.safetensors").changed
+    packed = max_weights.diff(tree, tmp_path / "model.safetensors").changed
     assert {weight.dtypes for weight in packed} == {("Q4_1", "float32")}
     assert {weight.values and weight.values.differing for weight in packed} == {0}
 
@@ -328,7 +328,7 @@ def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_
         after = float(weights[name][index])
         told.append((name, index, abs(after - before), (before, after)))
     save_file(weights, tmp_path / "model.safetensors")
-    changed = tree.diff(tmp_path / "model.safetensors", dtypes=False).changed
+    changed = max_weights.diff(tree, tmp_path / "model.safetensors", dtypes=False).changed
     values = [(weight.name, weight.values) for weight in changed]
     assert [(name, of.index, of.largest, of.at) for name, of in values if of] == told
     assert {of.differing for _, of in values if of} == {1}

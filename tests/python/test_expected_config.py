@@ -10,6 +10,7 @@ import safetensors
 import torch
 import transformers
 
+import max_weights
 from max_weights import load_weights
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.expected_config import _glob, expectation_of_config
@@ -80,7 +81,7 @@ def test_a_real_checkpoint_is_what_its_configuration_says(
     models: Path, config: str, weights: str, extra: set[str]
 ) -> None:
     spec = expectation_of_config(models / config)
-    saved = {info.name: list(info.shape) for info in load_weights(models / weights).infos()}
+    saved = {info.name: list(info.shape) for info in max_weights.infos(load_weights(models / weights))}
     check(spec, saved)
     assert set(saved) - set(spec["tensors"]) <= extra
     allowed = set(spec["allow_extra"])

@@ -58,7 +58,7 @@ def cold(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("options", [{}, {"copy": True}, {"dtype": "float16"}])
 def test_what_follows_the_first_tensor_is_fetched_and_no_thread_stays(cold: Path, options: dict[str, Any]) -> None:
     weights = max_weights.load_weights(cold)
-    state = weights.lazy_state_dict(**options)
+    state = max_weights.lazy_state_dict(weights, **options)
     assert harness.cached_fraction(cold) < 0.2, "nothing is read before a tensor is taken"
     first = next(iter(state))
     state[first][...]
@@ -70,7 +70,7 @@ def test_what_follows_the_first_tensor_is_fetched_and_no_thread_stays(cold: Path
 
 
 def test_a_part_of_a_tensor_fetches_no_more(cold: Path) -> None:
-    state = max_weights.load_weights(cold).lazy_state_dict()
+    state = max_weights.lazy_state_dict(max_weights.load_weights(cold))
     assert int(state["t3"][:8][0]) == 3
     assert not threads_ahead()
     time.sleep(0.05)
@@ -80,7 +80,7 @@ def test_a_part_of_a_tensor_fetches_no_more(cold: Path) -> None:
 @pytest.mark.parametrize("end", ["drop", "close"])
 def test_the_end_of_the_dict_or_of_the_weights_ends_the_fetching(cold: Path, end: str) -> None:
     weights = max_weights.load_weights(cold)
-    state = weights.lazy_state_dict()
+    state = max_weights.lazy_state_dict(weights)
     state["t0"][...]
     if end == "close":
         weights.close()

@@ -83,10 +83,8 @@ WEIGHT_DATA = {
 }  # fmt: skip
 NODE = {
     "allocate": "()", "allocate_as_bytes": "()", "allocated_weights": "", "children": "()", "close": "()",
-    "data": "()", "diff": "(x)", "digests": "()", "dtype": "", "exists": "()", "get_slice": None, "infos": "()",
-    "items": "()", "keys": "()", "lazy_state_dict": None, "load": "(framework='numpy')", "metadata": "", "name": "",
-    "nbytes": "", "ndim": "", "numpy": "()", "plan": "()", "quantized": None, "renamed": None, "save": "('o')",
-    "shape": "", "stats": "()", "stream": "(framework='numpy')", "torch": None, "warnings": "",
+    "data": "()", "dtype": "", "exists": "()", "items": "()", "load": "(framework='numpy')", "metadata": "",
+    "name": "", "numpy": "()", "save": "('o')", "shape": "", "stream": "(framework='numpy')", "torch": None,
 }  # fmt: skip
 BEGINNINGS = {
     "Buffer": ("x = mw.Buffer.from_numpy(np.zeros(1, 'f4'))", BUFFER),
@@ -112,7 +110,10 @@ def test_every_method_of_a_class_comes_first(kind: str, fresh: warm_processes.Pa
 
 FUNCTIONS = [
     "mw.DType('f16').to_numpy()", "mw.finfo(mw.DType.float16)", "mw.DeviceRef.CPU().to_device()",
-    "mw.load_weights('model.safetensors').get_slice('a')[0:1]", "mw.weights_format('model.gguf')",
+    *(f"mw.{name}(mw.load_weights('model.safetensors'))" for name in
+      ("aliases", "digests", "infos", "lazy_state_dict", "objects", "plan", "quantized", "stats", "verify_checksums",
+       "warnings")),
+    "mw.weights_format('model.gguf')",
     "mw.quantize(np.zeros((2, 32), 'f4'), 'q4_0')", "mw.dequantize(np.zeros((2, 18), 'u1'), 'q4_0')",
     "mw.save_file({'a': np.zeros(2)}, 'out.safetensors')", "mw.save_sharded({'a': np.zeros(2)}, 'out')",
     "mw.validate('model.safetensors')", "mw.diff('model.safetensors', 'model.safetensors')", "mw.release_memory()",

@@ -37,7 +37,7 @@ def results():
         scales = Buffer.from_numpy(np.full((1, -(-elements // 128)), tiny))
         yield f"{elements} scaled", bits(max_weights.scale_blocks(codes, scales, dtype="float32"))
     yield "loaded", bits(weights.load(dtype="float64")["w"])
-    statistics = weights.stats()
+    statistics = max_weights.stats(weights)
     for column in ("minimum", "maximum", "mean", "std", "subnormals"):
         yield column, repr(list(statistics[column])).encode()
 

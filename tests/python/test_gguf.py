@@ -29,7 +29,7 @@ def test_names_shapes_and_stored_blocks_equal_gguf_pys(pair: tuple[Any, gguf.GGU
     weights, reader = pair
     assert isinstance(weights, GGUFWeights)
     assert isinstance(weights, Weights)
-    assert [info.name for info in weights.infos()] == [
+    assert [info.name for info in max_weights.infos(weights)] == [
         tensor.name for tensor in sorted(reader.tensors, key=lambda tensor: tensor.data_offset)
     ]
     for tensor in reader.tensors:
@@ -110,7 +110,7 @@ def test_allocate_compares_the_logical_shape_and_the_encoding(models: Path) -> N
 
 
 def test_a_listing_shows_bytes_and_elements(models: Path) -> None:
-    info = next(info for info in load_weights(models / "smollm2-135m.Q4_1.gguf").infos() if info.encoding)
+    info = next(info for info in max_weights.infos(load_weights(models / "smollm2-135m.Q4_1.gguf")) if info.encoding)
     assert info.dtype == DType.uint8
     assert info.encoding in (QuantizationEncoding.Q4_1, QuantizationEncoding.Q8_0)
     assert np.prod(info.shape) == info.bytes
@@ -205,7 +205,7 @@ def test_a_type_of_a_fork_spoils_its_tensor_only(tmp_path: Path) -> None:
     content[kind : kind + 4] = (142).to_bytes(4, "little")
     path.write_bytes(bytes(content))
     weights = load_weights(path)
-    assert any("fork" in warning for warning in weights.warnings)
+    assert any("fork" in warning for warning in max_weights.warnings(weights))
     assert np.asarray(weights.b.data())[0, 0] == 1
     assert weights.a.data().dtype == DType.uint8
     assert "142" in repr(weights)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import max_weights
 from max_weights import DType, FormatError, UnsupportedError, load_weights
 
 REMOVED = {
@@ -47,8 +48,8 @@ def write(path: Path, type_id: int) -> Path:
 def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_id: int, backend: str) -> None:
     weights = load_weights(write(tmp_path / "model.gguf", type_id), backend=backend)
     says = REMOVED.get(type_id, "may come from a fork")
-    assert any("'odd'" in warning and says in warning for warning in weights.warnings)
-    assert [info.name for info in weights.infos()] == ["before", "odd", "after"]
+    assert any("'odd'" in warning and says in warning for warning in max_weights.warnings(weights))
+    assert [info.name for info in max_weights.infos(weights)] == ["before", "odd", "after"]
     assert f"ggml type {type_id}" in repr(weights)
     for name in ("before", "after"):
         assert np.array_equal(np.asarray(weights[name].data().astype("float64")), np.arange(8))

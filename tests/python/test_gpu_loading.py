@@ -49,15 +49,15 @@ def test_every_program_is_run() -> None:
 
 NO_DRIVER = """
 import sys
-from max_weights import DeviceError, load_weights
+from max_weights import DeviceError, WeightsNode, load_weights, plan
 weights = load_weights(sys.argv[1])
-for call in (weights.load, weights.plan):
+for call in (WeightsNode.load, plan):
     try:
-        call(device="cuda:0")
+        call(weights, device="cuda:0")
     except DeviceError as error:
         assert "gpu:0: no NVIDIA driver (libcuda.so.1) was found. Install it" in str(error), error
     else:
-        assert call == weights.plan
+        assert call == plan
 assert weights.load(device="cpu")
 """
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import gguf_models
+import max_weights
 from max_weights import load_weights, save_file
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.hub_folder import hub_names, write_hub_files
@@ -182,7 +183,7 @@ def test_what_llama_cpp_computes_is_left_out(tmp_path: Path, write: Write) -> No
     made = convert(path, tmp_path / "out")
     assert made["left_out"] == ["rope_freqs.weight"]
     assert ["rope_freqs.weight" in note and "rope_parameters" in note for note in made["notes"]] == [True]
-    assert "rope_freqs.weight" not in {info.name for info in load_weights(tmp_path / "out").infos()}
+    assert "rope_freqs.weight" not in {info.name for info in max_weights.infos(load_weights(tmp_path / "out"))}
     check_model(path, tmp_path / "out")
     command = [sys.executable, "-m", "max_weights", "convert", path, tmp_path / "again", "--rename", "hf", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -244,7 +245,9 @@ def test_the_names_are_those_of_transformers_and_heads_are_of_queries_and_keys(m
     with torch.device("meta"):
         expected = get_gguf_hf_weights_map(AutoModelForCausalLM.from_config(config), TensorProcessor())
     found = hub_names(models / SMOLLM2)
-    assert found["names"] == {info.name: expected[info.name] for info in load_weights(models / SMOLLM2).infos()}
+    assert found["names"] == {
+        info.name: expected[info.name] for info in max_weights.infos(load_weights(models / SMOLLM2))
+    }
     rotary = {f"blk.{i}.attn_{side}.weight": heads for i in range(30) for side, heads in (("q", 9), ("k", 3))}
     assert found["heads"] == rotary
 

@@ -1,4 +1,4 @@
-"""`weights.lazy_state_dict()`: what transformers takes as a state dict, compared with what it loads by itself."""
+"""`max_weights.lazy_state_dict`: what transformers takes as a state dict, compared with what it loads by itself."""
 
 import json
 from pathlib import Path
@@ -57,14 +57,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_of_transformers_is_what_it_loads_by_itself(bert: Path, models: Path, dtype: str) -> None:
     expected = BertModel.from_pretrained(bert, dtype=dtype)
     config = BertConfig(**json.loads((models / "minilm.config.json").read_text()))
-    state = max_weights.load_weights(bert).lazy_state_dict()
+    state = max_weights.lazy_state_dict(max_weights.load_weights(bert))
     assert same(BertModel.from_pretrained(None, config=config, state_dict=state, dtype=dtype), expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"dtype": "float32"}, {"copy": True}])
 def test_a_sharded_model_with_tied_weights_too(llama: Path, options: dict[str, Any]) -> None:
     expected = LlamaForCausalLM.from_pretrained(llama, dtype=torch.float32)
-    state = max_weights.load_weights(llama).lazy_state_dict(**options)
+    state = max_weights.lazy_state_dict(max_weights.load_weights(llama), **options)
     config = LlamaConfig.from_pretrained(llama)
     module = LlamaForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32)
     assert same(module, expected)
@@ -80,7 +80,7 @@ def test_each_tensor_is_taken_once(llama: Path, monkeypatch: pytest.MonkeyPatch)
         return take(lazy, index)
 
     monkeypatch.setattr(LazyTensor, "__getitem__", counted)
-    state = max_weights.load_weights(llama).lazy_state_dict()
+    state = max_weights.lazy_state_dict(max_weights.load_weights(llama))
     LlamaForCausalLM.from_pretrained(None, config=LlamaConfig.from_pretrained(llama), state_dict=state)
     assert sorted(taken) == sorted(state)
 
@@ -88,14 +88,14 @@ def test_each_tensor_is_taken_once(llama: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_dtype_of_the_file_is_found_where_nobody_says_it(llama: Path) -> None:
     config = LlamaConfig.from_pretrained(llama)
     config.dtype = None
-    state = max_weights.load_weights(llama).lazy_state_dict()
+    state = max_weights.lazy_state_dict(max_weights.load_weights(llama))
     module = LlamaForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype="auto")
     assert module.dtype is torch.bfloat16
 
 
 def test_a_lazy_tensor_says_what_it_is_and_gives_what_is_asked_for(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    state = weights.lazy_state_dict("pooler", rename={"pooler.": "head."})
+    state = max_weights.lazy_state_dict(weights, "pooler", rename={"pooler.": "head."})
     assert list(state) == ["head.dense.bias", "head.dense.weight"]
     lazy = state["head.dense.weight"]
     assert (lazy.get_shape(), lazy.get_dtype()) == ([384, 384], "F32")
@@ -106,17 +106,19 @@ def test_a_lazy_tensor_says_what_it_is_and_gives_what_is_asked_for(models: Path)
         assert torch.equal(lazy[index], whole[index]), index
     with pytest.raises(IndexError):
         lazy[384]
-    half = weights.lazy_state_dict(dtype="bfloat16", copy=True)["pooler.dense.weight"]
+    half = max_weights.lazy_state_dict(weights, dtype="bfloat16", copy=True)["pooler.dense.weight"]
     assert half.get_dtype() == "BF16"
     assert torch.equal(half[...], whole.bfloat16())
     assert torch.equal(half[4:6, 1], whole[4:6, 1].bfloat16())
-    position_ids = weights.lazy_state_dict(dtype="bfloat16")["embeddings.position_ids"]
+    position_ids = max_weights.lazy_state_dict(weights, dtype="bfloat16")["embeddings.position_ids"]
     assert (position_ids.get_dtype(), position_ids.is_floating_point()) == ("I64", False)
 
 
 @pytest.mark.parametrize("copy", [False, True])
 def test_memory_of_its_own_is_not_that_of_the_file(models: Path, copy: bool) -> None:
-    lazy = max_weights.load_weights(models / "minilm.safetensors").lazy_state_dict(copy=copy)["pooler.dense.weight"]
+    lazy = max_weights.lazy_state_dict(max_weights.load_weights(models / "minilm.safetensors"), copy=copy)[
+        "pooler.dense.weight"
+    ]
     for index in (..., slice(0, 2)):
         first, second = lazy[index], lazy[index]
         assert (first.data_ptr() != second.data_ptr()) == copy
@@ -126,18 +128,18 @@ def test_packed_blocks_are_decoded(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     name = "model.layers.0.self_attn.q_proj.weight"
     expected = weights.load(name, rename="hf", dtype="bfloat16", framework="torch")[name]
-    lazy = weights.lazy_state_dict(rename="hf", dtype="bfloat16")[name]
+    lazy = max_weights.lazy_state_dict(weights, rename="hf", dtype="bfloat16")[name]
     assert (lazy.get_shape(), lazy.get_dtype()) == ([576, 576], "BF16")
     assert torch.equal(lazy[...], expected)
     assert torch.equal(lazy[5:9, :3], expected[5:9, :3])
-    packed = weights.lazy_state_dict(packed=True)["blk.0.attn_q.weight"]
+    packed = max_weights.lazy_state_dict(weights, packed=True)["blk.0.attn_q.weight"]
     assert (packed.get_shape(), packed.get_dtype()) == ([576, 360], "U8")
 
 
 def test_what_only_torch_has_comes_as_torch_has_it(tmp_path: Path) -> None:
     values = torch.tensor([1 + 2j, 3], dtype=torch.complex128)
     torch.save({"z": values}, tmp_path / "z.pt")
-    lazy = max_weights.load_weights(tmp_path / "z.pt").lazy_state_dict()["z"]
+    lazy = max_weights.lazy_state_dict(max_weights.load_weights(tmp_path / "z.pt"))["z"]
     assert (lazy.dtype, lazy.shape) == (torch.complex128, (2,))
     assert torch.equal(lazy[...], values)
     assert torch.equal(lazy[1:], values[1:])
@@ -147,7 +149,7 @@ def test_what_only_torch_has_comes_as_torch_has_it(tmp_path: Path) -> None:
 
 def test_a_part_of_the_tree_is_a_state_dict_of_full_names(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    state = weights.pooler.lazy_state_dict()
+    state = max_weights.lazy_state_dict(weights.pooler)
     assert list(state) == ["pooler.dense.bias", "pooler.dense.weight"]
     assert state["pooler.dense.bias"][:2].shape == (2,)
 
@@ -155,12 +157,12 @@ def test_a_part_of_the_tree_is_a_state_dict_of_full_names(models: Path) -> None:
 def test_wrong_arguments_are_errors(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     with pytest.raises(max_weights.WeightNotFoundError, match=r"'pooler\.dense\.bais'.*'pooler\.dense\.bias'"):
-        weights.lazy_state_dict("pooler.dense.bais")
+        max_weights.lazy_state_dict(weights, "pooler.dense.bais")
     with pytest.raises(ValueError, match="the same name"):
-        weights.lazy_state_dict(rename=lambda _: "x")
+        max_weights.lazy_state_dict(weights, rename=lambda _: "x")
     with pytest.raises(TypeError, match="framework"):
-        weights.lazy_state_dict(framework="numpy")  # type: ignore[call-arg]
-    lazy = weights.lazy_state_dict()["pooler.dense.bias"]
+        max_weights.lazy_state_dict(weights, framework="numpy")  # type: ignore[call-arg]
+    lazy = max_weights.lazy_state_dict(weights)["pooler.dense.bias"]
     weights.close()
     with pytest.raises(max_weights.ClosedError):
         lazy[...]

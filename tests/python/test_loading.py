@@ -38,7 +38,7 @@ def test_what_is_loaded_together_is_what_each_is_alone(
 ) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
     loaded = weights.load(copy=copy, packed=True)
-    assert list(loaded) == [info.name for info in weights.infos()]
+    assert list(loaded) == [info.name for info in max_weights.infos(weights)]
     for path, tensor in loaded.items():
         alone = weights[path].data().to_buffer()
         assert (tensor.dtype, tensor.shape, tensor.strides) == (alone.dtype, alone.shape, alone.strides), path
@@ -104,7 +104,7 @@ def test_weights_are_selected_in_file_order(models: Path, select: Any, count: in
     weights = max_weights.load_weights(models / "minilm.safetensors")
     loaded = weights.load(select)
     assert len(loaded) == count
-    assert list(loaded) == [info.name for info in weights.infos() if info.name in loaded]
+    assert list(loaded) == [info.name for info in max_weights.infos(weights) if info.name in loaded]
 
 
 def test_what_is_not_there_is_named_with_what_is_near(models: Path) -> None:
@@ -125,7 +125,7 @@ def test_new_names_are_made_by_functions_and_tables(models: Path) -> None:
     gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     name = "model.layers.0.self_attn.q_proj.weight"
     (tensor,) = gguf.load(name, rename="hf", dtype="float32").values()
-    assert raw(tensor) == raw(gguf.renamed("hf")[name].data().astype("float32").to_buffer())
+    assert raw(tensor) == raw(max_weights.renamed(gguf, "hf")[name].data().astype("float32").to_buffer())
 
 
 def test_each_pattern_has_its_dtype(models: Path) -> None:
@@ -181,7 +181,7 @@ def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Pa
     weights = max_weights.load_weights(models / "minilm.safetensors")
     told: list[tuple[int, int]] = []
     weights.load(copy=copy, progress=lambda done, of: told.append((done, of)))
-    size = sum(info.bytes for info in weights.infos())
+    size = sum(info.bytes for info in max_weights.infos(weights))
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
     assert size <= told[-1][1] <= size + (64 << 10) * len(weights)
@@ -322,7 +322,7 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
 
     path = models / "minilm.safetensors"
     plain = np.asarray(max_weights.load_weights(path).pooler.dense.bias)
-    digest = max_weights.load_weights(path).digests("pooler")
+    digest = max_weights.digests(max_weights.load_weights(path), "pooler")
     options: LoadOptions = {
         "select": "pooler",
         "copy": True,

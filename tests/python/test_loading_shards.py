@@ -42,7 +42,7 @@ def test_a_rank_has_what_its_strategy_takes_of_each_weight(
 ) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
     strategies = by_shape(weights)
-    names = [info.name for info in weights.infos()][:60]
+    names = [info.name for info in max_weights.infos(weights)][:60]
     for rank in range(WORLD):
         loaded = weights.load(names, shard=Shard(rank, WORLD, strategies), packed=True, copy=copy)
         assert list(loaded) == names
@@ -59,7 +59,7 @@ def test_a_rank_has_what_its_strategy_takes_of_each_weight(
 def test_the_dtype_comes_after_the_cut(models: Path, name: str, dtype: str) -> None:
     weights = max_weights.load_weights(models / name)
     strategies = by_shape(weights)
-    names = [info.name for info in weights.infos()][:40]
+    names = [info.name for info in max_weights.infos(weights)][:40]
     whole = weights.load(names, dtype=dtype)
     for rank in range(WORLD):
         for path, tensor in weights.load(names, shard=Shard(rank, WORLD, strategies), dtype=dtype).items():
@@ -266,7 +266,7 @@ def test_each_rank_has_its_experts_whole_and_no_others(make_file: Any) -> None:
         assert list(weights.load(select=experts(rank, 8, only=True))) == mine
         assert len(mine) == 2 * (8 if rank < 4 else 7)
         found += mine
-    assert sorted(found) == sorted(info.name for info in weights.infos() if ".experts." in info.name)
+    assert sorted(found) == sorted(info.name for info in max_weights.infos(weights) if ".experts." in info.name)
     first = np.array_split(np.arange(60), 8)[5]
     loaded = weights.load(experts(5, 8, only=True), framework="numpy")
     assert sorted({int(array[0, 0]) for array in loaded.values()}) == first.tolist()

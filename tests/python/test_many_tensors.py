@@ -19,7 +19,7 @@ def status(name):
 open("/proc/self/clear_refs", "w").write("5")
 before = status("VmRSS")
 weights = max_weights.load_weights(sys.argv[2])
-infos = weights.infos()
+infos = max_weights.infos(weights)
 total = sum(info.bytes for info in infos)
 print(len(infos), status("VmHWM") - before)
 """

@@ -79,7 +79,7 @@ def test_a_lone_shard_of_any_suffix_is_told(tmp_path: Path) -> None:
     for suffix in ("bin", "pt", "pth"):
         path = tmp_path / f"model-00001-of-00002.{suffix}"
         torch.save({"a": torch.zeros(1)}, path)
-        assert any("shard 1 of 2, opened alone" in warning for warning in load_weights(path).warnings)
+        assert any("shard 1 of 2, opened alone" in warning for warning in max_weights.warnings(load_weights(path)))
 
 
 def test_what_strict_false_accepts_is_said_in_the_log_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,8 +90,8 @@ def test_what_strict_false_accepts_is_said_in_the_log_once(tmp_path: Path, caplo
     with caplog.at_level(logging.WARNING, "max_weights"):
         weights = load_weights(path, strict=False)
         weights.b.data()
-    assert weights.warnings
-    assert [record.getMessage() for record in caplog.records] == [weights.warnings[0]]
+    assert max_weights.warnings(weights)
+    assert [record.getMessage() for record in caplog.records] == [max_weights.warnings(weights)[0]]
 
 
 def test_renamed_that_changes_nothing_says_so(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_renamed_that_changes_nothing_says_so(tmp_path: Path) -> None:
     writer.close()
     weights = load_weights(tmp_path / "m.gguf")
     with pytest.warns(UserWarning, match="knows no other name for any of the 1 weights") as caught:
-        weights.renamed("hf")
+        max_weights.renamed(weights, "hf")
     assert caught[0].filename == __file__
 
 
@@ -120,7 +120,7 @@ def test_metadata_print_as_python_values(models: Path) -> None:
 
 
 def test_a_record_of_a_listing_has_the_fields_of_a_named_tuple(make_file: Make) -> None:
-    (info,) = load_weights(make_file({"a": np.zeros((2, 3), np.float32)})).infos()
+    (info,) = max_weights.infos(load_weights(make_file({"a": np.zeros((2, 3), np.float32)})))
     assert WeightInfo._fields == info._fields == ("name", "dtype", "shape", "bytes", "file", "offset", "aligned")
     assert info._asdict() == dict(zip(info._fields, info, strict=True))
     assert info._asdict()["shape"] == (2, 3)
@@ -128,14 +128,14 @@ def test_a_record_of_a_listing_has_the_fields_of_a_named_tuple(make_file: Make) 
 
 def test_allocate_keeps_the_stored_encoding_of_a_mixed_file_and_warns(models: Path) -> None:
     weights = load_weights(models / "smollm2-135m.Q4_1.gguf")
-    name = next(info.name for info in weights.infos() if info.encoding is QuantizationEncoding.Q4_1)
+    name = next(info.name for info in max_weights.infos(weights) if info.encoding is QuantizationEncoding.Q4_1)
     with pytest.warns(UserWarning, match=r"Q4_K was asked for; weights stored as Q4_1 stay that way") as caught:
         weight = weights[name].allocate(quantization_encoding=QuantizationEncoding.Q4_K)
     assert caught[0].filename == __file__
     assert weight.quantization_encoding is QuantizationEncoding.Q4_1
     with pytest.raises(ValueError, match="is stored as Q4_1, but quantization_encoding=GPTQ"):
         weights[name].allocate(quantization_encoding=QuantizationEncoding.GPTQ)
-    plain = next(info.name for info in weights.infos() if info.encoding is None)
+    plain = next(info.name for info in max_weights.infos(weights) if info.encoding is None)
     with pytest.raises(ValueError, match="is not quantized"):
         weights[plain].allocate(quantization_encoding=QuantizationEncoding.Q4_K)
 
@@ -160,7 +160,9 @@ def test_gguf_weights_take_a_reader_of_gguf_py(models: Path) -> None:
 
     path = models / "smollm2-135m.Q4_1.gguf"
     weights = GGUFWeights(gguf.GGUFReader(path))
-    assert [info.name for info in weights.infos()] == [info.name for info in load_weights(path).infos()]
+    assert [info.name for info in max_weights.infos(weights)] == [
+        info.name for info in max_weights.infos(load_weights(path))
+    ]
     assert max_weights.GGUFWeights(gguf.GGUFReader(path), prefix="blk")[0].attn_q.weight.exists()
 
 

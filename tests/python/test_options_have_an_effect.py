@@ -26,11 +26,11 @@ def weights(make_file: Callable[..., Path]) -> WeightsNode:
 
 DOORS: dict[str, Callable[..., Any]] = {
     "load": lambda w, **options: w.load(**options),
-    "plan": lambda w, **options: w.plan(**options),
+    "plan": lambda w, **options: max_weights.plan(w, **options),
     "stream": lambda w, **options: dict(w.stream(**options)),
-    "lazy_state_dict": lambda w, **options: w.lazy_state_dict(**options),
-    "save": lambda w, **options: w.save(f"{w.infos()[0].file}.out", **options),
-    "numpy.load_file": lambda w, **options: max_weights.numpy.load_file(w.infos()[0].file, **options),
+    "lazy_state_dict": lambda w, **options: max_weights.lazy_state_dict(w, **options),
+    "save": lambda w, **options: w.save(f"{max_weights.infos(w)[0].file}.out", **options),
+    "numpy.load_file": lambda w, **options: max_weights.numpy.load_file(max_weights.infos(w)[0].file, **options),
 }
 HALF = ShardingStrategy.rowwise(2)
 WITHOUT_EFFECT: dict[str, tuple[dict[str, Any], str]] = {
@@ -86,8 +86,8 @@ def test_views_are_views_whatever_the_environment_says(
 ) -> None:
     monkeypatch.setenv("MAX_WEIGHTS_BACKEND", backend)
     assert all(tensor.is_mapped for tensor in weights.load(copy=False).values())
-    assert all(part.to == "mapping" for part in weights.plan(copy=False).ranges)
-    opened = max_weights.load_weights(weights.infos()[0].file, backend="read")
+    assert all(part.to == "mapping" for part in max_weights.plan(weights, copy=False).ranges)
+    opened = max_weights.load_weights(max_weights.infos(weights)[0].file, backend="read")
     assert all(tensor.is_mapped for tensor in opened.load(copy=False).values())
 
 
@@ -102,10 +102,10 @@ def test_views_are_views_whatever_the_environment_says(
         ({"verify": {}}, "verify compares bytes that nothing changes"),
     ],
 )
-@pytest.mark.parametrize("door", ["load", "plan"])
-def test_what_cannot_be_a_view_says_why(weights: WeightsNode, door: str, options: Any, reason: str) -> None:
+@pytest.mark.parametrize("door", [WeightsNode.load, max_weights.plan])
+def test_what_cannot_be_a_view_says_why(weights: WeightsNode, door: Any, options: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        getattr(weights, door)(copy=False, **options)
+        door(weights, copy=False, **options)
 
 
 def test_what_is_not_aligned_is_no_view(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNod
     with pytest.raises(ValueError, match=r"the tensors take [0-9]* bytes of memory, and max_host_bytes is 1000"):
         weights.load(shard=shard, max_host_bytes=1000)
     with pytest.raises(ValueError, match="max_host_bytes is 1000"):
-        weights.plan(shard=shard, max_host_bytes=1000)
+        max_weights.plan(weights, shard=shard, max_host_bytes=1000)
     loaded = weights.load(shard=shard, max_host_bytes=3 * part)
     assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[200:400, 0:150])
 
@@ -133,7 +133,7 @@ def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNod
 @pytest.mark.parametrize("dtype", [None, "float16"])
 def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: WeightsNode, dtype: str | None) -> None:
     shard = Shard(0, 2, {"model.a": QUARTER})
-    plan = weights.plan(shard=shard, dtype=dtype)
+    plan = max_weights.plan(weights, shard=shard, dtype=dtype)
     (of_part,) = [part for part in plan.ranges if "model.a.weight" in part.names]
     read = 199 * 1200 + 600  # so little lies between the rows of the part that it is read with them
     assert (of_part.bytes, of_part.memory) == (read, 120_000 if dtype is None else 60_000)
@@ -162,7 +162,7 @@ def test_what_is_verified_is_what_is_returned(
     if shard is not None:
         options["shard"] = Shard(1, 2, {"model.a": shard})
     wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
-    digests = weights.digests()
+    digests = max_weights.digests(weights)
     outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
     loaded = weights.load(verify=digests, out=outs, **options)
     for name, array in wanted.items():
@@ -180,7 +180,7 @@ def test_a_verified_load_reads_each_byte_once(tmp_path: Path) -> None:
     program = """
 import max_weights
 weights = max_weights.load_weights("model.safetensors", backend="read")
-digests = weights.digests()
+digests = max_weights.digests(weights)
 read = lambda: int(open("/proc/self/io").read().split("rchar: ")[1].split()[0])
 before = read()
 weights.load(verify=digests, dtype="float16")
@@ -192,6 +192,6 @@ print(read() - before)
 
 def test_a_verified_gguf_is_decoded_from_what_was_compared(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
-    verified = weights.load("blk.0", verify=weights.digests("blk.0"), dtype="bfloat16")
+    verified = weights.load("blk.0", verify=max_weights.digests(weights, "blk.0"), dtype="bfloat16")
     for name, tensor in weights.load("blk.0", dtype="bfloat16").items():
         assert np.array_equal(verified[name].view("uint8").to_numpy(), tensor.view("uint8").to_numpy()), name

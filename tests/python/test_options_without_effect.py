@@ -41,7 +41,7 @@ def test_one_syntax_renames_everywhere(model: Path, tmp_path: Path) -> None:
     assert done.status == 0, done.stderr
     for name in ("python", "shell"):
         path = tmp_path / f"{name}.safetensors"
-        assert sorted(info.name for info in load_weights(path).infos()) == expected
+        assert sorted(info.name for info in max_weights.infos(load_weights(path))) == expected
         same = command("diff", str(model), str(path), *options, "--no-metadata")
         assert same.status == 0, same.stdout
 
@@ -55,7 +55,7 @@ def test_a_key_of_rename_that_matches_nothing_is_an_error_with_near_names(
     for call in (
         lambda: weights.load(rename=table),
         lambda: weights.save(tmp_path / "out.safetensors", rename=table),
-        lambda: weights.lazy_state_dict(rename=table),
+        lambda: max_weights.lazy_state_dict(weights, rename=table),
     ):
         with pytest.raises(
             WeightNotFoundError,

@@ -83,7 +83,7 @@ def native(module, **options):
 def lazy(**options):
     def load(path, way):
         import max_weights
-        tensor = max_weights.load_weights(path).lazy_state_dict(**options)["a"][...]
+        tensor = max_weights.lazy_state_dict(max_weights.load_weights(path), **options)["a"][...]
         return lambda: tensor.numpy()
     return load
 

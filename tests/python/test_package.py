@@ -79,7 +79,7 @@ def test_listing_a_file_brings_no_framework_along(models: Path) -> None:
     script = f"""
 import sys, max_weights
 weights = max_weights.load_weights({str(models / "minilm.safetensors")!r})
-weights.infos(), repr(weights), weights.pooler.dense.bias.data()
+max_weights.infos(weights), repr(weights), weights.pooler.dense.bias.data()
 print(sorted({FRAMEWORKS!r} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -24,7 +24,7 @@ def test_a_plan_has_every_weight_and_the_bytes_that_the_load_counts(
     models: Path, name: str, options: dict[str, Any]
 ) -> None:
     weights = max_weights.load_weights(models / name)
-    plan = weights.plan(**options)
+    plan = max_weights.plan(weights, **options)
     assert isinstance(plan, LoadPlan)
     told: list[int] = []
     loaded = weights.load(progress=lambda _, of: told.append(of), **options)
@@ -39,7 +39,7 @@ def test_a_plan_has_every_weight_and_the_bytes_that_the_load_counts(
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_ranges_of_a_plan_lie_apart_and_in_their_files(models: Path, name: str) -> None:
-    plan = max_weights.load_weights(models / name).plan(copy=True)
+    plan = max_weights.plan(max_weights.load_weights(models / name), copy=True)
     for before, part in pairwise(plan.ranges):
         assert before.file != part.file or before.offset + before.bytes <= part.offset
     for part in plan.ranges:
@@ -60,10 +60,10 @@ def test_a_plan_says_what_is_done_and_where_it_goes(make_file: Make) -> None:
         }
     )
     weights = max_weights.load_weights(path)
-    start = weights.infos()[0].offset
+    start = max_weights.infos(weights)[0].offset
 
     def rows(**options: Any) -> list[tuple[Any, ...]]:
-        plan = weights.plan(**options)
+        plan = max_weights.plan(weights, **options)
         return [(part.offset - start, part.bytes, part.names, part.action, part.to, part.at) for part in plan.ranges]
 
     assert rows() == [(0, 16400, ("a", "b", "c", "d"), "fetch pages", "mapping", 0)]
@@ -80,15 +80,15 @@ def test_a_plan_says_what_is_done_and_where_it_goes(make_file: Make) -> None:
     out = np.zeros(1000, np.float32)
     assert rows(out={"a": out}, select="a") == [(0, 4000, ("a",), "read", "out", 0)]
     assert not out.any(), "a plan reads nothing"
-    assert weights.plan("a", out={"a": out}).bytes_in_memory == 0
-    assert weights.plan(copy=True).arenas == {DType.float32: 4032 + 8000 + 400, DType.int64: 4000}
-    assert weights.plan(backend="direct", threads=3).how.startswith("direct, 3 threads")
-    assert weights.plan().how.startswith("mmap")
+    assert max_weights.plan(weights, "a", out={"a": out}).bytes_in_memory == 0
+    assert max_weights.plan(weights, copy=True).arenas == {DType.float32: 4032 + 8000 + 400, DType.int64: 4000}
+    assert max_weights.plan(weights, backend="direct", threads=3).how.startswith("direct, 3 threads")
+    assert max_weights.plan(weights).how.startswith("mmap")
 
 
 def test_rows_that_change_places_are_one_range(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
-    plan = weights.plan("model.layers.0.self_attn", rename="hf")
+    plan = max_weights.plan(weights, "model.layers.0.self_attn", rename="hf")
     assert [part.names for part in plan.ranges] == [
         (f"model.layers.0.self_attn.{name}_proj.weight",) for name in ("k", "o", "q", "v")
     ]
@@ -101,8 +101,8 @@ def test_what_is_compressed_stands_in_the_plan(models: Path, tmp_path: Path) -> 
     with zipfile.ZipFile(source) as stored, zipfile.ZipFile(tmp_path / "d.pt", "w") as deflated:
         for name in stored.namelist():
             deflated.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED, 1)
-    plan = max_weights.load_weights(tmp_path / "d.pt").plan(dtype="float32")
-    size = sum(info.bytes for info in max_weights.load_weights(source).infos())
+    plan = max_weights.plan(max_weights.load_weights(tmp_path / "d.pt"), dtype="float32")
+    size = sum(info.bytes for info in max_weights.infos(max_weights.load_weights(source)))
     assert {part.action for part in plan.ranges} == {"read, inflate, convert bfloat16 to float32"}
     assert {part.to for part in plan.ranges} == {"arena of float32"}
     assert plan.bytes_read < size
@@ -125,14 +125,14 @@ def test_what_is_compressed_stands_in_the_plan(models: Path, tmp_path: Path) -> 
 def test_a_bad_option_is_refused_as_by_load(models: Path, options: Any, error: Any, message: str) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     with pytest.raises(error, match=message):
-        weights.plan(**options)
+        max_weights.plan(weights, **options)
     with pytest.raises(error, match=message):
         weights.load(**options)
 
 
 def test_a_plan_prints_as_a_table_and_does_not_change(models: Path, make_file: Make) -> None:
     weights = max_weights.load_weights(models / "derived" / "sharded")
-    plan = weights.plan(copy=True)
+    plan = max_weights.plan(weights, copy=True)
     lines = str(plan).splitlines()
     assert lines[0] == "104 weights, 86.6 MiB of 4 files in 5 ranges, 86.6 MiB of memory"
     assert lines[1] == plan.how
@@ -142,11 +142,13 @@ def test_a_plan_prints_as_a_table_and_does_not_change(models: Path, make_file: M
     assert repr(plan) == str(plan)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.how = ""  # type: ignore[misc]
-    many = str(weights.plan("*.bias", dtype="bfloat16"))
+    many = str(max_weights.plan(weights, "*.bias", dtype="bfloat16"))
     assert "and 26 more ranges: see .ranges" in many
-    assert str(max_weights.load_weights(make_file({})).plan()).startswith("0 weights, 0 bytes of 0 files in 0 ranges")
+    assert str(max_weights.plan(max_weights.load_weights(make_file({})))).startswith(
+        "0 weights, 0 bytes of 0 files in 0 ranges"
+    )
     strange = make_file({"a\x1b[31m": np.ones(3, np.float32)})
-    assert "\x1b" not in str(max_weights.load_weights(strange).plan())
+    assert "\x1b" not in str(max_weights.plan(max_weights.load_weights(strange)))
 
 
 def test_the_picture_in_the_documentation_is_that_of_the_plan(models: Path) -> None:
@@ -155,6 +157,6 @@ def test_the_picture_in_the_documentation_is_that_of_the_plan(models: Path) -> N
 
 def test_a_storage_that_there_is_not_is_refused_by_plans_and_loads(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    for ask in (weights.plan, weights.load):
+    for ask in (max_weights.plan, max_weights.WeightsNode.load):
         with pytest.raises(ValueError, match="storage must be 'arena' or 'per-tensor', not 'heap'"):
-            ask("pooler", storage="heap")  # type: ignore[arg-type]
+            ask(weights, "pooler", storage="heap")  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import TensorSpec
 
+import max_weights
 import max_weights.numpy
 from conftest import safetensors_bytes
 from max_weights import DType, load_weights
@@ -97,8 +98,8 @@ def test_a_file_of_the_safetensors_package_is_read_tensor_by_tensor_as_it_reads_
     theirs = dict(safetensors.deserialize(content))
     assert {name for name, _ in weights.items()} == set(theirs) == set(entries)
     assert weights.metadata == (metadata or {})
-    assert weights.warnings == []
-    infos = {info.name: info for info in weights.infos()}
+    assert max_weights.warnings(weights) == []
+    infos = {info.name: info for info in max_weights.infos(weights)}
     for name, their in theirs.items():
         dtype, _, data = entries[name]
         found = weights[name].data()
@@ -218,7 +219,15 @@ def use(path: Path, **options: Any) -> None:
     weights = attempt(lambda: load_weights(path, **options))
     if weights is None:
         return
-    for call in (repr, str, len, dir, lambda w: w._repr_html_(), lambda w: w.metadata, lambda w: w.warnings):
+    for call in (
+        repr,
+        str,
+        len,
+        dir,
+        lambda w: w._repr_html_(),
+        lambda w: w.metadata,
+        lambda w: max_weights.warnings(w),
+    ):
         attempt(lambda call=call: call(weights))
     attempt(lambda: weights["model.layers.0.wieght"].data())
     attempt(lambda: weights.model.layers[0].weight.data())
@@ -234,7 +243,7 @@ def use(path: Path, **options: Any) -> None:
         ):
             attempt(call)
         assert weights[name].exists()
-    for info in weights.infos():
+    for info in max_weights.infos(weights):
         assert len(tuple(info)) == 7
     attempt(lambda: max_weights.numpy.load_file(path))
 

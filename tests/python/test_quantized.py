@@ -1,4 +1,4 @@
-"""`weights.quantized()`: FP8, MXFP4, NVFP4 and int8 against transformers and the formulas; names, listings, errors."""
+"""`quantized`: FP8, MXFP4, NVFP4 and int8 against transformers and the formulas; names, listings, errors."""
 
 import json
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+import max_weights
 from max_weights import FormatError, UnsupportedError, WeightNotFoundError, load_weights
-from max_weights.quantized import QuantizedWeight, QuantizedWeights
+from max_weights.quantized_weights import QuantizedWeight, QuantizedWeights
 from max_weights.weights import WeightsNode
 from test_html import Page
 
@@ -79,7 +80,7 @@ def test_fp8_in_blocks_is_what_transformers_makes_of_it(make: Made, dtype: torch
     weight = fp8(256, 384, dtype=dtype)
     said = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     weights = make({"a.b.weight": weight, "a.b.weight_scale_inv": scale}, said)
-    found = weights.quantized("a.b")
+    found = max_weights.quantized(weights, "a.b")
     assert (found.scheme, found.method, found.bits, found.block) == ("fp8", "fp8", 8, (128, 128))
     assert (found.symmetric, found.group_size, found.reordered) == (True, None, False)
     assert found.nbytes == weight.nbytes + scale.nbytes
@@ -91,13 +92,13 @@ def test_blocks_that_the_sizes_are_no_multiples_of_are_those_of_the_configuratio
     tensors = {"a.weight": weight, "a.weight_scale_inv": scale}
     found = make(tensors, {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})
     spread = scale.repeat_interleave(128, 0)[:200].repeat_interleave(128, 1)[:, :300]
-    assert found.quantized("a").block == (128, 128)
-    check(found.quantized("a"), weight.float() * spread)
+    assert max_weights.quantized(found, "a").block == (128, 128)
+    check(max_weights.quantized(found, "a"), weight.float() * spread)
 
 
 def test_without_a_configuration_blocks_are_cut_as_transformers_cuts_them(make: Made) -> None:
     weight, scale = fp8(96, 320), torch.rand(3, 5)
-    found = make({"a.weight": weight, "a.weight_scale_inv": scale}).quantized("a")
+    found = max_weights.quantized(make({"a.weight": weight, "a.weight_scale_inv": scale}), "a")
     assert (found.block, found.method) == ((32, 64), None)
     check(found, transformers_fp8(weight, scale))
 
@@ -106,7 +107,7 @@ def test_without_a_configuration_blocks_are_cut_as_transformers_cuts_them(make: 
 @pytest.mark.parametrize("name", ["weight_scale", "weight_scale_inv", "scale", "qscale_weight"])
 def test_scales_of_a_whole_weight_and_of_its_rows(make: Made, shape: tuple[int, ...], name: str) -> None:
     weight, scale = fp8(300, 40), torch.rand(shape)
-    found = make({"a.weight": weight, f"a.{name}": scale, "a.input_scale": torch.ones(())}).quantized("a")
+    found = max_weights.quantized(make({"a.weight": weight, f"a.{name}": scale, "a.input_scale": torch.ones(())}), "a")
     assert found.block == ((300, 40) if scale.numel() == 1 else (1, 40))
     assert list(found.parts) == ["packed", "scales", "input_scale"]
     check(found, weight.float() * (scale if scale.numel() == 1 else scale.reshape(300, 1)))
@@ -116,17 +117,17 @@ def test_mxfp8_and_the_blocks_of_modelopt(make: Made) -> None:
     weight, scale, blocks = fp8(64, 96), random_bytes(64, 3, low=100, high=140), torch.rand(2, 1, 3, 1)
     tensors = {"a.weight": weight, "a.weight_scale": scale, "b.weight": weight, "b.weight_scale": blocks}
     weights = make(tensors)
-    found = weights.quantized("a")
+    found = max_weights.quantized(weights, "a")
     assert (found.scheme, found.group_size) == ("mxfp8", 32)
     check(found, weight.float() * torch.exp2(scale.float() - 127).repeat_interleave(32, 1))
-    assert weights.quantized("b").block == (32, 32)
-    check(weights.quantized("b"), transformers_fp8(weight, blocks.reshape(2, 3)))
+    assert max_weights.quantized(weights, "b").block == (32, 32)
+    check(max_weights.quantized(weights, "b"), transformers_fp8(weight, blocks.reshape(2, 3)))
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1, 1), (2, 64), (2, 64, 1), (2, 2, 3)])
 def test_experts_in_one_tensor(make: Made, shape: tuple[int, ...]) -> None:
     weight, scale = fp8(2, 64, 96), torch.rand(shape)
-    found = make({"experts.up": weight, "experts.up_scale_inv": scale}).quantized("experts.up")
+    found = max_weights.quantized(make({"experts.up": weight, "experts.up_scale_inv": scale}), "experts.up")
     assert found.weight_name == found.name == "experts.up"
     if shape == (2, 2, 3):
         check(found, transformers_fp8(weight, scale))
@@ -136,7 +137,7 @@ def test_experts_in_one_tensor(make: Made, shape: tuple[int, ...]) -> None:
 
 def test_fp8_of_another_rank_has_one_scale(make: Made) -> None:
     weight = fp8(6, 5, 3, 3)
-    found = make({"conv.weight": weight, "conv.weight_scale": torch.tensor(0.3)}).quantized("conv")
+    found = max_weights.quantized(make({"conv.weight": weight, "conv.weight_scale": torch.tensor(0.3)}), "conv")
     check(found, weight.float() * torch.tensor(0.3))
     with pytest.raises(ValueError, match=r"out must have the shape \[6, 5, 3, 3\]"):
         found.astype(out=torch.empty(30, 9, dtype=torch.bfloat16))
@@ -146,7 +147,7 @@ def test_mxfp4_of_gpt_oss_is_what_transformers_makes_of_it(make: Made) -> None:
     blocks, scales = random_bytes(3, 64, 5, 16), random_bytes(3, 64, 5, low=90, high=160)
     tensors = {"m.gate_up_proj_blocks": blocks, "m.gate_up_proj_scales": scales, "m.gate_up_proj_bias": torch.ones(3)}
     weights = make(tensors, {"quantization_config": {"quant_method": "mxfp4"}})
-    found = weights.quantized("m.gate_up_proj")
+    found = max_weights.quantized(weights, "m.gate_up_proj")
     assert (found.scheme, found.method, found.bits, found.block) == ("mxfp4", "mxfp4", 4, (1, 32))
     expected = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).transpose(1, 2)
     decoded = torch.from_dlpack(found.astype("float32"))
@@ -157,7 +158,7 @@ def test_mxfp4_of_gpt_oss_is_what_transformers_makes_of_it(make: Made) -> None:
 
 def test_pairs_of_fp4_in_int8_are_what_transformers_makes_of_them(make: Made) -> None:
     weight, scale = random_bytes(32, 48).view(torch.int8), random_bytes(32, 3, low=120, high=130)
-    found = make({"a.weight": weight, "a.scale": scale.view(torch.float8_e8m0fnu)}).quantized("a")
+    found = max_weights.quantized(make({"a.weight": weight, "a.scale": scale.view(torch.float8_e8m0fnu)}), "a")
     assert (found.scheme, found.bits) == ("mxfp4", 4)
     check(found, transformers_fp8(weight, scale))
 
@@ -167,7 +168,7 @@ def test_nvfp4_multiplies_its_scales_first(make: Made, outer: tuple[int, ...]) -
     weight, scale, whole = random_bytes(*outer, 32, 48), fp8(*outer, 32, 6).abs(), torch.rand(outer) / 1000
     said = {"quantization": {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": None}}
     tensors = {"a.weight": weight, "a.weight_scale": scale, "a.weight_scale_2": whole}
-    found = make(tensors, said, "hf_quant_config.json").quantized("a")
+    found = max_weights.quantized(make(tensors, said, "hf_quant_config.json"), "a")
     assert (found.scheme, found.method, found.bits, found.block) == ("nvfp4", "modelopt", 4, (1, 16))
     # modelopt/torch/quantization/qtensor/nvfp4_tensor.py: one scale of both, then the elements.
     both = scale.float() * whole.reshape(*outer, 1, 1) if outer else scale.float() * whole
@@ -177,7 +178,7 @@ def test_nvfp4_multiplies_its_scales_first(make: Made, outer: tuple[int, ...]) -
 def test_int8_with_scales_of_rows_and_groups(make: Made) -> None:
     weight = random_bytes(64, 96).view(torch.int8)
     for scale in (torch.rand(64, 1).bfloat16(), torch.rand(64, 3)):
-        found = make({"a.weight": weight, "a.weight_scale": scale}).quantized("a")
+        found = max_weights.quantized(make({"a.weight": weight, "a.weight_scale": scale}), "a")
         assert (found.scheme, found.symmetric) == ("int8", True)
         check(found, weight.float() * scale.float().repeat_interleave(96 // scale.shape[1], 1))
 
@@ -187,36 +188,40 @@ def test_a_group_is_found_by_each_of_its_names(make: Made) -> None:
         {"x.a.b.weight": fp8(8, 8), "x.a.b.weight_scale_inv": torch.ones(1, 1), "x.norm.scale": torch.ones(8)}
     )
     for name in ("a.b", "a.b.weight", "a.b.weight_scale_inv"):
-        assert weights.quantized(f"x.{name}").name == weights.x.quantized(name).name == "x.a.b"
+        assert (
+            max_weights.quantized(weights, f"x.{name}").name == max_weights.quantized(weights.x, name).name == "x.a.b"
+        )
     for node in (weights, weights.x, weights.x.a.b):
-        listed = node.quantized()
+        listed = max_weights.quantized(node)
         assert isinstance(listed, QuantizedWeights)
         assert list(listed) == ["x.a.b"]
         assert listed["x.a.b"].shape == [8, 8]
         assert listed["x.a.b"].weight_name == "x.a.b.weight"
-    assert weights.quantized("x.a.b").parts["scales"].data().shape == [1, 1]
+    assert max_weights.quantized(weights, "x.a.b").parts["scales"].data().shape == [1, 1]
 
 
 def test_listings_are_in_file_order_and_empty_where_nothing_is_quantized(make: Made) -> None:
     names = [f"layers.{number}.up" for number in (10, 2, 33)]
     tensors = {f"{name}.weight": fp8(8, 8) for name in names}
     weights = make({**tensors, **{f"{name}.weight_scale": torch.ones(8, 1) for name in names}})
-    in_file = [info.name.removesuffix(".weight") for info in weights.infos() if info.name.endswith("up.weight")]
-    assert list(weights.quantized()) == in_file
+    in_file = [
+        info.name.removesuffix(".weight") for info in max_weights.infos(weights) if info.name.endswith("up.weight")
+    ]
+    assert list(max_weights.quantized(weights)) == in_file
     plain = make({"norm.scale": torch.ones(3), "b.weight": torch.ones(3, 3), "b.weight_scale": torch.ones(1)})
-    assert (len(plain.quantized()), list(plain.quantized())) == (0, [])
-    assert "0 weights" in repr(plain.quantized())
+    assert (len(max_weights.quantized(plain)), list(max_weights.quantized(plain))) == (0, [])
+    assert "0 weights" in repr(max_weights.quantized(plain))
 
 
 def test_a_name_that_is_not_quantized_says_what_it_is_and_what_is_near(make: Made) -> None:
     tensors = {"up.weight": fp8(8, 8), "up.weight_scale": torch.ones(8, 1), "norm.weight": torch.ones(8)}
     weights = make(tensors)
     with pytest.raises(WeightNotFoundError, match=r"no quantized weight is named 'upp'; did you mean 'up'"):
-        weights.quantized("upp")
+        max_weights.quantized(weights, "upp")
     with pytest.raises(KeyError, match=r"'norm.weight' is not quantized: it is float32, without scales"):
-        weights.quantized("norm.weight")
+        max_weights.quantized(weights, "norm.weight")
     with pytest.raises(KeyError, match=r"no quantized weight is named 'down'"):
-        weights.quantized()["down"]
+        max_weights.quantized(weights)["down"]
 
 
 @pytest.mark.parametrize(
@@ -252,20 +257,20 @@ def test_a_name_that_is_not_quantized_says_what_it_is_and_what_is_near(make: Mad
 def test_parts_that_do_not_fit_are_errors(make: Made, tensors: Any, rule: str, message: str, tmp_path: Path) -> None:
     weights = make(tensors)
     with pytest.raises(FormatError, match=message) as caught:
-        weights.quantized("a")
+        max_weights.quantized(weights, "a")
     assert (caught.value.rule, caught.value.path) == (rule, str(tmp_path / "model.safetensors"))
     assert caught.value.tensor in tensors
-    listed = weights.quantized()
+    listed = max_weights.quantized(weights)
     assert list(listed) == ["a"]
     assert rule in listed._repr_html_()
 
 
 def test_blocks_without_scales_are_an_error_where_they_are_said_to_be_mxfp4(make: Made) -> None:
     tensors = {"a_blocks": random_bytes(2, 2, 16)}
-    assert len(make(tensors).quantized()) == 0
+    assert len(max_weights.quantized(make(tensors))) == 0
     weights = make(tensors, {"quantization_config": {"quant_method": "mxfp4"}})
     with pytest.raises(FormatError, match=r"there is no a_scales for it"):
-        weights.quantized("a")
+        max_weights.quantized(weights, "a")
 
 
 def test_a_configuration_that_is_none_is_an_error(make: Made, tmp_path: Path) -> None:
@@ -273,9 +278,9 @@ def test_a_configuration_that_is_none_is_an_error(make: Made, tmp_path: Path) ->
     for text, message in (("{", "no configuration"), ("[]", "it is a list, not an object"), ("[" * 100000, "no conf")):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(FormatError, match=message):
-            weights.quantized("a")
+            max_weights.quantized(weights, "a")
     (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "fp8"}}')
-    assert weights.quantized("a").method == "fp8"
+    assert max_weights.quantized(weights, "a").method == "fp8"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +305,7 @@ def test_a_configuration_that_is_none_is_an_error(make: Made, tmp_path: Path) ->
     ],
 )
 def test_a_scheme_that_cannot_be_decoded_says_so(make: Made, tensors: Any, scheme: str) -> None:
-    found = make(tensors).quantized("a")
+    found = max_weights.quantized(make(tensors), "a")
     assert found.scheme == scheme
     assert found.nbytes == sum(tensor.nbytes for tensor in tensors.values())
     assert {"packed", "scales"} <= set(found.parts)
@@ -312,7 +317,7 @@ def test_a_scheme_that_cannot_be_decoded_says_so(make: Made, tensors: Any, schem
 
 
 def test_a_dtype_that_is_no_float_of_16_or_32_bits_is_refused(make: Made) -> None:
-    found = make({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(8, 1)}).quantized("a")
+    found = max_weights.quantized(make({"a.weight": fp8(8, 8), "a.weight_scale": torch.ones(8, 1)}), "a")
     for dtype in ("int8", "float64", "float8_e4m3fn"):
         with pytest.raises(UnsupportedError, match=f"float32, bfloat16, float16, not to {dtype}"):
             found.astype(dtype)
@@ -322,10 +327,10 @@ def test_a_dtype_that_is_no_float_of_16_or_32_bits_is_refused(make: Made) -> Non
 
 def test_notebooks_show_the_group_and_the_listing(make: Made) -> None:
     weights = make({"a.weight": fp8(256, 128), "a.weight_scale_inv": torch.rand(2, 1)})
-    text = " ".join(Page(weights.quantized("a")._repr_html_()).text.split())
+    text = " ".join(Page(max_weights.quantized(weights, "a")._repr_html_()).text.split())
     for shown in ("a fp8 [256, 128]", "one for each 128 x 128", "a.weight_scale_inv", "65,536"):
         assert shown in text
-    assert "afp88[256, 128]one for each 128 x 128" in Page(weights.quantized()._repr_html_()).text
+    assert "afp88[256, 128]one for each 128 x 128" in Page(max_weights.quantized(weights)._repr_html_()).text
 
 
 def test_large_weights_are_read_in_parts_from_the_mapping(make: Made) -> None:
@@ -333,6 +338,6 @@ def test_large_weights_are_read_in_parts_from_the_mapping(make: Made) -> None:
     said = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     found = make({"a.weight": weight, "a.weight_scale": scale, "b.weight": weight, "b.weight_scale": scale[0, 0]}, said)
     spread = scale.repeat_interleave(128, 0)[:1000].repeat_interleave(128, 1)
-    check(found.quantized("a"), weight.float() * spread)
-    check(found.quantized("b"), weight.float() * scale[0, 0])
-    assert np.isfinite(found.quantized("a").astype("float32").to_numpy()).all()
+    check(max_weights.quantized(found, "a"), weight.float() * spread)
+    check(max_weights.quantized(found, "b"), weight.float() * scale[0, 0])
+    assert np.isfinite(max_weights.quantized(found, "a").astype("float32").to_numpy()).all()

@@ -1,4 +1,4 @@
-"""`weights.quantized()` on what bitsandbytes 0.50.2 wrote, against its own values; and on states that lie.
+"""`max_weights.quantized` on what bitsandbytes 0.50.2 wrote, against its own values; and on states that lie.
 
 The vectors are made by tools/make_bitsandbytes_vectors.py.
 """
@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import max_weights
 from max_weights import FormatError, UnsupportedError, load_weights
 from max_weights.weights import WeightsNode
 
@@ -67,7 +68,7 @@ def of_text(text: str | bytes) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_values_are_those_of_bitsandbytes(name: str, dtype: str) -> None:
-    found = load_weights(VECTORS).quantized(name)
+    found = max_weights.quantized(load_weights(VECTORS), name)
     with safe_open(VECTORS, "pt") as file:
         expected = file.get_tensor(f"expected.{dtype}.{name}")
     decoded = torch.from_dlpack(found.astype(dtype))
@@ -81,12 +82,12 @@ def test_the_values_are_those_of_bitsandbytes(name: str, dtype: str) -> None:
 
 def test_what_a_weight_says_of_itself() -> None:
     weights = load_weights(VECTORS)
-    assert list(weights.quantized()) == sorted(NAMES, key=list(weights.quantized()).index)
-    found = weights.quantized("nf4-128-nested")
+    assert list(max_weights.quantized(weights)) == sorted(NAMES, key=list(max_weights.quantized(weights)).index)
+    found = max_weights.quantized(weights, "nf4-128-nested")
     assert (found.scheme, found.bits, found.shape, found.group_size) == ("bitsandbytes-nf4", 4, [3, 4, 50], 128)
     assert list(found.parts) == ["packed", "scales", "codebook", "nested_scales", "nested_codebook", "state"]
-    assert weights.quantized("fp4-64").scheme == "bitsandbytes-fp4"
-    int8 = weights.quantized("int8")
+    assert max_weights.quantized(weights, "fp4-64").scheme == "bitsandbytes-fp4"
+    int8 = max_weights.quantized(weights, "int8")
     assert (int8.scheme, int8.bits, int8.shape, int8.block) == ("bitsandbytes-int8", 8, [12, 70], (1, 70))
     assert list(int8.parts) == ["packed", "scales", "format"]
 
@@ -94,10 +95,10 @@ def test_what_a_weight_says_of_itself() -> None:
 @pytest.mark.parametrize("storage", [torch.bfloat16, torch.float32, torch.int8])
 def test_codes_may_be_stored_as_another_dtype(make: Make, storage: torch.dtype) -> None:
     parts = parts_of("nf4-64")
-    expected = torch.from_dlpack(load_weights(VECTORS).quantized("nf4-64").astype())
+    expected = torch.from_dlpack(max_weights.quantized(load_weights(VECTORS), "nf4-64").astype())
     weights = make(parts | {"weight": parts["weight"].reshape(-1).view(storage).reshape(-1, 1)})
-    assert list(weights.quantized()) == ["a"]
-    assert torch.equal(torch.from_dlpack(weights.quantized("a").astype()), expected)
+    assert list(max_weights.quantized(weights)) == ["a"]
+    assert torch.equal(torch.from_dlpack(max_weights.quantized(weights, "a").astype()), expected)
 
 
 def test_a_large_weight_is_decoded_in_parts(make: Make) -> None:
@@ -107,7 +108,7 @@ def test_a_large_weight_is_decoded_in_parts(make: Make) -> None:
     absmax = torch.rand(-(-math.prod(shape) // 64), generator=generator)
     parts = parts_of("nf4-64")
     said = of_text(json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": shape}))
-    found = make(parts | {"weight": codes, "weight.absmax": absmax, STATE: said}).quantized("a")
+    found = max_weights.quantized(make(parts | {"weight": codes, "weight.absmax": absmax, STATE: said}), "a")
     values = parts["weight.quant_map"][torch.cat([codes >> 4, codes & 15], 1).reshape(-1).long()]
     expected = (values * absmax.repeat_interleave(64)[: values.numel()]).reshape(shape)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -118,7 +119,7 @@ def test_a_large_weight_is_decoded_in_parts(make: Make) -> None:
 def test_an_empty_weight_has_no_values(make: Make) -> None:
     parts = parts_of("nf4-64") | {STATE: state(shape=[0, 40], nested_offset=None)}
     found = make(parts | {"weight": torch.empty(0, 1, dtype=torch.uint8), "weight.absmax": torch.empty(0)})
-    assert found.quantized("a").astype("float32").to_buffer().shape == (0, 40)
+    assert max_weights.quantized(found, "a").astype("float32").to_buffer().shape == (0, 40)
 
 
 @pytest.mark.parametrize("part", ["weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax",
@@ -128,10 +129,10 @@ def test_a_part_that_is_missing_is_named(make: Make, part: str) -> None:
     del parts[part]
     weights = make(parts)
     if part == "weight":
-        assert not weights.quantized()
+        assert not max_weights.quantized(weights)
         return
     with pytest.raises(FormatError, match=rf"there is no .*a\.{part}.* for it") as caught:
-        weights.quantized("a")
+        max_weights.quantized(weights, "a")
     assert caught.value.rule == "quantized.scale-missing"
 
 
@@ -182,7 +183,7 @@ def test_a_part_that_is_missing_is_named(make: Make, part: str) -> None:
 def test_parts_that_lie_are_errors_that_name_them(make: Make, changes: dict[str, Any], message: str) -> None:
     weights = make(parts_of("nf4-64-nested") | changes)
     with pytest.raises(FormatError, match=message) as caught:
-        weights.quantized("a")
+        max_weights.quantized(weights, "a")
     assert str(caught.value.tensor).startswith("a.weight")
     assert str(caught.value.path).endswith("model.safetensors")
 
@@ -200,11 +201,11 @@ def test_parts_that_lie_are_errors_that_name_them(make: Make, changes: dict[str,
 def test_int8_that_does_not_fit_is_an_error(make: Make, changes: dict[str, torch.Tensor], message: str) -> None:
     weights = make(parts_of("int8") | changes)
     with pytest.raises(FormatError, match=message):
-        weights.quantized("a")
+        max_weights.quantized(weights, "a")
 
 
 def test_int8_in_the_order_of_a_kernel_is_refused(make: Make) -> None:
-    found = make(parts_of("int8") | {"weight_format": torch.tensor(2, dtype=torch.uint8)}).quantized("a")
+    found = max_weights.quantized(make(parts_of("int8") | {"weight_format": torch.tensor(2, dtype=torch.uint8)}), "a")
     with pytest.raises(UnsupportedError, match="in the order of one kernel cannot be decoded"):
         found.astype()
 
@@ -212,5 +213,5 @@ def test_int8_in_the_order_of_a_kernel_is_refused(make: Make) -> None:
 def test_int8_without_a_format_has_that_of_rows(make: Make) -> None:
     parts = parts_of("int8")
     del parts["weight_format"]
-    expected = torch.from_dlpack(load_weights(VECTORS).quantized("int8").astype("float32"))
-    assert torch.equal(torch.from_dlpack(make(parts).quantized("a").astype("float32")), expected)
+    expected = torch.from_dlpack(max_weights.quantized(load_weights(VECTORS), "int8").astype("float32"))
+    assert torch.equal(torch.from_dlpack(max_weights.quantized(make(parts), "a").astype("float32")), expected)

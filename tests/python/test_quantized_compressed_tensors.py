@@ -1,4 +1,4 @@
-"""`weights.quantized()` on tensors that compressed-tensors makes, against its own decompression, bit for bit."""
+"""`max_weights.quantized` on tensors that compressed-tensors makes, against its own decompression, bit for bit."""
 
 import json
 from collections.abc import Callable
@@ -16,8 +16,9 @@ from compressed_tensors.compressors.pack_quantized.base import PackedQuantizatio
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import save_file
 
+import max_weights
 from max_weights import FormatError, load_weights
-from max_weights.quantized import QuantizedWeight
+from max_weights.quantized_weights import QuantizedWeight
 
 Make = Callable[..., tuple[QuantizedWeight, torch.Tensor]]
 
@@ -34,7 +35,7 @@ def make(tmp_path: Path) -> Make:
         save_file(tensors, tmp_path / "model.safetensors")
         said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
         (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
-        return load_weights(tmp_path).quantized("a"), back.detach()
+        return max_weights.quantized(load_weights(tmp_path), "a"), back.detach()
 
     return made
 
@@ -145,7 +146,7 @@ def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_said: bool) 
         (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     state = {"weight_packed": packed, "weight_scale": scale}
     expected = MXFP6PackedCompressor.decompress(state, scheme)["weight"]
-    found = load_weights(tmp_path).quantized("a")
+    found = max_weights.quantized(load_weights(tmp_path), "a")
     assert (found.scheme, found.bits, found.shape, found.block) == ("mxfp6", 6, [96, 64], (1, 32))
     same(found, expected.detach())
 
@@ -158,4 +159,4 @@ def test_mxfp6_that_does_not_fit_is_an_error(tmp_path: Path, packed: Any, scale:
     said = {"config_groups": {"group_0": {"weights": {"num_bits": 6}}}}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     with pytest.raises(FormatError, match=r"'a.weight_(packed|scale)': it has the shape"):
-        load_weights(tmp_path).quantized("a")
+        max_weights.quantized(load_weights(tmp_path), "a")

@@ -1,4 +1,4 @@
-"""`weights.quantized()` of packed integers against the formulas: GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt."""
+"""`quantized` of packed integers against the formulas: GPTQ, AWQ, AutoRound, compressed-tensors, ModelOpt."""
 
 import json
 from collections.abc import Callable
@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import max_weights
 from max_weights import FormatError, UnsupportedError, load_weights
-from max_weights.quantized import QuantizedWeight
+from max_weights.quantized_weights import QuantizedWeight
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 Array = np.ndarray[Any, Any]
@@ -27,7 +28,7 @@ def make(tmp_path: Path) -> Make:
         save_file(tensors, tmp_path / "model.safetensors")
         if said is not None:
             (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
-        return load_weights(tmp_path).quantized("a")
+        return max_weights.quantized(load_weights(tmp_path), "a")
 
     return made
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import max_weights
 import max_weights.numpy
 from max_weights import ClosedError, DType, FormatError, UnsupportedError
 from max_weights.graph.quantization import QuantizationEncoding
@@ -27,7 +28,7 @@ def file(models: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def hf(file: Any) -> Any:
-    return file.renamed("hf")
+    return max_weights.renamed(file, "hf")
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_names_of_other_architectures_equal_transformers(model: str, write: Writ
     architecture = ARCHITECTURES[model]
     expected = get_gguf_hf_weights_map(dummy, TensorProcessor(), model_type=architecture, num_layers=2)
     tree = load_weights(write(architecture, {name: np.zeros(2, np.float32) for name in expected}))
-    assert {name for name, _ in tree.renamed("hf").items()} == set(expected.values())
+    assert {name for name, _ in max_weights.renamed(tree, "hf").items()} == set(expected.values())
 
 
 def test_the_tree_shows_the_new_names_and_only_rows_of_queries_and_keys_differ(file: Any, hf: Any) -> None:
@@ -106,9 +107,9 @@ def test_the_tree_shows_the_new_names_and_only_rows_of_queries_and_keys_differ(f
     assert not hf["blk.3.attn_q.weight"].exists()
     assert "q_proj" in repr(hf)
     assert "attn_q" not in repr(hf)
-    assert {"q_proj", "k_proj", "v_proj", "renamed"} <= set(dir(hf.model.layers[3].self_attn))
-    assert [(info.offset, info.bytes, info.shape) for info in hf.infos()] == [
-        (info.offset, info.bytes, info.shape) for info in file.infos()
+    assert {"q_proj", "k_proj", "v_proj", "load"} <= set(dir(hf.model.layers[3].self_attn))
+    assert [(info.offset, info.bytes, info.shape) for info in max_weights.infos(hf)] == [
+        (info.offset, info.bytes, info.shape) for info in max_weights.infos(file)
     ]
     assert list(hf.metadata) == list(file.metadata)
     for (name, ours), (stored, theirs) in zip(hf.items(), file.items(), strict=True):
@@ -126,7 +127,7 @@ def test_all_ways_to_the_tensors_undo_the_order_of_rows(hf: Any, models: Path) -
     assert max_weights._core.buffers(hf[name])[0][0] == name
     assert bytes(max_weights._core.buffers(hf[name])[0][1]) == stored
     assert bytes(max_weights._core.export_dlpack(hf[name], torch.from_dlpack)[name].numpy()) == stored
-    read = load_weights(models / SMOLLM2, backend="read").renamed("hf")
+    read = max_weights.renamed(load_weights(models / SMOLLM2, backend="read"), "hf")
     assert bytes(read[name].data().data) == stored
     weight = hf[name].allocate()
     assert bytes(hf.allocated_weights[weight.name]) == stored
@@ -136,7 +137,7 @@ def test_rows_of_matrices_and_of_biases(write: Write) -> None:
     rows = np.arange(12, dtype=np.float32)
     tensors = {"blk.0.attn_q.weight": np.repeat(rows[:, None], 4, 1), "blk.0.attn_k.bias": rows}
     metadata = {"attention__head_count": 2, "attention__head_count_kv": 1}
-    hf: Any = load_weights(write("llama", tensors, **metadata)).renamed("hf")
+    hf: Any = max_weights.renamed(load_weights(write("llama", tensors, **metadata)), "hf")
     query = hf.model.layers[0].self_attn.q_proj.weight.data().data.to_numpy()
     assert query[:, 1].tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]
     key = hf.model.layers[0].self_attn.k_proj.bias.data().data.to_numpy()
@@ -146,14 +147,14 @@ def test_rows_of_matrices_and_of_biases(write: Write) -> None:
 def test_another_architecture_keeps_its_rows(write: Write) -> None:
     rows = np.arange(12, dtype=np.float32)
     path = write("qwen2", {"blk.0.attn_q.bias": rows}, attention__head_count=2)
-    assert load_weights(path).renamed("hf").model.layers[0].self_attn.q_proj.bias.data().data.to_numpy().tolist() == [
-        *rows
-    ]
+    assert max_weights.renamed(load_weights(path), "hf").model.layers[
+        0
+    ].self_attn.q_proj.bias.data().data.to_numpy().tolist() == [*rows]
 
 
 def test_heads_that_do_not_fit_are_an_error_for_that_weight_alone(write: Write) -> None:
     tensors = {"blk.0.attn_q.weight": np.zeros((6, 4), np.float32), "blk.0.attn_v.weight": np.zeros((6, 4), np.float32)}
-    hf: Any = load_weights(write("llama", tensors, attention__head_count=4)).renamed("hf")
+    hf: Any = max_weights.renamed(load_weights(write("llama", tensors, attention__head_count=4)), "hf")
     assert hf.model.layers[0].self_attn.v_proj.weight.data().shape == [6, 4]
     with pytest.raises(
         FormatError, match=r"model\.gguf: tensor 'model\.layers\.0\.self_attn\.q_proj\.weight'.*4 heads"
@@ -185,7 +186,9 @@ def test_what_is_no_number_of_heads_is_an_error_for_that_weight_alone(tmp_path: 
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    attention: Any = load_weights(tmp_path / "model.gguf").renamed("hf").model.layers[names[0].split(".")[1]].self_attn
+    attention: Any = (
+        max_weights.renamed(load_weights(tmp_path / "model.gguf"), "hf").model.layers[names[0].split(".")[1]].self_attn
+    )
     assert attention.v_proj.weight.data().shape == [8, 4]
     with pytest.raises(FormatError, match="number of heads") as caught:
         attention.q_proj.weight.data()
@@ -202,7 +205,7 @@ def test_an_architecture_that_is_no_text_has_no_names(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     with pytest.raises(UnsupportedError, match="no names for the architecture array"):
-        load_weights(tmp_path / "model.gguf").renamed("hf")
+        max_weights.renamed(load_weights(tmp_path / "model.gguf"), "hf")
 
 
 def test_names_of_bert_and_names_that_nobody_knows(write: Write, models: Path) -> None:
@@ -221,11 +224,11 @@ def test_names_of_bert_and_names_that_nobody_knows(write: Write, models: Path) -
         "mine": "mine",
     }
     tree = load_weights(write("bert", {name: np.zeros(2, np.float32) for name in new}))
-    assert [name for name, _ in tree.renamed("hf").items()] == [new[name] for name, _ in tree.items()]
+    assert [name for name, _ in max_weights.renamed(tree, "hf").items()] == [new[name] for name, _ in tree.items()]
     minilm = load_weights(models / "derived/minilm-ffn-allquants.gguf")
     with pytest.warns(UserWarning, match="knows no other name"):
-        same = minilm.renamed("hf")
-    assert [info.name for info in same.infos()] == [info.name for info in minilm.infos()]
+        same = max_weights.renamed(minilm, "hf")
+    assert [info.name for info in max_weights.infos(same)] == [info.name for info in max_weights.infos(minilm)]
 
 
 def test_names_outside_blocks(hf: Any) -> None:
@@ -242,7 +245,7 @@ def test_the_head_and_what_a_model_does_not_have(write: Write) -> None:
         "rope_freqs.weight",
     ]
     tree = load_weights(write("llama", {name: np.zeros(2, np.float32) for name in names}))
-    found = {name for name, _ in tree.renamed("hf").items()}
+    found = {name for name, _ in max_weights.renamed(tree, "hf").items()}
     assert found >= {"lm_head.weight", "model.norm.weight", "rope_freqs.weight"}
 
 
@@ -250,31 +253,31 @@ def test_two_weights_of_one_name_are_refused(write: Write) -> None:
     names = ["blk.0.attn_v.weight", "model.layers.0.self_attn.v_proj.weight"]
     tree = load_weights(write("llama", {name: np.zeros(2, np.float32) for name in names}))
     with pytest.raises(UnsupportedError, match=r"model\.gguf: .*v_proj.*would both get this name"):
-        tree.renamed("hf")
+        max_weights.renamed(tree, "hf")
 
 
 def test_what_cannot_be_renamed(file: Any, hf: Any, write: Write, make_file: Callable[..., Path]) -> None:
-    assert hf.renamed("hf") is hf
+    assert max_weights.renamed(hf, "hf") is hf
     with pytest.raises(ValueError, match="'hf'"):
-        file.renamed("llama.cpp")
+        max_weights.renamed(file, "llama.cpp")
     with pytest.raises(ValueError, match=r"at the root"):
-        file.blk[0].renamed("hf")
+        max_weights.renamed(file.blk[0], "hf")
     with pytest.raises(UnsupportedError, match="GGUF"):
-        load_weights(make_file({"w": np.zeros(2, np.float32)})).renamed("hf")
+        max_weights.renamed(load_weights(make_file({"w": np.zeros(2, np.float32)})), "hf")
     with pytest.raises(UnsupportedError, match="'nonesuch'"):
-        load_weights(write("nonesuch", {"w": np.zeros(2, np.float32)})).renamed("hf")
+        max_weights.renamed(load_weights(write("nonesuch", {"w": np.zeros(2, np.float32)})), "hf")
 
 
 def test_without_the_package_gguf(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ImportError, match="pip install gguf"):
-        file.renamed("hf")
+        max_weights.renamed(file, "hf")
 
 
 def test_pickled_trees_and_nodes_keep_their_names(hf: Any) -> None:
     name = "model.layers.2.self_attn.q_proj.weight"
     again = pickle.loads(pickle.dumps(hf))
-    assert [info.name for info in again.infos()] == [info.name for info in hf.infos()]
+    assert [info.name for info in max_weights.infos(again)] == [info.name for info in max_weights.infos(hf)]
     node = pickle.loads(pickle.dumps(hf[name]))
     assert node.name == name
     assert bytes(node.data().data) == bytes(hf[name].data().data)
@@ -283,7 +286,7 @@ def test_pickled_trees_and_nodes_keep_their_names(hf: Any) -> None:
 def test_closing_one_tree_leaves_the_other_open(models: Path) -> None:
     for close_renamed in (True, False):
         file: Any = load_weights(models / SMOLLM2)
-        hf = file.renamed("hf")
+        hf = max_weights.renamed(file, "hf")
         (hf if close_renamed else file).close()
         closed, still = (hf, file) if close_renamed else (file, hf)
         name = next(name for name, _ in still.items())
@@ -292,12 +295,12 @@ def test_closing_one_tree_leaves_the_other_open(models: Path) -> None:
             next(node for _, node in closed.items()).data()
         assert len(pickle.loads(pickle.dumps(still))) == len(still)
     with pytest.raises(ClosedError):
-        file.renamed("hf")
+        max_weights.renamed(file, "hf")
 
 
 def test_allocated_weights_are_each_trees_own(models: Path) -> None:
     file: Any = load_weights(models / SMOLLM2)
-    hf = file.renamed("hf")
+    hf = max_weights.renamed(file, "hf")
     hf.model.norm.weight.allocate()
     assert list(hf.allocated_weights) == ["model.norm.weight"]
     assert not file.allocated_weights
@@ -306,10 +309,10 @@ def test_allocated_weights_are_each_trees_own(models: Path) -> None:
 def test_rows_in_another_order_go_to_memory_of_the_callers_in_the_right_one(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     name = "model.layers.0.self_attn.q_proj.weight"
-    expected = np.asarray(weights.renamed("hf")[name].data().astype("float32").to_buffer())
+    expected = np.asarray(max_weights.renamed(weights, "hf")[name].data().astype("float32").to_buffer())
     out = np.zeros_like(expected)
     loaded = weights.load(rename="hf", select=name, out={name: out})
     assert np.array_equal(out, expected)
     assert np.array_equal(np.asarray(loaded[name]), expected)
     packed = weights.load(rename="hf", select=name, packed=True)[name]
-    assert np.array_equal(np.asarray(packed), np.asarray(weights.renamed("hf")[name].data().to_buffer()))
+    assert np.array_equal(np.asarray(packed), np.asarray(max_weights.renamed(weights, "hf")[name].data().to_buffer()))

@@ -17,6 +17,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+import max_weights
 from max_weights import DeviceRef, DType, SafetensorsWriter, load_weights, nn, save_file, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError
 
@@ -340,7 +341,7 @@ def test_a_tree_is_saved_converted_renamed_and_in_part(tmp_path: Path, models: P
         files = weights.save(tmp_path / "hf", dtype="bfloat16", rename="hf", max_shard_size="100MB")
         assert len(files) > 2
         assert files[-1].name == "model.safetensors.index.json"
-        expected = weights.renamed("hf").load(dtype="bfloat16")
+        expected = max_weights.renamed(weights, "hf").load(dtype="bfloat16")
     with load_weights(tmp_path / "hf") as saved:
         found = saved.load()
         assert found.keys() == expected.keys()
@@ -356,11 +357,11 @@ def test_what_is_saved_has_the_digests_of_its_source(tmp_path: Path, models: Pat
         assert path is not None, name
         with load_weights(path) as weights:
             (saved,) = weights.save(tmp_path / "saved.safetensors")
-            infos = {info.name: (info.dtype, info.shape) for info in weights.infos()}
-            digests = weights.digests()
+            infos = {info.name: (info.dtype, info.shape) for info in max_weights.infos(weights)}
+            digests = max_weights.digests(weights)
         with load_weights(saved) as again:
-            assert {info.name: (info.dtype, info.shape) for info in again.infos()} == infos
-            assert again.digests() == digests
+            assert {info.name: (info.dtype, info.shape) for info in max_weights.infos(again)} == infos
+            assert max_weights.digests(again) == digests
 
 
 @pytest.mark.parametrize("name", ["model.gguf", "MODEL.GGUF"])

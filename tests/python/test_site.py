@@ -24,7 +24,7 @@ PUBLIC = [
     "graph.quantization", "graph.shape", "graph.type", "graph.value", "graph.weight", "graph.weights",
     "graph.weights.format", "graph.weights.load", "graph.weights.weights", "hub_folder",
     "integrations.distributed", "integrations.lightning", "jax", "lazy", "nn", "nn.layer", "nn.layer.layer",
-    "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer", "planning", "quantized", "quantization",
+    "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer", "planning", "quantization", "quantized_weights",
     "resharding", "safetensors", "saving", "saving_gguf", "shape", "sharding", "sharding.functions",
     "sharding.tables", "streaming", "torch", "versions", "weight_data", "weight_statistics", "weights",
 ]

@@ -1,4 +1,4 @@
-"""Lazy slices: `weights.x[…]`, `get_slice` and `WeightData[…]` index as NumPy does, in files of every format."""
+"""Lazy slices: `weights.x[…]` and `WeightData[…]` index as NumPy does, in files of every format."""
 
 import zipfile
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 import max_weights
 from conftest import safetensors_bytes
-from max_weights import DType, WeightNotFoundError, load_weights
-from max_weights.weights import WeightSlice, WeightsNode
+from max_weights import DType, load_weights
+from max_weights.weights import WeightsNode
 
 FILES = [
     "minilm.safetensors",
@@ -70,14 +70,14 @@ def indices(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("file", FILES)
 def test_any_basic_index_gives_what_numpy_gives(models: Path, made: Path, file: str, data: Any, backend: Any) -> None:
     weights = opened(made / file if (made / file).exists() else models / file, backend)
-    names = [info.name for info in weights.infos()]
+    names = [info.name for info in max_weights.infos(weights)]
     name = data.draw(st.sampled_from(names[:8] + names[-8:]))
     whole = weights[name].data().to_buffer()
     bits = whole if whole.dtype is not DType.bfloat16 else whole.view("uint16")
     expected = bits.to_numpy()
     key = data.draw(indices(expected.shape))
-    parts = [weights[name].data()[key], weights.get_slice(name)[key]]
-    if isinstance(key, tuple | slice) or key is None or key is ...:
+    parts = [weights[name].data()[key]]
+    if isinstance(key, tuple | slice) or key is None or key is ...:  # an integer is a child
         parts.append(weights[name][key])
     for part in parts:
         assert part.dtype is whole.dtype
@@ -95,35 +95,22 @@ def opened(path: Path, backend: Literal["mmap", "read"]) -> WeightsNode:
     return _OPEN.setdefault((path, backend), load_weights(path, backend=backend))
 
 
-def test_a_slice_is_spelled_as_that_of_safetensors(models: Path) -> None:
+def test_a_part_is_what_safetensors_gives(models: Path) -> None:
+    import torch
+
     path = models / "derived" / "layer0.bf16.safetensors"
     weights = load_weights(path)
     with safetensors.safe_open(path, "pt") as theirs:
         for name in theirs.keys():  # noqa: SIM118
-            ours, expected = weights.get_slice(name), theirs.get_slice(name)
-            assert isinstance(ours, WeightSlice)
-            assert (ours.get_shape(), ours.get_dtype()) == (expected.get_shape(), expected.get_dtype())
-            assert (ours.name, ours.shape, ours.dtype) == (name, tuple(expected.get_shape()), DType.bfloat16)
-            assert repr(ours) == f"WeightSlice('{name}', BF16, {expected.get_shape()})"
-            import torch
-
-            assert torch.equal(torch.from_dlpack(ours[1:3]), expected[1:3])
+            assert torch.equal(weights[name][1:3].torch(), theirs.get_slice(name)[1:3])
 
 
-def test_a_slice_is_of_a_weight_below_the_node(models: Path) -> None:
+def test_a_part_of_a_closed_checkpoint_is_an_error(models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
-    below = weights.pooler.get_slice("dense.bias")
-    assert below.name == "pooler.dense.bias"
-    with pytest.raises(WeightNotFoundError, match=r"'pooler\.dense\.bais'.*'pooler\.dense\.bias'"):
-        weights.pooler.get_slice("dense.bais")
-    with pytest.raises(WeightNotFoundError, match="weights"):
-        weights.get_slice("pooler")
-    packed = load_weights(models / "smollm2-135m.Q4_1.gguf")
-    name = "blk.0.attn_q.weight"
-    assert (packed.get_slice(name).get_dtype(), packed.get_slice(name).shape) == ("U8", packed[name].shape)
+    bias = weights.pooler.dense.bias
     weights.close()
     with pytest.raises(max_weights.ClosedError):
-        below[:2]
+        bias[:2]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +125,10 @@ def test_a_slice_is_of_a_weight_below_the_node(models: Path) -> None:
 def test_indices_that_are_none_are_numpys_errors(make_file: Callable[..., Path], key: Any, message: str) -> None:
     array = np.zeros((3, 4), np.float32)
     weights = load_weights(make_file({"w": array}))
-    for indexed in (array, weights.w, weights.get_slice("w"), weights.w.data()):
+    for indexed in (array, weights.w, weights.w.data()):
         with pytest.raises(IndexError, match=message):
             indexed[key]
-    for indexed in (weights.w, weights.get_slice("w"), weights.w.data()):
+    for indexed in (weights.w, weights.w.data()):
         with pytest.raises(ValueError, match="slice step cannot be zero"):
             indexed[::0]
 
@@ -149,7 +136,7 @@ def test_indices_that_are_none_are_numpys_errors(make_file: Callable[..., Path],
 @pytest.mark.parametrize("key", [True, np.True_, (0, False), [0, 1], np.array([0]), 1.0, (0, "x")], ids=str)
 def test_bools_lists_and_arrays_are_no_basic_indices(make_file: Callable[..., Path], key: Any) -> None:
     weights = load_weights(make_file({"w": np.zeros((3, 4), np.float32), "v.1": np.zeros(1, np.float32)}))
-    for indexed in (weights.w, weights.get_slice("w"), weights.w.data()):
+    for indexed in (weights.w, weights.w.data()):
         with pytest.raises(TypeError, match="basic ind"):
             indexed[key]
     with pytest.raises(TypeError, match="not bool"):

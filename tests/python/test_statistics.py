@@ -1,4 +1,4 @@
-"""`weights.stats()` against NumPy, ml_dtypes and gguf-py: every dtype, every encoding, and what tables make of it."""
+"""`max_weights.stats` against NumPy, ml_dtypes and gguf-py: every dtype, every encoding, and what tables make of it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Row = dict[str, Any]
 def one(path: Path, dtype: str, count: int, payload: bytes) -> Row:
     path = path / f"{dtype}-{count}.safetensors"
     path.write_bytes(safetensors_bytes({"w": (dtype, [count], payload)}))
-    (row,) = max_weights.load_weights(path).stats().rows()
+    (row,) = max_weights.stats(max_weights.load_weights(path)).rows()
     assert (row["name"], row["shape"], row["count"], row["note"]) == ("w", (count,), count, None)
     return row
 
@@ -119,7 +119,7 @@ def test_of_complex_numbers_the_magnitudes_count(tmp_path: Path) -> None:
 
 def test_of_packed_blocks_what_gguf_decodes_them_to(models: Path) -> None:
     path = models / "derived" / "minilm-ffn-allquants.gguf"
-    rows = {row["name"]: row for row in max_weights.load_weights(path).stats().rows()}
+    rows = {row["name"]: row for row in max_weights.stats(max_weights.load_weights(path)).rows()}
     seen = set()
     for tensor in gguf.GGUFReader(path).tensors:
         row = rows.pop(tensor.name)
@@ -144,7 +144,7 @@ def many(tmp_path: Path) -> WeightStatistics:
         entries[f"layers.{number}.w"] = (dtype, [2, 2], bytes(range(4 * width)))
     path = tmp_path / "many.safetensors"
     path.write_bytes(safetensors_bytes(entries))
-    return max_weights.load_weights(path).stats()
+    return max_weights.stats(max_weights.load_weights(path))
 
 
 class Cells(HTMLParser):

@@ -175,23 +175,23 @@ def printed_by_weights(weights: Any) -> Iterator[tuple[str, str]]:
     yield "html", weights._repr_html_()
     yield "tree", tree(weights, fold=False)
     yield "metadata", repr(weights.metadata)
-    yield "infos", repr(weights.infos())
-    yield "infos html", weights.infos()._repr_html_()
-    yield "statistics html", weights.stats(bins=4)._repr_html_()
+    yield "infos", repr(max_weights.infos(weights))
+    yield "infos html", max_weights.infos(weights)._repr_html_()
+    yield "statistics html", max_weights.stats(weights, bins=4)._repr_html_()
     if hasattr(weights.metadata, "_repr_html_"):
         yield "metadata html", weights.metadata._repr_html_()
-    for i, warning in enumerate(weights.warnings):
+    for i, warning in enumerate(max_weights.warnings(weights)):
         yield f"warning {i}", warning
-    for info in weights.infos():
+    for info in max_weights.infos(weights):
         yield from printed_by_weight(weights, info)
     yield "private", message(lambda: getattr(weights, f"_{HOSTILE}"))
     yield "not there", message(lambda: weights[HOSTILE][HOSTILE].data())
     if hasattr(weights, "objects"):
-        found = weights.objects()
+        found = max_weights.objects(weights)
         yield "objects", repr(found)
         yield from (("object", repr(found[name])) for name in found)
         yield "no object", message(lambda: found[f"no{HOSTILE}"])
-    first = weights[next(iter(weights.infos())).name]
+    first = weights[next(iter(max_weights.infos(weights))).name]
     weights.close()
     yield "closed", message(first.data)
 
@@ -348,7 +348,7 @@ def commands(path: Path) -> Iterator[list[str]]:
     yield ["show", "--json", str(path)]
     yield ["globals", str(path)]
     yield ["globals", "--json", str(path)]
-    for info in max_weights.load_weights(path, strict=False).infos():
+    for info in max_weights.infos(max_weights.load_weights(path, strict=False)):
         if "\0" not in info.name:
             yield ["show", str(path), info.name]
             yield ["show", "--json", str(path), info.name]
@@ -411,7 +411,7 @@ def test_a_wrong_command_line_is_quoted_safely(arguments: list[str]) -> None:
 def test_what_a_program_asks_for_stays_as_it_is(folder: Path) -> None:
     path = single(folder)
     weights = max_weights.load_weights(path, strict=False)
-    info = next(info for info in weights.infos() if info.name == NAME)
+    info = next(info for info in max_weights.infos(weights) if info.name == NAME)
     assert weights[NAME].name == weights[NAME].data().name == info[0] == NAME
     assert info.file == str(path)
     assert weights.metadata == {HOSTILE: HOSTILE, "format": "pt"}
@@ -448,14 +448,14 @@ def test_names_of_a_megabyte_do_not_bury_a_message(make_file: Callable[..., Path
     texts = [
         repr(weights),
         shortened(weights._repr_html_()),
-        shortened(weights.infos()._repr_html_()),
+        shortened(max_weights.infos(weights)._repr_html_()),
         shortened(node.data()._repr_html_()),
         repr(node),
         repr(node.data()),
         repr(node.allocate()),
-        *weights.warnings,
+        *max_weights.warnings(weights),
     ]
-    texts += [repr(info) for info in weights.infos()]
+    texts += [repr(info) for info in max_weights.infos(weights)]
     texts += [
         message(weights[name + "x"].data),
         message(lambda: node.allocate(shape=[3])),

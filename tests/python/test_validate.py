@@ -123,7 +123,7 @@ def test_statistics_are_columns_that_tables_take(tmp_path: Path) -> None:
     entries = {"a.w": ("F32", [2, 3], values.tobytes()), "b": ("I8", [2], b"\x03\xff"), "c": ("F6_X", [4], bytes(3))}
     path.write_bytes(safetensors_bytes(entries))
     weights = max_weights.load_weights(path)
-    table = weights.stats()
+    table = max_weights.stats(weights)
     first, second, third = table.rows()
     assert (first["name"], first["dtype"], first["shape"]) == ("a.w", "float32", (2, 3))
     assert [first[key] for key in ("count", "zeros", "subnormals", "nans", "infinities")] == [6, 1, 0, 1, 1]
@@ -132,12 +132,12 @@ def test_statistics_are_columns_that_tables_take(tmp_path: Path) -> None:
     assert (second["minimum"], second["maximum"], second["mean"], second["note"]) == (-1, 3, 1.0, None)
     assert third["count"] is None
     assert "F6_X" in third["note"]
-    assert weights.a.stats()["name"] == ["a.w"]
-    assert weights.stats("b")["maximum"] == [3]
+    assert max_weights.stats(weights.a)["name"] == ["a.w"]
+    assert max_weights.stats(weights, "b")["maximum"] == [3]
     assert repr(table).startswith("<WeightStatistics of 3 weights: name, dtype, shape, count")
     assert ">a.w</td>" in table._repr_html_()
     with pytest.raises(max_weights.WeightNotFoundError):
-        weights.stats("d")
+        max_weights.stats(weights, "d")
 
 
 def test_diff_of_trees_and_paths(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_diff_of_trees_and_paths(tmp_path: Path) -> None:
     moved = ("F32", [2], bytes([0, 0, 0, 63, 0, 0, 0, 64]))
     a.write_bytes(safetensors_bytes({"w": ("F32", [6], one.tobytes()), "gone": gone, "same": same, "old": moved}))
     b.write_bytes(safetensors_bytes({"w": ("F32", [6], other.tobytes()), "same": same, "new": moved}))
-    found = max_weights.load_weights(a).diff(b)
+    found = max_weights.diff(max_weights.load_weights(a), b)
     assert found
     assert found.same == 1
     assert [weight.name for weight in found.removed] == ["gone"]
@@ -165,7 +165,7 @@ def test_diff_of_trees_and_paths(tmp_path: Path) -> None:
 
 def test_diff_of_shards_and_one_file(models: Path) -> None:
     tree = max_weights.load_weights(models / "minilm.safetensors")
-    assert not tree.diff(max_weights.load_weights(models / "derived" / "sharded"))
+    assert not max_weights.diff(tree, max_weights.load_weights(models / "derived" / "sharded"))
 
 
 def test_notebooks_show_the_beginning_of_long_lists(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_what_has_no_values_shows_none(path: Path) -> None:
 
 
 def test_a_listing_and_its_records_are_tables(path: Path) -> None:
-    infos = load_weights(path).infos()
+    infos = max_weights.infos(load_weights(path))
     assert "WeightInfos 4 weights" in seen(infos)
     assert infos._repr_html_().count("<tr>") == 1 + 4
     assert "offset" in seen(infos[0])
@@ -95,7 +95,7 @@ def test_a_listing_and_its_records_are_tables(path: Path) -> None:
 
 
 def test_a_listing_of_many_is_short_and_makes_no_more_than_it_shows(make_file: Callable[..., Path]) -> None:
-    infos = load_weights(make_file({f"w{number}": np.zeros(1, np.int8) for number in range(5000)})).infos()
+    infos = max_weights.infos(load_weights(make_file({f"w{number}": np.zeros(1, np.int8) for number in range(5000)})))
     assert len(infos._repr_html_()) < 40_000
     assert "… and 4,900 more" in seen(infos)
 
@@ -110,10 +110,10 @@ def test_metadata_of_gguf_are_a_table(models: Path) -> None:
 
 def test_plans_of_loads_are_tables(path: Path) -> None:
     weights = load_weights(path)
-    view = seen(weights.plan(dtype="bfloat16"))
+    view = seen(max_weights.plan(weights, dtype="bfloat16"))
     assert "4 weights, 192 bytes of 1 file" in view
     assert "convert" in view
-    assert weights.plan(dtype="bfloat16")._head() in str(weights.plan(dtype="bfloat16"))
+    assert max_weights.plan(weights, dtype="bfloat16")._head() in str(max_weights.plan(weights, dtype="bfloat16"))
 
 
 def test_plans_of_ranks_are_tables(tmp_path: Path, path: Path) -> None:
@@ -155,15 +155,15 @@ def test_statistics_draw_the_histograms_that_were_asked_for(tmp_path: Path) -> N
     entries = {"w": ("F32", [8], values.tobytes()), "odd": ("F6_X", [4], bytes(3)), "b": ("I8", [2], b"\x07\x07")}
     path.write_bytes(safetensors_bytes(entries))
     weights = load_weights(path)
-    assert "histogram" not in weights.stats()
-    found = weights.stats(bins=4)
+    assert "histogram" not in max_weights.stats(weights)
+    found = max_weights.stats(weights, bins=4)
     rows = {row["name"]: row for row in found.rows()}
     assert rows["w"]["histogram"] == [3, 1, 1, 1]
     assert rows["odd"]["histogram"] is None
     assert rows["b"]["histogram"] == [2]
     assert found._repr_html_().count("<svg") == 2
     assert list(found)[-2:] == ["histogram", "note"]
-    plain = weights.stats()
+    plain = max_weights.stats(weights)
     assert {column: found[column] for column in plain} == dict(plain)
 
 
@@ -171,7 +171,7 @@ def test_histograms_count_what_numpy_counts(make_file: Callable[..., Path]) -> N
     values = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
     weights = load_weights(make_file({"half": values.astype(np.float16), "single": values}))
     exact, close = (np.histogram(weights[name].numpy().astype(np.float64), 24)[0] for name in ("half", "single"))
-    rows = {row["name"]: row["histogram"] for row in weights.stats(bins=24).rows()}
+    rows = {row["name"]: row["histogram"] for row in max_weights.stats(weights, bins=24).rows()}
     # Which bin a value is in that stands on an edge is a matter of rounding.
     assert np.abs(exact - rows["half"]).sum() < 0.002 * values.size
     assert sum(rows["single"]) == values.size
@@ -181,7 +181,7 @@ def test_histograms_count_what_numpy_counts(make_file: Callable[..., Path]) -> N
 @pytest.mark.parametrize(("bins", "message"), [(-1, "not -1"), (True, "not True"), (1 << 17, "at most 65536 bins")])
 def test_bins_are_a_number_that_can_be(path: Path, bins: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_weights(path).stats(bins=bins)
+        max_weights.stats(load_weights(path), bins=bins)
 
 
 def test_files_that_are_safe_but_for_notes_are_shown_as_clean(path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_tensor_outlives_its_weights_its_file_and_close(make_file: Make) -> No
 
 def test_close_leaves_the_listing_readable(weights: Any) -> None:
     with weights as opened:
-        infos = opened.infos()
+        infos = max_weights.infos(opened)
     assert len(infos) == 8
     assert infos[0].dtype == DType.float32
     assert len(weights.model) == 7
@@ -116,7 +116,7 @@ def test_a_closed_checkpoint_unmaps_the_file(make_file: Make) -> None:
 
 def test_an_entry_of_the_listing_unpacks(make_file: Make) -> None:
     path = make_file({"a": np.zeros((2, 5), np.float16)})
-    info = max_weights.load_weights(path).infos()[0]
+    info = max_weights.infos(max_weights.load_weights(path))[0]
     name, dtype, shape, size, file, offset, aligned = info
     assert (name, dtype, shape, size, file, aligned) == ("a", DType.float16, (2, 5), 20, str(path), True)
     assert (info.name, info.dtype, info.shape, info.bytes, info.file, info.offset) == (
@@ -132,7 +132,7 @@ def test_an_entry_of_the_listing_unpacks(make_file: Make) -> None:
 
 
 def test_the_listing_is_a_sequence(weights: Any) -> None:
-    infos = weights.infos()
+    infos = max_weights.infos(weights)
     assert [info.name for info in infos] == [infos[i].name for i in range(len(infos))]
     assert infos[-1].name == [info.name for info in infos][-1]
     assert [info.name for info in infos[::-2]] == [info.name for info in list(infos)[::-2]]
@@ -280,7 +280,7 @@ def test_allocate_as_bytes_scales_the_last_dimension(make_file: Make) -> None:
 def test_a_dtype_from_the_future_does_not_block_the_file(make_file: Make) -> None:
     path = make_file({"new": ("F3_E1M1", [8], b"\x01\x02\x03"), "old": np.ones(2, np.float32)})
     weights = max_weights.load_weights(path)
-    assert {info.name: info.dtype for info in weights.infos()} == {"new": "F3_E1M1", "old": DType.float32}
+    assert {info.name: info.dtype for info in max_weights.infos(weights)} == {"new": "F3_E1M1", "old": DType.float32}
     raw = weights.new.data()
     assert raw.dtype == DType.uint8
     assert bytes(raw.data) == b"\x01\x02\x03"
@@ -290,7 +290,7 @@ def test_a_dtype_from_the_future_does_not_block_the_file(make_file: Make) -> Non
 def test_only_a_misaligned_tensor_is_copied(make_file: Make) -> None:
     path = make_file({"odd": np.arange(3, dtype=np.uint8), "late": np.arange(4, dtype=np.float32)})
     weights = max_weights.load_weights(path)
-    assert {info.name: info.aligned for info in weights.infos()} == {"odd": True, "late": False}
+    assert {info.name: info.aligned for info in max_weights.infos(weights)} == {"odd": True, "late": False}
     late = weights.late.data()
     assert late.data.aligned
     assert not late.data.is_mapped

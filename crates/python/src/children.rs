@@ -11,9 +11,9 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::array_names::{OF_ARRAYS, OF_WEIGHTS};
 use crate::error::{Outcome, no_attribute};
 use crate::node::WeightsNode;
-use crate::reserved::{OF_ARRAYS, OF_WEIGHTS, RESERVED};
 
 impl WeightsNode {
     /// The name below which the node's methods work, for messages.
@@ -32,11 +32,6 @@ impl WeightsNode {
 
     pub(crate) fn has_child(&self, key: &str) -> bool {
         !self.catalog().range(&join(self.name(), key)).is_empty()
-    }
-
-    /// Whether this is a weight with nothing below it.
-    pub(crate) fn is_leaf(&self) -> bool {
-        self.exists() && self.catalog().range(self.name()).len() == 1
     }
 
     /// The keys of the children: numbers first, 10 after 9.
@@ -60,7 +55,8 @@ impl WeightsNode {
         let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
         at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
             let (name, key, count) = (text::shown(self.name()), text::shown(key), numbered.len());
-            Error::Index(format!("'{name}' has {count} numbered children, and no child [{key}]"))
+            let rows = if self.exists() { "; rows of a weight are slices such as [-1:]" } else { "" };
+            Error::Index(format!("'{name}' has {count} numbered children, and no child [{key}]{rows}"))
         })
     }
 
@@ -72,23 +68,19 @@ impl WeightsNode {
         self.catalog().require(self.name()).err()
     }
 
-    /// An error for a name that no child has by attribute: one of Python's own, of the object's, or of what people ask an array for.
+    /// An error for a name that no child has by attribute: one of Python's own, or of what people ask an array or a mapping for.
     pub(crate) fn require_possible(&self, key: &str) -> Outcome<()> {
         if key.starts_with('_') && !self.has_child(key) {
             let key = text::shown(key);
             return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight with that name")).into());
         }
-        if RESERVED.contains(&key) {
-            let why = match key {
-                "aliases" | "objects" => "is only for the weights of PyTorch files",
-                _ => "is the name of a method that this version does not have",
-            };
-            let message = format!("'{key}' {why}; use weights[\"{key}\"] for a weight or a child of that name");
-            return Err(PyAttributeError::new_err(message).into());
-        }
         if OF_WEIGHTS.contains(&key) && !self.has_child(key) {
             let missing = self.catalog().require(&self.name).err();
             return Err(no_attribute(key, missing).into());
+        }
+        if key == "keys" && !self.has_child(key) {
+            let message = "a tree has no 'keys', and is no mapping: .items() has all (name, weight) pairs at and below it, .children() one level";
+            return Err(PyAttributeError::new_err(message).into());
         }
         if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
             let name = text::shown(&self.name);
@@ -98,12 +90,15 @@ impl WeightsNode {
         Ok(())
     }
 
-    /// What `dir` lists: what the class has, and the children.
+    /// What `dir` lists: what the class has, but for what only a weight answers where this is none, and the children.
     pub(crate) fn names_in(&self, class: &Bound<'_, PyType>) -> PyResult<Vec<String>> {
         let mut names: BTreeSet<String> = self.catalog().children(self.name()).map(str::to_owned).collect();
         for class in class.call_method0("mro")?.try_iter()? {
             for name in class?.getattr("__dict__")?.try_iter()? {
-                names.insert(name?.extract()?);
+                let name: String = name?.extract()?;
+                if self.exists() || !OF_WEIGHTS.contains(&name.as_str()) {
+                    names.insert(name);
+                }
             }
         }
         Ok(names.into_iter().collect())

@@ -13,7 +13,6 @@ use crate::convert::Listed;
 use crate::ending::detached;
 use crate::error::Outcome;
 use crate::node::WeightsNode;
-use crate::objects::Objects;
 use crate::open::{Arguments, open_and_tell, paths, tell};
 
 /// A path that a user gave; one that is text may be the name of a model in the local cache.
@@ -160,34 +159,5 @@ impl PytorchWeights {
         let arguments = Arguments::new(backend, strict, max_header_bytes);
         let checkpoint = open_and_tell(py, &paths(filepath)?, &arguments)?;
         Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
-    }
-
-    /// Groups of weights at and below this node that share bytes: tied weights.
-    ///
-    /// Two weights share bytes if they are views of one storage and the ranges from their first byte to their last
-    /// overlap. Each group, and all groups, are in file order; a weight that shares nothing is in none.
-    fn aliases(slf: PyRef<'_, Self>) -> Vec<Vec<String>> {
-        let node = slf.as_super();
-        let (catalog, numbers) = (node.catalog(), node.catalog().walk(node.name()));
-        let name = |number: &u32| catalog.table().name(*number as usize).to_owned();
-        catalog.aliases(&numbers).iter().map(|group| group.iter().map(name).collect()).collect()
-    }
-
-    /// Read every storage for which the files have a checksum, and compare; returns how many were compared.
-    ///
-    /// Opening checks the checksum of the pickle, and taking a compressed tensor that of its storage. Other storages
-    /// are mapped, and read when they are used, so theirs are checked by this alone.
-    ///
-    /// Raises:
-    ///     FormatError: a storage has another checksum than its file says; the message names the entry.
-    fn verify_checksums(slf: PyRef<'_, Self>, py: Python<'_>) -> Outcome<usize> {
-        let checkpoint = slf.as_super().shared().checkpoint()?;
-        Ok(detached(py, || checkpoint.verify_checksums())?)
-    }
-
-    /// The values at and below this node that are not tensors, by full name.
-    fn objects(slf: PyRef<'_, Self>) -> Objects {
-        let node = slf.as_super();
-        Objects::new(node.catalog().clone(), node.name())
     }
 }

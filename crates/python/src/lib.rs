@@ -1,6 +1,7 @@
 //! The binding: it converts arguments, results and errors, and does nothing else. One small file per subject.
 #![allow(clippy::unused_self)] // Python's methods take `self`, whether they look at it or not
 
+mod array_names;
 mod blocks;
 mod buffer;
 mod buffer_of;
@@ -29,11 +30,9 @@ mod pickle;
 mod place;
 mod plan;
 mod prefetch;
-mod reserved;
 mod save;
 mod save_gguf;
 mod shared;
-mod slices;
 mod stream;
 mod take;
 mod tensor;
@@ -58,7 +57,6 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     max_weights::device::wait_by(dlpack::without_gil);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
-    module.add("RESERVED", reserved::RESERVED)?;
     module.add_class::<tensor::Buffer>()?;
     module.add_class::<check::Report>()?;
     module.add_class::<formats::GGUFWeights>()?;
@@ -72,7 +70,6 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<one_file::PySafeSlice>()?;
     module.add_class::<one_file::SafetensorsFile>()?;
     module.add_class::<pickle::PickledFile>()?;
-    module.add_class::<slices::WeightSlice>()?;
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
     module.add_class::<torch::TorchFile>()?;
@@ -115,9 +112,14 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::printable, module)?)?;
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
+    module.add_function(function!(walk::aliases, module)?)?;
     module.add_function(function!(walk::files, module)?)?;
+    module.add_function(function!(walk::infos, module)?)?;
+    module.add_function(function!(walk::objects, module)?)?;
     module.add_function(function!(weights::rename_weights, module)?)?;
     module.add_function(function!(walk::tree, module)?)?;
+    module.add_function(function!(walk::verify_checksums, module)?)?;
+    module.add_function(function!(walk::warnings, module)?)?;
     Ok(())
 }
 

@@ -14,10 +14,11 @@ use crate::shared::Shared;
 /// `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component. A
 /// name is looked up when it is used, and where it is not there, the error has near names.
 ///
-/// Where a node is a weight, it answers `shape`, `dtype`, `ndim`, `nbytes` and NumPy's basic indexing, unless a child has
-/// such a name; NumPy, torch, JAX and others take it as the array that it is. One level of the tree: `keys()`,
-/// `children()`, `layers[-1]`, `dict(node)`, `dir(node)`. All weights at and below: `items()`, `infos()`, `len(node)`;
-/// `name in node` asks for one below. Two nodes are equal if they have one name in one tree.
+/// Where a node is a weight, it answers `shape` and `dtype`, unless a child has such a name; slices, `...` and tuples are
+/// NumPy's basic indexing, `weight[1:2]`, while an integer is always a child, `layers[1]`, `layers[-1]`. NumPy, torch, JAX
+/// and others take a weight as the array that it is. All weights at and below: `items()`, `len(node)`; `name in node` asks
+/// for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in one tree.
+/// What takes a node and is used less is a function of the package: `max_weights.infos(node)`, `max_weights.stats(node)` …
 #[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
 pub(crate) struct WeightsNode {
     pub(crate) shared: Arc<Shared>,

@@ -82,8 +82,11 @@ pub(crate) fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &Arguments
     package::WEIGHTS_NODE.get(py)?; // what Python adds to nodes
     let findings = checkpoint.catalog().findings();
     if let (false, Some(first)) = (arguments.strict, findings.first()) {
-        let more =
-            if findings.len() > 1 { format!("; {} more in .warnings", findings.len() - 1) } else { String::new() };
+        let more = if findings.len() > 1 {
+            format!("; {} more in max_weights.warnings()", findings.len() - 1)
+        } else {
+            String::new()
+        };
         log_warning(py, &format!("{first}{more}"))?;
     }
     Ok(checkpoint)

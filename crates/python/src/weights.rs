@@ -14,12 +14,11 @@ use pyo3::types::{PyBool, PyCapsule, PyDict, PyEllipsis, PyInt, PyList, PySlice,
 use crate::convert::{element_to_python, index_from_python};
 use crate::dlpack;
 use crate::error::Outcome;
-use crate::infos::{WeightInfos, shape_to_python};
+use crate::infos::shape_to_python;
 use crate::metadata::Metadata;
 use crate::node::WeightsNode;
 use crate::package;
 use crate::pickle;
-use crate::slices::WeightSlice;
 use crate::walk::Items;
 
 /// Lines of a printed tree.
@@ -49,25 +48,6 @@ impl WeightsNode {
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         element_to_python(py, self.own("dtype")?.element)
-    }
-
-    /// The number of dimensions of a weight.
-    ///
-    /// Raises:
-    ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
-    #[getter]
-    fn ndim(&self) -> PyResult<usize> {
-        let info = self.own("ndim")?;
-        Ok(info.byte_shape().map_or(info.shape.len(), |shape| shape.len()))
-    }
-
-    /// Bytes of a weight's elements.
-    ///
-    /// Raises:
-    ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
-    #[getter]
-    fn nbytes(&self) -> PyResult<u64> {
-        Ok(self.own("nbytes")?.bytes())
     }
 
     /// The child of that name.
@@ -106,7 +86,7 @@ impl WeightsNode {
         Ok(dlpack::device_of(self.whole(py)?.tensor()))
     }
 
-    /// The child of that key; of a weight, a part of its tensor.
+    /// The child of that name or number; by a slice, `...`, `None` or a tuple, a part of the weight's tensor.
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
         if let Ok(text) = key.cast::<PyString>() {
             return Ok(self.child(py, &text.to_string_lossy())?.into_any());
@@ -115,11 +95,11 @@ impl WeightsNode {
         if basic || key.is_instance_of::<PyEllipsis>() {
             return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
         }
-        if !key.is_instance_of::<PyBool>() && key.hasattr(intern!(py, "__index__"))? {
-            if self.is_leaf() {
-                return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
-            }
-            let number = key.call_method0(intern!(py, "__index__"))?.str()?;
+        // An array has the method, too, and is no integer unless it says so.
+        let integer =
+            if key.is_instance_of::<PyBool>() { None } else { key.call_method0(intern!(py, "__index__")).ok() };
+        if let Some(number) = integer {
+            let number = number.str()?;
             let number = number.to_string_lossy();
             let child = match number.strip_prefix('-') {
                 Some(back) => self.child(py, &self.counted_back(&number, back)?)?,
@@ -150,7 +130,7 @@ impl WeightsNode {
 
     fn __iter__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "weights are not iterable; use .items() for all (name, weight) pairs, .children() for one level, .infos() for a listing",
+            "weights are not iterable; use .items() for all (name, weight) pairs, .children() for one level, max_weights.infos() for a listing",
         ))
     }
 
@@ -165,15 +145,6 @@ impl WeightsNode {
         hasher.finish()
     }
 
-    /// The weight of this name below the node, to be read in parts; nothing is read yet.
-    ///
-    /// Raises:
-    ///     WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
-    fn get_slice(&self, name: &str) -> Outcome<WeightSlice> {
-        let number = self.catalog().require(&join(&self.name, name))?;
-        Ok(WeightSlice::new(self.shared.clone(), number))
-    }
-
     /// True if there is a weight of exactly this name; a mere prefix is none.
     pub(crate) fn exists(&self) -> bool {
         self.catalog().find(&self.name).is_some()
@@ -185,23 +156,11 @@ impl WeightsNode {
         Items { node: slf.clone().unbind(), numbers: Mutex::new(numbers) }
     }
 
-    /// The keys of the children, as `node[key]` takes them: numbers first, 10 after 9, then names.
-    ///
-    /// They are one level of the tree; `items()` has all weights below, by their full names, as in MAX.
-    fn keys(&self) -> Vec<&str> {
-        self.child_keys()
-    }
-
-    /// The nodes one level below, in the order of `keys()`: `for layer in weights.model.layers.children()`.
+    /// The nodes one level below, numbers first, 10 after 9, then names: `for layer in weights.model.layers.children()`.
     fn children<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let children = PyList::empty(py);
         self.child_keys().into_iter().try_for_each(|key| children.append(self.child(py, key)?))?;
         Ok(children)
-    }
-
-    /// What `items` walks, as a light listing: no tensors are made.
-    fn infos(&self) -> WeightInfos {
-        WeightInfos::new(self.catalog().clone(), self.catalog().walk(&self.name))
     }
 
     /// The whole tree.
@@ -260,12 +219,6 @@ impl WeightsNode {
         let metadata = PyDict::new(py);
         self.catalog().metadata().try_for_each(|(key, value)| metadata.set_item(key, value))?;
         Ok(metadata.into_any())
-    }
-
-    /// What was accepted although it is not quite right.
-    #[getter]
-    fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.catalog().findings().iter().map(ToString::to_string))
     }
 
     /// Release the files. Tensors already taken stay valid; new ones cannot be taken.

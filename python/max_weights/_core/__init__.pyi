@@ -21,9 +21,6 @@ from max_weights._core._weights import (
 from max_weights._core._weights import (
     WeightInfos as WeightInfos,
 )
-from max_weights._core._weights import (
-    WeightSlice as WeightSlice,
-)
 from max_weights.dtype import DType, DTypeLike
 from max_weights.node import WeightsNode as WeightsNode
 from max_weights.quantization import QuantizationEncoding
@@ -35,25 +32,21 @@ _Cuts = Sequence[Sequence[tuple[int, Sequence[tuple[int, int]]]] | None] | None
 _Places = Sequence[tuple[Any, int]] | None
 
 # fmt: off
-__all__ = [  # noqa: RUF022 -- several in a line
+__all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
-    "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__",
-    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
-    "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of",
-    "digests_of", "export_dlpack", "files", "get_threads", "load_tensors", "missing_accelerator",
-    "near_names", "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory",
-    "renamed_names", "safetensors_header",
+    "PytorchWeights", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
+    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer",
+    "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
+    "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "files",
+    "get_threads", "infos", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
+    "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names", "safetensors_header",
     "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
-    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
+    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "verify_checksums",
+    "versions", "warnings",
 ]
 # fmt: on
 
 __version__: str
-RESERVED: list[str]
-"""Names that a `Weights` keeps for itself, now or in a later version. A weight of such a name is reached by
-`weights["name"]`.
-"""
 
 @final
 class Objects:
@@ -343,6 +336,23 @@ def difference_of(
     metadata: bool, progress: Callable[[int, int], object] | None = None,
 ) -> str: ...  # fmt: skip
 def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
+def aliases(node: WeightsNode) -> list[list[str]]:
+    """Groups of weights at and below a node that share bytes of a PyTorch file: tied weights."""
+
+def infos(node: WeightsNode) -> WeightInfos:
+    """The weights at and below a node, in file order, as a light listing: no tensors are made."""
+
+def objects(node: WeightsNode) -> Objects:
+    """The values at and below a node of a PyTorch file that are not tensors, by full name; other files have none."""
+
+def verify_checksums(node: WeightsNode) -> int:
+    """Read every storage for which the PyTorch files of a node's checkpoint have a checksum, and compare; returns how
+    many were compared.
+    """
+
+def warnings(node: WeightsNode) -> list[str]:
+    """What was accepted in the files of a node's checkpoint although it is not quite right, as sentences."""
+
 def files(node: WeightsNode) -> list[str]: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...

@@ -9,10 +9,11 @@ import numpy as np
 import torch as _torch
 from typing_extensions import disjoint_base
 
-from max_weights._core import Metadata, Objects
+from max_weights._core import Metadata
 from max_weights._core._buffer import Buffer
 from max_weights.buffer import DLPackArray
 from max_weights.dtype import DType
+from max_weights.graph.weight import Weight
 from max_weights.node import WeightsNode
 from max_weights.quantization import QuantizationEncoding
 from max_weights.weight_data import WeightData
@@ -79,25 +80,6 @@ class WeightInfos:
     def __getitem__(self, index: slice, /) -> WeightInfos: ...
     def _repr_html_(self) -> str: ...
 
-@final
-class WeightSlice:
-    """A weight that is read in parts, and only when they are asked for; what `get_slice` returns."""
-
-    @property
-    def name(self) -> str:
-        """The full name."""
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape, slowest dimension first; of the bytes where elements are packed in blocks."""
-    @property
-    def dtype(self) -> DType | str:
-        """The dtype, or the file's own name for a type unknown to this version."""
-    def get_shape(self) -> list[int]:
-        """The shape as a list, as safetensors returns it."""
-    def get_dtype(self) -> str:
-        """The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which are returned as bytes."""
-    def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
-
 @disjoint_base
 class Node:
     """What of a `WeightsNode` is compiled."""
@@ -114,20 +96,11 @@ class Node:
         mapping that decodes values on demand; of PyTorch files, `byteorder` and, of an archive, `version`.
         """
     @property
-    def warnings(self) -> list[str]:
-        """What was accepted although it is not quite right."""
-    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a weight, slowest dimension first; of its bytes where elements are packed in blocks."""
     @property
     def dtype(self) -> DType | str:
         """The dtype of a weight, or the file's own name for a type unknown to this version."""
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions of a weight."""
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a weight's elements."""
     def __getattr__(self, key: str, /) -> Self: ...
     @overload
     def __getitem__(self, key: int | str, /) -> Self: ...
@@ -141,24 +114,20 @@ class Node:
     def __contains__(self, key: object, /) -> bool: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
-    def get_slice(self, name: str) -> WeightSlice:
-        """The weight of this name below the node, to be read in parts; nothing is read yet."""
     def exists(self) -> bool:
         """True if there is a weight of exactly this name; a mere prefix is none."""
     def items(self) -> Iterator[tuple[str, Self]]:
         """This weight, if it is one, and all below it, as (full name, node), in file order."""
-    def keys(self) -> list[str]:
-        """The keys of the children, as `node[key]` takes them: numbers first, 10 after 9, then names."""
     def children(self) -> list[Self]:
-        """The nodes one level below, in the order of `keys()`: `for layer in weights.model.layers.children()`."""
+        """The nodes one level below, numbers first, 10 after 9, then names: `for layer in
+        weights.model.layers.children()`.
+        """
     def numpy(self) -> _Array:
         """The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
         dtypes of ml_dtypes; packed blocks come as bytes.
         """
     def torch(self) -> _torch.Tensor:
         """The weight's tensor as a torch tensor, a view where `data()` is one. Packed blocks come as bytes."""
-    def infos(self) -> WeightInfos:
-        """What `items` walks, as a light listing: no tensors are made."""
     @property
     def _root(self) -> Self: ...
     @property
@@ -185,6 +154,8 @@ class SafetensorWeights(WeightsNode):
         cls, filepaths: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
         max_header_bytes: int | None = None,
     ) -> Self: ...  # fmt: skip
+    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
+        """Return a uint8 `Weight` over the bytes: the last dimension times the item size; a scalar gets one."""
 
 @final
 class GGUFWeights(WeightsNode):
@@ -205,9 +176,3 @@ class PytorchWeights(WeightsNode):
         cls, filepath: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
         max_header_bytes: int | None = None,
     ) -> Self: ...  # fmt: skip
-    def aliases(self) -> list[list[str]]:
-        """Groups of weights at and below this node that share bytes: tied weights."""
-    def verify_checksums(self) -> int:
-        """Read every storage for which the files have a checksum, and compare; returns how many were compared."""
-    def objects(self) -> Objects:
-        """The values at and below this node that are not tensors, by full name."""

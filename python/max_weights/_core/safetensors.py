@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from max_weights._core import SafetensorWeights
+from max_weights._core import SafetensorWeights, infos
 from max_weights.buffer import Buffer
 from max_weights.devices import Device, require_cpu
 
@@ -24,7 +24,7 @@ class SafeTensor:
 
     def keys(self) -> list[str]:
         """Return the names of all tensors."""
-        return [info.name for info in self._weights.infos()]
+        return [info.name for info in infos(self._weights)]
 
     def get_buffer(self, name: str) -> Buffer:
         """Return a tensor, without a copy where the file allows it.

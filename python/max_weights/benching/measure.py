@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from max_weights._core import files, shown
+from max_weights._core import files, infos, shown
 from max_weights.benching import on_device
 from max_weights.benching.loaders import LOADERS, PACKAGES, chosen
 from max_weights.benching.result import ON_DEVICE, WHATS, BenchResult, BenchRow
@@ -69,7 +69,7 @@ def bench(
     with load_weights(given) as weights:
         places = [os.fspath(file) for file in files(weights)]
         form = {GGUFWeights: "gguf", PytorchWeights: "pytorch"}.get(type(weights), "safetensors")
-        tensors = len(weights.infos())
+        tensors = len(infos(weights))
     size = sum(os.stat(place).st_size for place in places)
     readers = _Readers(form, gpu is not None)
     names = readers.installed() if against is None else readers.named(against)

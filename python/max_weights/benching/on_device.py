@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from max_weights._core import shown
+from max_weights._core import infos, shown
 from max_weights.benching.cuda import Driver
 
 __all__ = ["LOADERS", "OURS", "PACKAGES", "DeviceLoader", "DeviceRun"]
@@ -273,7 +273,7 @@ class DeviceRun:
         from max_weights.weights import load_weights
 
         weights: Any = load_weights(self._paths)
-        names = [info.name for info in weights.infos() if info.bytes]
+        names = [info.name for info in infos(weights) if info.bytes]
         if missing := [name for name in names if name not in self._result]:
             return f"'{shown(missing[0])}' and {len(missing) - 1} more did not arrive"
         step = max(1, len(names) // SAMPLES)

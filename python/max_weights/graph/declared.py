@@ -100,14 +100,13 @@ class DeclaredWeights:
         for name in list(self._below()):
             yield name, DeclaredWeights(self._declarations, name)
 
-    def keys(self) -> list[str]:
-        """Return the names of the children that have weights, in the order of allocation."""
+    def _child_keys(self) -> list[str]:
         start = len(self._name) + 1 if self._name else 0
         return list(dict.fromkeys(name[start:].partition(".")[0] for name in self._below() if name != self._name))
 
     def children(self) -> list[DeclaredWeights]:
         """Return the children that have weights, in the order of allocation."""
-        return [self[key] for key in self.keys()]
+        return [self[key] for key in self._child_keys()]
 
     def data(self) -> NoReturn:
         """Raise an error, because there is no data.
@@ -170,7 +169,7 @@ class DeclaredWeights:
     __iter__ = None
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *self.keys()})
+        return sorted({*object.__dir__(self), *self._child_keys()})
 
     def __copy__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import open_weights, place_file, printable, save_tensors, shown
+from max_weights._core import infos, open_weights, place_file, printable, save_tensors, shown
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     try:
         if external:
             save_tensors(str(data), list(external), list(external.values()), None, alignment=_PAGE, sync=True)
-            places |= {info.name: (data.name, info.offset) for info in open_weights([data]).infos()}
+            places |= {info.name: (data.name, info.offset) for info in infos(open_weights([data]))}
         for tensor in model.graph.initializer:
             location, offset = places[tensor.name]
             del tensor.external_data[:]

@@ -21,9 +21,10 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from max_weights._core import shown
+from max_weights._core import infos, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
+from max_weights.lazy import lazy_state_dict
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class WeightsReader(StorageReader):
         self._path = path
         # Parts of one tensor have its name in each file, so these are no one checkpoint.
         self._files: list[WeightsNode] = [load_weights(file) for file in _files_of_ranks(path)] or [load_weights(path)]
-        self._infos: list[dict[str, WeightInfo]] = [{info.name: info for info in file.infos()} for file in self._files]
+        self._infos: list[dict[str, WeightInfo]] = [{info.name: info for info in infos(file)} for file in self._files]
         self._places: dict[MetadataIndex, int] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -91,9 +92,9 @@ class WeightsReader(StorageReader):
         """
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, int] = {}
-        for number, (file, infos) in enumerate(zip(self._files, self._infos, strict=True)):
+        for number, (file, listed) in enumerate(zip(self._files, self._infos, strict=True)):
             begins = _begins(file)
-            for name, info in infos.items():
+            for name, info in listed.items():
                 shape = torch.Size(info.logical_shape)
                 start = torch.Size(begins.get(name, [0] * len(shape)))
                 end = torch.Size(offset + size for offset, size in zip(start, shape, strict=True))
@@ -168,7 +169,7 @@ class WeightsReader(StorageReader):
         if parts:
             wanted = {item.storage_index.fqn for item, _ in parts}
             packed = {name: DType.float32 for name in wanted if infos[name].encoding is not None}
-            lazy = file.lazy_state_dict(wanted.__contains__, dtype=packed or None)
+            lazy = lazy_state_dict(file, wanted.__contains__, dtype=packed or None)
             for item, target in parts:
                 index = tuple(
                     slice(offset, offset + length)
@@ -204,7 +205,7 @@ def _begins(file: WeightsNode) -> dict[str, list[int]]:
         return {}
     try:
         begins = {name: part["saved_offsets"] for name, part in json.loads(said).items()}
-        for info in file.infos():
+        for info in infos(file):
             begin = begins[info.name]
             if len(begin) != len(info.logical_shape) or not all(type(at) is int and 0 <= at < _MOST for at in begin):
                 raise ValueError(f"'{shown(info.name)}' begins at {shown(str(begin))}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from max_weights._core import WeightInfo, WeightsNode, shown
+from max_weights._core import WeightInfo, WeightsNode, infos, shown
 from max_weights.errors import ArgumentError
 from max_weights.quantization import QuantizationEncoding
 from max_weights.selection import Pattern, fits, require_effect
@@ -42,12 +42,12 @@ Cut: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
 """The axes that are cut, and the ranges of each that are joined along it, in elements."""
 
 
-def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) -> list[Cut | None]:
+def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard) -> list[Cut | None]:
     """Return the part of each weight that a rank has, or `None` for the whole weight.
 
     Args:
         node: The node below which the weights are.
-        infos: The weights that are wanted.
+        chosen: The weights that are wanted.
         shard: The rank, the number of ranks, and the strategies.
 
     Raises:
@@ -60,11 +60,11 @@ def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) 
         strategies = tables.named(strategies, world, *model_config(node))
     ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, tables.Table) else None)
     # Only in a mapping can a weight be left out, or follow another.
-    every = {info.name: info for info in node.infos()} if isinstance(strategies, Mapping) else {}
+    every = {info.name: info for info in infos(node)} if isinstance(strategies, Mapping) else {}
     own = strategies.own if isinstance(strategies, tables.Table) else strategies  # a table is for many models
     if isinstance(own, Mapping) and not (isinstance(strategies, tables.Table) and not own):
-        require_effect("shard", own, every, lambda: [info.name for info in node._root.infos()])
-    return [_part(ranks.pieces(info, every), info) for info in infos]
+        require_effect("shard", own, every, lambda: [info.name for info in infos(node._root)])
+    return [_part(ranks.pieces(info, every), info) for info in chosen]
 
 
 def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from max_weights._core import WeightsNode, printable, shown
+from max_weights._core import WeightsNode, infos, printable, shown
 from max_weights.errors import ArgumentError
 
 __all__ = ["model_config"]
@@ -31,7 +31,7 @@ def model_config(node: WeightsNode) -> tuple[Mapping[str, Any] | None, str]:
     if isinstance(architecture, str):
         found = {name: node.metadata.get(f"{architecture}.{key}") for name, key in _GGUF.items()}
         return {"model_type": architecture} | found, "the metadata of the file"
-    first = next(iter(node.infos()), None)
+    first = next(iter(infos(node)), None)
     if first is None:
         return {}, "a checkpoint without weights"
     path = Path(first.file).parent / "config.json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import PytorchWeights, export_dlpack
+from max_weights._core import PytorchWeights, export_dlpack, infos
 from max_weights.devices import torch_gpu
 from max_weights.loading import can_return_views, restore_torch_dtype
 from max_weights.weights import load_weights
@@ -70,6 +70,6 @@ def _of_torch(weights: PytorchWeights, tensors: dict[str, torch.Tensor]) -> dict
     """Give the tensors that came as bytes, because only torch has their dtype, that dtype."""
     return {
         info.name: restore_torch_dtype(tensors[info.name], info)
-        for info in weights.infos()
+        for info in infos(weights)
         if isinstance(info.dtype, str)
     }

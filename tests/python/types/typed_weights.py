@@ -41,7 +41,7 @@ def hops(path: Path) -> None:
     for name, child in weights.model.items():
         assert_type(name, str)
         assert_type(child.data(), WeightData)
-    for info in weights.infos():
+    for info in max_weights.infos(weights):
         assert_type(info, WeightInfo)
         assert_type(info.name, str)
         assert_type(info.bytes, int)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from max_weights._core import shown
 from max_weights.dtype import DType
-from max_weights.quantized import bitsandbytes
-from max_weights.quantized.group import Group
-from max_weights.quantized.integers import awq, gptq, is_awq, packed_integers, pairs_of_outputs
-from max_weights.quantized.layout import Layout
-from max_weights.quantized.names import BARE, FLOAT8, WEIGHT
-from max_weights.quantized.scaled import mxfp4_of_blocks, nvfp4, packed_floats, scaled
+from max_weights.quantized_weights import bitsandbytes
+from max_weights.quantized_weights.group import Group
+from max_weights.quantized_weights.integers import awq, gptq, is_awq, packed_integers, pairs_of_outputs
+from max_weights.quantized_weights.layout import Layout
+from max_weights.quantized_weights.names import BARE, FLOAT8, WEIGHT
+from max_weights.quantized_weights.scaled import mxfp4_of_blocks, nvfp4, packed_floats, scaled
 
 __all__ = ["layout_of"]
 

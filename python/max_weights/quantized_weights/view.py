@@ -10,11 +10,11 @@ from max_weights._core import near_names, shown
 from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
 from max_weights.html import count, properties, table, view
-from max_weights.quantized.declared import Declared, declared
-from max_weights.quantized.group import Group, Refused
-from max_weights.quantized.layout import Layout
-from max_weights.quantized.names import BARE, ROLES, WEIGHT, groups, is_quantized, parts_of, split
-from max_weights.quantized.schemes import layout_of
+from max_weights.quantized_weights.declared import Declared, declared
+from max_weights.quantized_weights.group import Group, Refused
+from max_weights.quantized_weights.layout import Layout
+from max_weights.quantized_weights.names import BARE, ROLES, WEIGHT, groups, is_quantized, parts_of, split
+from max_weights.quantized_weights.schemes import layout_of
 from max_weights.shape import Shape
 from max_weights.weight_data import WeightData
 
@@ -115,7 +115,7 @@ class QuantizedWeight:
     @property
     def nbytes(self) -> int:
         """The bytes of all parts."""
-        return sum(found.node.nbytes for found in self._group.parts.values())
+        return sum(found.info.bytes for found in self._group.parts.values())
 
     def decoded_nbytes(self, dtype: DTypeLike = DType.bfloat16) -> int:
         """Return the bytes of the decoded weight."""
@@ -166,8 +166,8 @@ class QuantizedWeight:
         facts.append(("bytes", self.nbytes))
         columns = ("part", "name", "dtype", "shape", "bytes")
         rows = [
-            (role, part.name, getattr(part.dtype, "name", part.dtype), part.shape, part.nbytes)
-            for role, part in self.parts.items()
+            (ROLES[role], part.name, getattr(part.dtype, "name", part.dtype), part.shape, part.info.bytes)
+            for role, part in self._group.parts.items()
         ]
         shown_parts = table(columns, rows, numbers=("bytes",), code=("name", "dtype", "shape"))
         return view(shown(self.name), about, properties(facts), shown_parts)
@@ -222,7 +222,11 @@ def quantized(node: WeightsNode, name: str) -> QuantizedWeight: ...
 @overload
 def quantized(node: WeightsNode, name: str | None) -> QuantizedWeight | QuantizedWeights: ...
 def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
-    """Return the quantized weight of this name below a node, or all of them; see `WeightsNode.quantized`."""
+    """Return the quantized weight of this name below a node; without a name, all of them, by full name.
+
+    The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which tensor
+    is missing or does not fit.
+    """
     if name is None:
         return QuantizedWeights(node)
     said = declared(node)

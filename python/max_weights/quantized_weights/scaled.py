@@ -14,10 +14,10 @@ from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.quantization import scale_blocks
-from max_weights.quantized.group import FLOAT_SCALES, Group, Part, blocks_of
-from max_weights.quantized.integers import shifted_bytes
-from max_weights.quantized.layout import Decode, Layout
-from max_weights.quantized.names import BARE, FLOAT8, WEIGHT
+from max_weights.quantized_weights.group import FLOAT_SCALES, Group, Part, blocks_of
+from max_weights.quantized_weights.integers import shifted_bytes
+from max_weights.quantized_weights.layout import Decode, Layout
+from max_weights.quantized_weights.names import BARE, FLOAT8, WEIGHT
 
 __all__ = ["mxfp4_of_blocks", "nvfp4", "packed_floats", "scaled"]
 

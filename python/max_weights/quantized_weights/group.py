@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from max_weights._core import shown
+from max_weights._core import infos, shown
 from max_weights.dtype import DType
 from max_weights.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
-    from max_weights._core import Buffer, WeightsNode
-    from max_weights.quantized.declared import Declared
+    from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights.quantized_weights.declared import Declared
 
 __all__ = ["FLOAT_SCALES", "Group", "Part", "Refused", "blocks_of", "cut"]
 
@@ -29,6 +29,11 @@ class Part:
     dtype: DType | str
     shape: tuple[int, ...]
     node: WeightsNode
+
+    @property
+    def info(self) -> WeightInfo:
+        """What the file says of it."""
+        return next(info for info in infos(self.node) if info.name == self.name)
 
     def buffer(self) -> Buffer:
         """Return the tensor, a view of the file where it is mapped."""
@@ -106,7 +111,7 @@ class Group:
     def fault(self, rule: str, part: Part | None, cause: str, help: str | None = None) -> FormatError:
         """Return the error for a part that breaks a rule of validation."""
         help = help or "the checkpoint was damaged or converted wrongly; `max-weights validate` lists all such tensors"
-        path = None if part is None else _path(part)
+        path = None if part is None else part.info.file
         name = self.name if part is None else part.name
         error = FormatError(f"{shown(path or '')}: '{shown(name)}': {cause} [{rule}]; {help}")
         error.rule, error.path, error.tensor, error.help = rule, path, name, help
@@ -114,7 +119,7 @@ class Group:
 
     def refused(self, part: Part, scheme: str, why: str) -> Refused:
         """Return what is raised where a scheme is known, and cannot be decoded here."""
-        path, help = _path(part), "its tensors are in `parts`: decode them by the library that wrote them"
+        path, help = part.info.file, "its tensors are in `parts`: decode them by the library that wrote them"
         error = UnsupportedError(f"{shown(path)}: '{shown(self.name)}': {why}; {help}")
         error.path, error.tensor, error.help = path, self.name, help
         return Refused(scheme, error)
@@ -122,11 +127,6 @@ class Group:
 
 def _dtype(part: Part) -> str:
     return part.dtype.name if isinstance(part.dtype, DType) else shown(part.dtype)
-
-
-def _path(part: Part) -> str:
-    """Return the file of a part."""
-    return next((info.file for info in part.node.infos() if info.name == part.name), "")
 
 
 def cut(size: int, parts: int, said: int | None, usual: int) -> int | None:

@@ -11,9 +11,9 @@ from max_weights import _core
 from max_weights._core import shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
-from max_weights.quantized.group import FLOAT_SCALES, Group, Part
-from max_weights.quantized.layout import Layout
-from max_weights.quantized.names import WEIGHT
+from max_weights.quantized_weights.group import FLOAT_SCALES, Group, Part
+from max_weights.quantized_weights.layout import Layout
+from max_weights.quantized_weights.names import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +58,8 @@ def four_bits(group: Group) -> Layout:
     if kind not in _TABLES or state.name != f"{group.name}.{_state_of(kind)}":
         raise group.fault(_KIND_RULE, state, f"it says '{shown(kind)}', which is not what its name says")
     elements = math.prod(shape)
-    if weight.node.nbytes != -(-elements // 2):
-        cause = f"it has {weight.node.nbytes} bytes; expected {-(-elements // 2)} for {elements} elements of four bits"
+    if weight.info.bytes != -(-elements // 2):
+        cause = f"it has {weight.info.bytes} bytes; expected {-(-elements // 2)} for {elements} elements of four bits"
         raise group.fault(_SHAPE_RULE, weight, cause)
     count = -(-elements // block)
     group.require_shape(absmax, (count,), why=f"for {elements} elements in blocks of {block}")
@@ -149,8 +149,8 @@ def _state(group: Group, state: Part) -> dict[str, Any]:
     """Return what the bytes of a state say: a JSON object."""
     group.require_dtype(state, DType.uint8)
     group.require_rank(state, 1)
-    if state.node.nbytes > _MAX_STATE:
-        raise group.fault(_SHAPE_RULE, state, f"it has {state.node.nbytes:,} bytes; expected {_MAX_STATE:,} at most")
+    if state.info.bytes > _MAX_STATE:
+        raise group.fault(_SHAPE_RULE, state, f"it has {state.info.bytes:,} bytes; expected {_MAX_STATE:,} at most")
     try:
         said = json.loads(bytes(state.buffer().to_numpy()))
         if not isinstance(said, dict):

@@ -10,8 +10,8 @@ from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.quantization import dequantize_groups
-from max_weights.quantized.group import FLOAT_SCALES, Group, Part, cut
-from max_weights.quantized.layout import Decode, Layout
+from max_weights.quantized_weights.group import FLOAT_SCALES, Group, Part, cut
+from max_weights.quantized_weights.layout import Decode, Layout
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from max_weights._core import infos
 from max_weights.dtype import DType
 
 if TYPE_CHECKING:
@@ -123,13 +124,13 @@ _SCALES = ("weight_scale", "weight_scale_2", "weight_scale_inv", "_scale_inv", "
 
 def groups(node: WeightsNode, declares_mxfp4: bool) -> Iterator[str]:
     """Iterate over the groups below a node by their full names, in file order: one walk over the names."""
-    infos = {info.name: info for info in node.infos()}
+    listed = {info.name: info for info in infos(node)}
     found: dict[str, dict[str, str]] = {}
-    for name in infos:
+    for name in listed:
         group, part = split(name) or (None, "")
         if group is not None:
             found.setdefault(group, {})[part] = name
     for group, parts in found.items():
-        weight = infos.get(f"{group}.{WEIGHT}") or infos.get(group)
+        weight = listed.get(f"{group}.{WEIGHT}") or listed.get(group)
         if is_quantized(parts, None if weight is None else weight.dtype, declares_mxfp4):
             yield group
