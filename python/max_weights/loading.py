@@ -33,6 +33,7 @@ __all__ = [
     "LoadOptions",
     "RanksOptions",
     "ReadOptions",
+    "StreamOptions",
     "TensorsOptions",
     "can_return_views",
     "check_device",
@@ -83,6 +84,14 @@ class TensorsOptions(_Kept, total=False):
     shard: Shard | None
     device: Any
     out: Mapping[str, Any] | None
+
+
+class StreamOptions(_Read, total=False):
+    """The keyword arguments of `WeightsNode.stream`, but for `framework`, which decides the type of the tensors."""
+
+    shard: Shard | None
+    device: Any
+    reuse: bool
 
 
 class RanksOptions(_Read, total=False):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
     from max_weights.load_request import Rename
-    from max_weights.loading import TensorsOptions
+    from max_weights.loading import StreamOptions, TensorsOptions
     from max_weights.progress import Progress
     from max_weights.quantization import QuantizationEncoding
     from max_weights.selection import Select
@@ -175,6 +175,28 @@ class WeightsNode(Node):
         how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
+    # fmt: off
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[StreamOptions]
+    ) -> WeightStream[Buffer]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[StreamOptions]
+    ) -> WeightStream[np.ndarray[Any, np.dtype[Any]]]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[StreamOptions]
+    ) -> WeightStream[torch.Tensor]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[StreamOptions]
+    ) -> WeightStream[jax.Array]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: str | None, **options: Unpack[StreamOptions]
+    ) -> WeightStream[Any]: ...
+    # fmt: on
     def stream(
         self,
         select: Select | None = None,
@@ -183,8 +205,8 @@ class WeightsNode(Node):
         dtype: Any = None,
         packed: bool = False,
         shard: Shard | None = None,
-        framework: Literal["numpy", "torch", "jax"] | None = None,
-        backend: Literal["auto", "mmap", "read", "direct", "cufile"] = "auto",
+        framework: str | None = None,
+        backend: str = "auto",
         max_host_bytes: int | str | None = None,
         threads: int | None = None,
         progress: Progress | bool | None = None,
@@ -192,7 +214,7 @@ class WeightsNode(Node):
         verify: Mapping[str, str] | None = None,
         reuse: bool = False,
         device: Any = None,
-    ) -> WeightStream:
+    ) -> WeightStream[Any]:
         """Return an iterator of (name, tensor) over this weight, if it is one, and all below it, in bounded memory.
 
         They come in file order; a thread reads ahead. Every tensor has its own memory, which goes when the tensor does:

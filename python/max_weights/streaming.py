@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from max_weights._core import TensorStream
 from max_weights.load_request import LoadRequest
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["WeightStream", "stream"]
 
 _TOLD_EVERY = 0.025  # seconds
+_Tensor_co = TypeVar("_Tensor_co", covariant=True)
 
 
-class WeightStream:
+class WeightStream(Generic[_Tensor_co]):
     """An iterator of (name, tensor), in the order of the files. A thread reads ahead of it, within `max_host_bytes`.
 
     The stream ends after the last weight, on an error, and on `close()`, which is also called at the end of a `with`
@@ -55,10 +56,10 @@ class WeightStream:
         """
         return self._tensors.max_host_bytes
 
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
+    def __iter__(self) -> Iterator[tuple[str, _Tensor_co]]:
         return self
 
-    def __next__(self) -> tuple[str, Any]:
+    def __next__(self) -> tuple[str, _Tensor_co]:
         try:
             position, buffer = next(self._tensors)
             info = self._infos[position]
@@ -96,7 +97,7 @@ def stream(
     device: Any,
     reuse: bool,
     progress: Progress | bool | None,
-) -> WeightStream:
+) -> WeightStream[Any]:
     """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
     check_device(device, None, framework)
     convert = converter(framework)

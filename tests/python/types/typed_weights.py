@@ -18,8 +18,10 @@ from max_weights.driver import Buffer, Device
 from max_weights.graph import DeviceRef, Shape, Weight
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights import GGUFWeights, SafetensorWeights, Weights, load_weights, weights_format
+from max_weights.quantized_weights import QuantizedWeight, QuantizedWeights
 from max_weights.sharding import Shard
-from max_weights.weights import WeightsFormat
+from max_weights.streaming import WeightStream
+from max_weights.weights import WeightsFormat, WeightsNode
 
 
 def hops(path: Path) -> None:
@@ -60,12 +62,38 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(weights.load(framework="torch", device="cuda"), dict[str, torch.Tensor])
     assert_type(weights.load(framework="jax"), dict[str, jax.Array])
     assert_type(weights.load(framework=framework), dict[str, Any])
+    assert_type(weights.stream(), WeightStream[Buffer])
+    assert_type(weights.stream(framework="jax", max_host_bytes="1GB"), WeightStream[jax.Array])
+    assert_type(weights.stream(framework=framework), WeightStream[Any])
+    with weights.stream("a", framework="numpy", reuse=True) as stream:
+        assert_type(dict(stream), dict[str, np.ndarray[Any, np.dtype[Any]]])
+    for name, tensor in weights.stream(framework="torch", dtype="bfloat16"):
+        assert_type(name, str)
+        assert_type(tensor, torch.Tensor)
     ranks = load_ranks(weights, [Shard(rank, 2, "llama") for rank in range(2)], ["cuda:0", "cuda:1"], framework="torch")
     assert_type(ranks, list[dict[str, torch.Tensor]])
+    lazy = max_weights.lazy_state_dict(weights, "a")
+    assert_type(lazy["a"][:1], torch.Tensor)
+    assert_type(max_weights.digests(weights), dict[str, str])
+    assert_type(max_weights.quantized(weights), QuantizedWeights)
+    assert_type(max_weights.quantized(weights, "a"), QuantizedWeight)
+    assert_type(max_weights.renamed(weights, "hf").a, WeightsNode)
     assert_type(weights.a.torch(), torch.Tensor)
     assert_type(weights.a.numpy(), np.ndarray[Any, np.dtype[Any]])
     assert_type(weights.a.data().torch(), torch.Tensor)
     assert_type(weights.a.data().to_buffer().torch(), torch.Tensor)
+
+
+def indices(path: Path) -> None:
+    """An integer or a name is a child, and every other index a part of the tensor."""
+    weight = load_weights(path).a
+    assert_type(weight[1], WeightsNode)
+    assert_type(weight["b.c"], WeightsNode)
+    assert_type(weight[1:2], Buffer)
+    assert_type(weight[...], Buffer)
+    assert_type(weight[0, None, ::2], Buffer)
+    assert_type(weight.data()[1], Buffer)
+    assert_type(weight.children(), list[WeightsNode])
 
 
 def formats(path: Path) -> None:
