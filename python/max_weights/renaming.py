@@ -119,7 +119,7 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     names = [info.name for info in infos(node)]
     new, heads = names_and_heads(node, names)
     if not any(new.get(name, name) != name for name in names):
-        warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=3)
+        warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=2)
     return _rename_weights(node, scheme, new, heads)
 
 
@@ -153,10 +153,11 @@ def left_out(names: Iterable[str]) -> list[str]:
 def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
     """Return {name in the file: new name} of the names that gguf-py knows."""
     known = _candidates(architecture)
-    bases = {name: base for name in names if (base := _base(name)) in known}
+    named = [name for name in names if not _COMPUTED.fullmatch(name)]  # no checkpoint has a name for the others
+    bases = {name: base for name in named if (base := _base(name)) in known}
     families = _families(known, bases.values(), _FAMILIES.get(architecture))
     stems = {prefix.rpartition(".")[0].rpartition(".")[0] for prefix in families.values()}
-    roots = _roots(known, set(bases.values()), stems)
+    roots = _roots(known, dict.fromkeys(bases.values()), stems)
     exceptions = _USUAL | _EXCEPTIONS.get(architecture, {})
     found = {}
     for name, base in bases.items():
@@ -224,7 +225,7 @@ def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str
     return families
 
 
-def _roots(known: dict[str, list[_Candidate]], bases: set[str], stems: set[str]) -> set[str]:
+def _roots(known: dict[str, list[_Candidate]], bases: Iterable[str], stems: set[str]) -> set[str]:
     """Return what may precede the last component of names outside blocks.
 
     That is what contains the blocks (`model`), or if a model has nothing else there (`encoder` of BERT), what fits most
@@ -233,7 +234,8 @@ def _roots(known: dict[str, list[_Candidate]], bases: set[str], stems: set[str])
     counts: Counter[str] = Counter()
     for base in bases:
         if not _BLOCK.fullmatch(base):
-            counts.update({_parent(candidate.before) for candidate in known[base]} - {""})
+            parents = dict.fromkeys(_parent(candidate.before) for candidate in known[base])
+            counts.update(parent for parent in parents if parent)  # the first of several in gguf-py's order wins
     if not counts or any(counts[stem] for stem in stems):
         return stems
     most = max(counts.values())

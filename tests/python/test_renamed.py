@@ -1,6 +1,8 @@
 """`renamed("hf")`: names, rows and values equal those of transformers' own loading of GGUF files."""
 
+import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -311,8 +313,30 @@ def test_rows_in_another_order_go_to_memory_of_the_callers_in_the_right_one(mode
     name = "model.layers.0.self_attn.q_proj.weight"
     expected = np.asarray(max_weights.renamed(weights, "hf")[name].data().astype("float32").to_buffer())
     out = np.zeros_like(expected)
-    loaded = weights.load(rename="hf", select=name, out={name: out})
+    loaded = weights.load(rename="hf", select=name, dtype="float32", out={name: out})
     assert np.array_equal(out, expected)
     assert np.array_equal(np.asarray(loaded[name]), expected)
     packed = weights.load(rename="hf", select=name, packed=True)[name]
     assert np.array_equal(np.asarray(packed), np.asarray(max_weights.renamed(weights, "hf")[name].data().to_buffer()))
+
+
+def test_names_are_the_same_in_every_process(write: Callable[..., Path]) -> None:
+    """Python's hashes, which differ from process to process, decide nothing."""
+    shapes = {"blk.0.attn_q.weight": (8, 8), "output_norm.weight": (8,), "rope_freqs.weight": (4,)}
+    path = write("llama", {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+    program = (
+        "import sys, max_weights as m; print([n for n, _ in m.renamed(m.load_weights(sys.argv[1]), 'hf').items()])"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program, path],
+            env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert found == {
+        "['model.layers.0.self_attn.q_proj.weight', 'model.norm.weight', 'rope_freqs.weight']\n",
+    }
