@@ -251,8 +251,11 @@ def test_what_is_written_to_a_tensor_never_reaches_the_file(models: Path, tmp_pa
 
 
 def test_files_of_other_formats_are_refused_by_name(models: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"safetensors file, not one that torch\.save wrote") as caught:
-        load(models / "minilm.safetensors")
+    with (
+        (models / "minilm.safetensors").open("rb") as file,
+        pytest.raises(UnsupportedError, match=r"safetensors file, not one that torch\.save wrote") as caught,
+    ):
+        load(file)
     assert caught.value.rule == "torch.format"
     with pytest.raises(UnsupportedError, match="TorchScript"):
         load(models / "silero_vad.jit")
@@ -358,3 +361,14 @@ def test_several_values_in_an_open_file_are_loaded_one_after_the_other(tmp_path:
             for number in (3, 5, 7):
                 assert load(ours).tolist() == torch.load(theirs).tolist() == list(range(number))
                 assert ours.tell() == theirs.tell()
+
+
+def test_a_safetensors_file_gives_what_torch_gives(models: Path) -> None:
+    path = models / "minilm.safetensors"
+    for where in (None, "cpu", torch.device("cpu")):
+        assert_same(load(path, where), torch.load(path, where))
+    for elsewhere in ({"cpu": "cpu"}, lambda storage, _place: storage):
+        with pytest.raises(RuntimeError, match="map_location is not supported"):
+            torch.load(path, elsewhere)
+        with pytest.raises(ValueError, match="map_location must be a device for a safetensors file"):
+            load(path, elsewhere)

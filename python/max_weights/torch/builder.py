@@ -13,6 +13,7 @@ from torch.utils.dlpack import from_dlpack
 from max_weights._core import TorchFile, printable, shown
 from max_weights.devices import torch_gpu
 from max_weights.errors import ArgumentError, DeviceError, UnsupportedError
+from max_weights.torch.file import load_file
 from max_weights.torch.opened import at_path, position_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def load(
 
     No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. All of
     them are in memory of their own when this returns, so that the file may be overwritten, truncated or deleted.
+
+    A path that ends with `.safetensors` gives what `load_file` does, as in torch from 2.15 on: a dict of tensors, which
+    are views of private pages of the file.
 
     Args:
         f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. A file object that
@@ -73,6 +77,8 @@ def load(
         )
     if unknown not in _UNKNOWN:
         raise ArgumentError(f"unknown must be one of {', '.join(map(repr, _UNKNOWN))}, not {shown(repr(unknown))}")
+    if isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors"):
+        return _of_safetensors(os.fspath(f), map_location)
     mapped = maps_by_default() if mmap is None else mmap
     start = position_of(f)
     with at_path(f) as path:
@@ -81,6 +87,16 @@ def load(
     if start is not None:
         loading.go_after(f, start)
     return value
+
+
+def _of_safetensors(path: str, map_location: MapLocation) -> dict[str, torch.Tensor]:
+    """Return the tensors of a safetensors file, which has no storages that a map could be about."""
+    if map_location is not None and not isinstance(map_location, (str, torch.device)):
+        raise ArgumentError(
+            "map_location must be a device for a safetensors file, not a dict or a function: it has no storages with a "
+            "place of their own"
+        )
+    return dict(load_file(path, device="cpu" if map_location is None else map_location))
 
 
 def maps_by_default() -> bool:
