@@ -144,6 +144,8 @@ fn archives_and_files_of_others() {
         (b"tjgg\x03\0\0\0", "GGJT"),
         (b"fmgg\x01\0\0\0", "GGMF"),
         (b"lmgg\x01\0\0\0", "GGML"),
+        (b"SGLANG-EXPERTPACK-v1\0\0\0\0\x01\0\0\0", "pack of experts of sglang"),
+        (b"GGMLMOEPACKv1\0\0\0\x01\0\0\0", "pack of experts"),
         (b"%PDF-1.7", "PDF"),
     ] {
         assert!(refused(file, "format.stranger").contains(word));

@@ -158,6 +158,10 @@ pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
     if !reader.has_weight_map {
         return Err(Diagnostic::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
     }
+    if reader.is_delta {
+        let cause = "the index is that of a delta (delta_encoding): its files hold what changed since another version, as compressed bytes, and no weights";
+        return Err(Diagnostic::new(rules::INDEX_DELTA, cause).format());
+    }
     let mut index = reader.index;
     let twice = index.sort()?;
     if twice.is_empty() {
@@ -199,6 +203,7 @@ struct Reader {
     /// The shard of the tensor before.
     last: u32,
     has_weight_map: bool,
+    is_delta: bool,
     fault: Option<Diagnostic>,
     pace: Pace,
 }
@@ -263,6 +268,7 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
                             .refuse(Diagnostic::new(rules::INDEX_METADATA, "the index has metadata twice")));
                     }
                     let metadata: Option<Metadata> = map.next_value()?;
+                    self.0.is_delta = metadata.as_ref().is_some_and(|metadata| metadata.is_delta);
                     self.0.index.total_size = metadata.and_then(|metadata| metadata.total_size);
                 }
                 _ => {
@@ -277,6 +283,8 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
 /// What is read of the index's metadata. Writers have put the size down as a float, too.
 struct Metadata {
     total_size: Option<u64>,
+    /// It says how the tensors of the shards change those of another checkpoint.
+    is_delta: bool,
 }
 
 impl<'de> Deserialize<'de> for Metadata {
@@ -288,7 +296,7 @@ impl<'de> Deserialize<'de> for Metadata {
                 f.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let mut total_size = None;
+                let (mut total_size, mut is_delta) = (None, false);
                 while let Some(Text(key)) = map.next_key()? {
                     if key == "total_size" {
                         let number: serde_json::Number = map.next_value()?;
@@ -298,10 +306,11 @@ impl<'de> Deserialize<'de> for Metadata {
                         let size = number.as_u64().or(whole.map(|size| size as u64));
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
                     } else {
+                        is_delta |= key == "delta_encoding";
                         map.next_value::<Skipped>()?;
                     }
                 }
-                Ok(Metadata { total_size })
+                Ok(Metadata { total_size, is_delta })
             }
         }
         deserializer.deserialize_map(MetadataVisitor)

@@ -47,7 +47,7 @@ const GGUF_START: usize = 8;
 const PICKLE_FRAME_BYTES: usize = 9;
 
 /// Files that people give by mistake: (offset of the magic, magic, what it is, what to do).
-const STRANGERS: [(usize, &[u8], &str, &str); 13] = [
+const STRANGERS: [(usize, &[u8], &str, &str); 15] = [
     (0, b"\x1f\x8b", "a gzip archive", "decompress it first (gunzip)"),
     (0, b"\x28\xb5\x2f\xfd", "a zstd archive", "decompress it first (zstd -d)"),
     (0, b"\xfd7zXZ\0", "an xz archive", "decompress it first (unxz)"),
@@ -60,9 +60,12 @@ const STRANGERS: [(usize, &[u8], &str, &str); 13] = [
     (0, b"tjgg", "a GGJT file, the predecessor of GGUF", OLD_GGML),
     (0, b"fmgg", "a GGMF file, a predecessor of GGUF", OLD_GGML),
     (0, b"lmgg", "a GGML file, a predecessor of GGUF", OLD_GGML),
+    (0, b"SGLANG-EXPERTPACK-v1\0", "a pack of experts of sglang", EXPERT_PACK),
+    (0, b"GGMLMOEPACKv1\0", "a pack of experts (GGMLMOEPACKv1)", EXPERT_PACK),
     (0, b"%PDF", "a PDF document", "give the checkpoint itself"),
 ];
 
+const EXPERT_PACK: &str = "load it with sglang, or give the checkpoint that it was made of";
 const OLD_GGML: &str = "convert it with the scripts of llama.cpp, or find a GGUF of it";
 
 /// The format of a file of `file_len` bytes that begins with `prefix`: its first [`SNIFF_BYTES`], or all of it.

@@ -37,6 +37,10 @@ rules! {
         "the directory holds only incomplete downloads";
         "the download is under way, or was interrupted";
         "Wait for the download, or start it again";
+    INDEX_DELTA "MW-IX-023" "index.delta" Error:
+        "the files hold what changed since another version of the checkpoint, not weights";
+        "a trainer sent new weights to an engine as a delta (slime, miles, SkyRL and others write folders weight_v000012)";
+        "apply it with the program that wrote it, or open the version that it is based on";
     INDEX_DUPLICATE_NAME "MW-IX-008" "index.duplicate-name" Error:
         "the index names a tensor twice";
         "indexes were joined by hand; JSON readers differ in which of the two they take";

@@ -50,7 +50,7 @@ rules! {
         "files were joined without renaming; readers differ in which of the two they take";
         CONVERT_AGAIN;
     GGUF_FORK_TYPE "MW-GG-010" "gguf.fork-type" Warning:
-        "the type number of a tensor was used by a fork before ggml used it for another type, and the size does not fit ggml's type";
+        "the type number of a tensor is a fork's, or was used by one before ggml used it for another type, and the size does not fit ggml's type";
         "the file was written by a fork of ggml";
         "convert it with the fork that wrote it; its bytes can be read and copied as they are";
     GGUF_HEADER_TOO_LONG "MW-GG-011" "gguf.header-too-long" Error:

@@ -50,13 +50,13 @@ def properties(component: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_document_is_valid_by_the_schema(model: Path) -> None:
-    error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(run("bom", model).stdout)
+    error = JsonStrictValidator(SchemaVersion.V1_7).validate_str(run("bom", model).stdout)
     assert error is None, error
 
 
 def test_a_model_and_each_of_its_files_are_components(model: Path) -> None:
     made = bom(model)
-    assert (made["bomFormat"], made["specVersion"], made["version"]) == ("CycloneDX", "1.6", 1)
+    assert (made["bomFormat"], made["specVersion"], made["version"]) == ("CycloneDX", "1.7", 1)
     component = made["metadata"]["component"]
     assert (component["type"], component["name"]) == ("machine-learning-model", "tiny")
     assert component["licenses"] == [{"license": {"id": "Apache-2.0", "acknowledgement": "declared"}}]

@@ -21,8 +21,9 @@ REMOVED = {
     37: "IQ4_NL_4_8",
     38: "IQ4_NL_8_8",
 }
-# Types of forks: two that ggml has no meaning for, and two whose number it uses for blocks of another size.
-FORKS = (142, 143, 41, 42)
+# Types of forks: two known by name, one that is not, and two whose number ggml uses for blocks of another size.
+FORKS = {142: "PQ2_0 of Prism ML's fork", 143: "PTQ1_0 of Prism ML's fork"}
+FORKS |= dict.fromkeys((150, 41, 42), "may come from a fork")
 
 
 def number(value: int, size: int) -> bytes:
@@ -47,7 +48,7 @@ def write(path: Path, type_id: int) -> Path:
 @pytest.mark.parametrize("backend", ["mmap", "read"])
 def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_id: int, backend: str) -> None:
     weights = load_weights(write(tmp_path / "model.gguf", type_id), backend=backend)
-    says = REMOVED.get(type_id, "may come from a fork")
+    says = (REMOVED | FORKS)[type_id]
     assert any("'odd'" in warning and says in warning for warning in max_weights.warnings(weights))
     assert [info.name for info in max_weights.infos(weights)] == ["before", "odd", "after"]
     assert f"ggml type {type_id}" in repr(weights)

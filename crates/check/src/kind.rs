@@ -32,6 +32,7 @@ named! {
         Onnx "ONNX";
         TfLite "TensorFlow Lite";
         OldGgml "ggml (before GGUF)";
+        ExpertPack "expert pack", "experts of a model in one file, for sglang: weights, of which only the kind is told";
         Json "JSON";
         Yaml "YAML";
         Python "Python";
@@ -49,7 +50,7 @@ named! {
 }
 
 /// Magics at the start of files.
-const MAGICS: [(&[u8], Kind); 34] = [
+const MAGICS: [(&[u8], Kind); 36] = [
     (b"\x1f\x8b", Kind::Gzip),
     (b"BZh", Kind::Bzip2),
     (b"\xfd7zXZ\0", Kind::Xz),
@@ -64,6 +65,8 @@ const MAGICS: [(&[u8], Kind); 34] = [
     (b"tjgg", Kind::OldGgml),
     (b"fmgg", Kind::OldGgml),
     (b"lmgg", Kind::OldGgml),
+    (b"SGLANG-EXPERTPACK-v1\0", Kind::ExpertPack),
+    (b"GGMLMOEPACKv1\0", Kind::ExpertPack),
     (b"%PDF", Kind::Media),
     (b"\x89PNG\r\n\x1a\n", Kind::Media),
     (b"\xff\xd8\xff", Kind::Media),

@@ -32,7 +32,7 @@ fn a_model_is_described_by_its_bytes_and_by_its_files() {
     fs::write(path.join("README.md"), CARD).expect("written");
     fs::write(path.join("config.json"), CONFIG).expect("written");
     let made = made(&path);
-    assert_eq!((&made["bomFormat"], &made["specVersion"]), (&json!("CycloneDX"), &json!("1.6")));
+    assert_eq!((&made["bomFormat"], &made["specVersion"]), (&json!("CycloneDX"), &json!("1.7")));
     let component = &made["metadata"]["component"];
     assert_eq!((&component["type"], &component["name"]), (&json!("machine-learning-model"), &json!("tiny")));
     assert_eq!(component["licenses"][0]["license"]["id"], "Apache-2.0");

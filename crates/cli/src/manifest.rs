@@ -66,7 +66,7 @@ struct Check {
     json: bool,
 }
 
-/// Write a bill of materials of a model, as CycloneDX 1.6 JSON.
+/// Write a bill of materials of a model, as CycloneDX 1.7 JSON.
 #[derive(Debug, Args)]
 #[command(
     after_help = "It has what the bytes prove, and what the model's files say about it. The same files give the same document."

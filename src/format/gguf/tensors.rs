@@ -160,7 +160,7 @@ impl Checker<'_> {
                 let cause = format!("{name} packs {elements} elements into a block, but the tensor has {row}");
                 Err(Diagnostic::new(rules::GGUF_BLOCK, cause).offset(record.at))
             }
-            TensorType::Removed(_) | TensorType::Unknown => {
+            TensorType::Removed(_) | TensorType::Fork(..) | TensorType::Unknown => {
                 self.count_unknown(record)?;
                 Ok(None)
             }
@@ -249,7 +249,7 @@ fn build<'a>(
 const fn unknown_rule(named: TensorType) -> &'static Rule {
     match named {
         TensorType::Removed(_) => rules::GGUF_REMOVED_TYPE,
-        TensorType::Packed(_) => rules::GGUF_FORK_TYPE,
+        TensorType::Packed(_) | TensorType::Fork(..) => rules::GGUF_FORK_TYPE,
         TensorType::Plain(_) | TensorType::Unknown => rules::GGUF_UNKNOWN_TYPE,
     }
 }
@@ -261,6 +261,9 @@ fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorTyp
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");
     let cause = match named {
         TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", shown(name)),
+        TensorType::Fork(name, whose) => format!(
+            "type {id} is {name} of {whose} fork of ggml ({found}), whose values are right only for activations that the fork transforms"
+        ),
         TensorType::Packed(encoding) => format!(
             "type {id} is {encoding}, {} elements in {} bytes, and that does not fit {found}: it may come from a fork of ggml",
             encoding.elements_per_block(),

@@ -13,6 +13,8 @@ pub(super) enum TensorType {
     Packed(Encoding),
     /// ggml had this type for a while.
     Removed(&'static str),
+    /// A fork has it, which is named.
+    Fork(&'static str, &'static str),
     Unknown,
 }
 
@@ -38,6 +40,8 @@ impl TensorType {
             36 => Self::Removed("IQ4_NL_4_4"),
             37 => Self::Removed("IQ4_NL_4_8"),
             38 => Self::Removed("IQ4_NL_8_8"),
+            142 => Self::Fork("PQ2_0", "Prism ML's"),
+            143 => Self::Fork("PTQ1_0", "Prism ML's"),
             _ => Encoding::from_ggml(id).map_or(Self::Unknown, Self::Packed),
         }
     }

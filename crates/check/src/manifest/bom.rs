@@ -1,4 +1,4 @@
-//! A model as a component of a bill of materials in CycloneDX 1.6: what its bytes prove, and what its own files say. The same files give the same
+//! A model as a component of a bill of materials in CycloneDX 1.7: what its bytes prove, and what its own files say. The same files give the same
 //! document: there is no time and no random number in it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,9 +65,9 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
     let files: Vec<Value> = manifest.files.iter().map(of_file).collect();
     let references: Vec<Value> = manifest.files.iter().map(|file| format!("file:{}", file.path).into()).collect();
     Ok(json!({
-        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json",
         "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
+        "specVersion": "1.7",
         "version": 1,
         "metadata": {
             "tools": {"components": [{"type": "application", "name": OURS, "version": env!("CARGO_PKG_VERSION")}]},

@@ -92,7 +92,9 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             if !is_graph {
                 suffix::unexamined(piece, kind, context);
             }
-            if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable | Kind::Script) = (piece.member, kind) {
+            if let (None, Kind::Unknown | Kind::OldGgml | Kind::ExpertPack | Kind::Executable | Kind::Script) =
+                (piece.member, kind)
+            {
                 context.file.note.get_or_insert_with(|| "nothing is known about the contents of such files".into());
             }
         }

@@ -45,6 +45,14 @@ fn an_index_and_its_shards_disagree() {
         (remove(whole(), TWO), "index.missing-shard"),
         (whole().with(INDEX, "{\"weight_map\": "), "index.json"),
         (whole().with(INDEX, "{\"metadata\": {}}"), "index.weight-map"),
+        (
+            whole().with(
+                INDEX,
+                r#"{"metadata": {"version": "000012", "base_version": "000011", "delta_encoding": "xor", "compression_format": "zstd"},
+                    "weight_map": {"a": "model-00001-of-00002.safetensors"}}"#,
+            ),
+            "index.delta",
+        ),
         (whole().index(INDEX, 20, &[("a", "../elsewhere.safetensors"), ("b", TWO)]), "index.shard-name"),
     ] {
         assert_eq!(folder.rules(), [rule]);
