@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "plan.svg"
 MODEL = "smollm2-135m.Q4_1.gguf"
 SELECT = ["blk.0.attn*", "blk.0.ffn_norm*", "blk.0.ffn_down*"]
-DTYPES = {"*attn*": "bfloat16"}
+DTYPES = {"*attn*": "bfloat16", "*ffn_down*": "float32"}
 CALL = f"load({SELECT}, dtype={DTYPES})"
 
 WIDTH, MARGIN = 940, 24

@@ -26,6 +26,8 @@ __all__ = ["LoadRequest", "Rename", "ResolvedRequest", "holds_floats", "renamed_
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 
+_UNPACK = ": say what they become with dtype='bfloat16' or another, or keep the bytes of the blocks with packed=True"
+
 
 class ResolvedRequest(NamedTuple):
     """What a request asks for, with one entry for each weight, in the order of the files."""
@@ -74,12 +76,18 @@ class LoadRequest:
     packed: bool = False
     shard: Shard | None = None
 
-    def resolve(self, node: WeightsNode) -> ResolvedRequest:
+    def resolve(self, node: WeightsNode, *, unpack: DType | str = _UNPACK) -> ResolvedRequest:
         """Look up what is asked for among the weights at and below a node.
+
+        Args:
+            node: The node.
+            unpack: What packed blocks become that the request says nothing of; or what to do, for the error that they
+                are.
 
         Raises:
             WeightNotFoundError: a name or a pattern that fits no weight.
-            ArgumentError: two weights get one name, or a mapping is empty (a ValueError).
+            ArgumentError: two weights get one name, a mapping is empty, or nothing says what packed blocks become (a
+                ValueError).
         """
         rename = self.rename
         if isinstance(rename, str):
@@ -96,14 +104,17 @@ class LoadRequest:
         parts: list[Cut | None] = [None] * len(chosen)
         if self.shard is not None:
             parts = parts_of_rank(node, chosen, self.shard)
-        dtypes = self._dtypes(chosen, every)
+        dtypes = self._dtypes(chosen, every, unpack)
         return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
 
-    def _dtypes(self, chosen: list[WeightInfo], every: Callable[[], Iterable[str]]) -> list[DType | None]:
+    def _dtypes(
+        self, chosen: list[WeightInfo], every: Callable[[], Iterable[str]], unpack: DType | str
+    ) -> list[DType | None]:
         """Return the dtype of each weight; `None` for the one in the file.
 
         Raises:
             WeightNotFoundError: a pattern fits no weight.
+            ArgumentError: nothing says what packed blocks become (a ValueError).
         """
         if isinstance(self.dtype, Mapping):
             require_effect("dtype", self.dtype, [info.name for info in chosen], every)
@@ -120,10 +131,25 @@ class LoadRequest:
             named = [dtype if holds_floats(info) else None for info in chosen]
         if self.packed:
             return [None if info.encoding is not None else one for info, one in zip(chosen, named, strict=True)]
+        unsaid = [info for info, one in zip(chosen, named, strict=True) if one is None and info.encoding is not None]
+        if isinstance(unpack, str):
+            if unsaid:
+                raise _packed(unsaid, unpack)
+            return named
         return [
-            DType.float32 if one is None and info.encoding is not None else one
+            unpack if one is None and info.encoding is not None else one
             for info, one in zip(chosen, named, strict=True)
         ]
+
+
+def _packed(weights: list[WeightInfo], advice: str) -> ArgumentError:
+    """Return the error for packed blocks of which nothing is said."""
+    first, others = weights[0], len(weights) - 1
+    encoding = "" if first.encoding is None else f" ({first.encoding.name})"
+    more = "is" if not others else f"and {others} more weight{'s' * (others > 1)} are"
+    error = ArgumentError(f"'{shown(first.name)}'{encoding} {more} packed in blocks{advice}")
+    error.tensor = first.name
+    return error
 
 
 def holds_floats(info: WeightInfo) -> bool:

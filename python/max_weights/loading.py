@@ -7,11 +7,11 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
-from max_weights._core import GGUFWeights, digests_of, infos, load_tensors, shown
+from max_weights._core import GGUFWeights, data_of_all, digests_of, infos, load_tensors, shown
 from max_weights.devices import place
 from max_weights.errors import ArgumentError, DeviceError
 from max_weights.load_request import LoadRequest, Rename, ResolvedRequest
@@ -35,11 +35,12 @@ __all__ = [
     "ReadOptions",
     "StreamOptions",
     "TensorsOptions",
-    "can_return_views",
     "check_device",
+    "chosen",
     "converter",
     "digests",
     "host_bytes",
+    "is_lazy",
     "load",
     "load_ranks",
     "load_resolved",
@@ -107,6 +108,7 @@ _DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *L
     "backend": "auto",
     "drop_cache": False,
 }
+_WHICH = ("select", "rename", "packed")
 _STORAGES = ("arena", "per-tensor")
 _CUDA = 2  # DLPack's number for CUDA devices
 
@@ -401,17 +403,25 @@ def log_choice(what: str, choice: str) -> None:
         logging.getLogger("max_weights").info("%s: %s", what, choice)
 
 
-def can_return_views(node: WeightsNode, options: LoadOptions) -> bool:
-    """Whether views of the file will do: no option of `load` is given, and nothing has to be decoded."""
-    packed = options.get("packed", False)
-    asked = any(
-        name not in _DEFAULTS or value != _DEFAULTS[name] for name, value in options.items() if name != "packed"
-    )
-    return not asked and (packed or not any(info.encoding is not None for info in _gguf_infos(node)))
+def is_lazy(options: LoadOptions) -> bool:
+    """Whether `load_file` gives views, which are read when they are used, and not what `load` has read.
+
+    `select`, `rename` and `packed` say which tensors there are; any other option says what is done with them.
+    """
+    return all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in options.items() if name not in _WHICH)
 
 
-def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
-    return infos(node) if isinstance(node, GGUFWeights) else ()
+def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, WeightInfo]] | None:
+    """Return the tensors that the options choose, by their new names, or `None` for all as they are."""
+    select, rename, packed = options.get("select"), options.get("rename"), options.get("packed", False)
+    if select is None and rename is None and (packed or not isinstance(node, GGUFWeights)):
+        return None
+    request = LoadRequest(select, rename, packed=packed).resolve(node)
+    data = data_of_all([request.node[name] for name in request.names])
+    return [
+        (new, weight.to_buffer(), info)
+        for new, weight, info in zip(request.new_names, data, request.infos, strict=True)
+    ]
 
 
 def converter(framework: str | None) -> Convert:

@@ -131,8 +131,7 @@ class WeightsNode(Node):
             dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as
                 `select` takes them, to dtypes, of which that of the name itself, or else the first that fits counts,
                 for numbers of any kind.
-            packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless
-                `dtype` says more.
+            packed: Keep packed blocks of a GGUF file as bytes. They need this or a `dtype`: nothing is decoded unasked.
             shard: The part that one rank has, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read.
                 `dtype` comes after the cut. `max_weights.load_ranks` loads several ranks at once.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
@@ -160,8 +159,8 @@ class WeightsNode(Node):
 
         Raises:
             WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
-            ValueError: two weights get one name; a mapping is empty; an `out` does not fit; a weight cannot be split
-                so; the tensors take more than `max_host_bytes`.
+            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; a mapping is empty; an
+                `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
             UnsupportedError: a conversion that there is not.
             FileChangedError: a file is another than when it was opened.
             FormatError: a digest is another than in `verify`.
@@ -248,7 +247,8 @@ class WeightsNode(Node):
 
         Raises:
             WeightNotFoundError: `select` names what is not there.
-            ValueError: two weights get one name; `max_host_bytes` is too small for a weight, which is named.
+            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; `max_host_bytes` is too
+                small for a weight, which is named.
             UnsupportedError: a conversion that there is not.
             FileChangedError: from the iterator; a file is another than when it was opened.
             FormatError: from the iterator; a digest is another than in `verify`.
@@ -286,7 +286,7 @@ class WeightsNode(Node):
         Args:
             path: The file; with `max_shard_size`, the folder.
             dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only. Packed weights of
-                GGUF files become float32 unless it says otherwise.
+                GGUF files need one, because a safetensors file cannot hold them.
             rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors
                 that llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
                 otherwise.
@@ -304,9 +304,9 @@ class WeightsNode(Node):
             The paths of the files, with the index, if there is one, last.
 
         Raises:
-            ValueError: two weights get the same new name, a name that a file cannot have, a size that is not valid, a
-                weight that cannot be split this way, floats that would become integers, or the path of one of several
-                files that the tree was loaded from.
+            ValueError: packed blocks without a `dtype`, two weights get the same new name, a name that a file cannot
+                have, a size that is not valid, a weight that cannot be split this way, floats that would become
+                integers, or the path of one of several files that the tree was loaded from.
             UnsupportedError: elements of a type that safetensors files do not have.
             WeightNotFoundError: a name or pattern that selects nothing.
             FormatError: `verify`, and something else is read back than was written. The file is not put in its place.

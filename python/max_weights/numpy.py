@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from max_weights._core import buffers
-from max_weights.loading import can_return_views
+from max_weights.loading import chosen, is_lazy
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def load_file(
     Args:
         filename: Anything that `load_weights` accepts.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. If any of them is given, the tensors are in memory
-            when this returns.
+            max_host_bytes, threads, progress, drop_cache, verify. `select`, `rename` and `packed` say which tensors
+            there are; with any other, all are in memory when this returns.
 
     Raises:
         FormatError: the file is damaged.
@@ -44,6 +44,8 @@ def load_file(
         ImportError: ml_dtypes is needed and missing.
     """
     with load_weights(filename) as weights:
-        if can_return_views(weights, options):
-            return {name: buffer.to_numpy() for name, buffer in buffers(weights)}
-        return weights.load(framework="numpy", **options)
+        if not is_lazy(options):
+            return weights.load(framework="numpy", **options)
+        some = chosen(weights, options)
+        pairs = buffers(weights) if some is None else [(name, buffer) for name, buffer, _ in some]
+        return {name: buffer.to_numpy() for name, buffer in pairs}

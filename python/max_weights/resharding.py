@@ -57,6 +57,7 @@ _NOT_COPIED = (".*", "*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt",
 _MAX_COPIED = 256 << 20
 # An error names this many weights and reasons.
 _NAMED = 5
+_UNPACK = ", which safetensors files cannot hold: say what they become with dtype (--dtype bfloat16)"
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def _plan(
     requests: list[ResolvedRequest] = []
     for rank in range(tp):
         try:
-            request = LoadRequest(dtype=dtype, shard=Shard(rank, tp, strategies)).resolve(node)
+            request = LoadRequest(dtype=dtype, shard=Shard(rank, tp, strategies)).resolve(node, unpack=_UNPACK)
         except ArgumentError as error:
             raise _all_of(node, Shard(rank, tp, strategies), error) from error
         requests.append(request)

@@ -38,6 +38,11 @@ StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
 Strided = Literal["copy", "refuse"]
 
+_UNPACK = (
+    ", which a safetensors file cannot hold: weights.save(path, dtype='bfloat16') decodes them, "
+    "and save_gguf keeps them"
+)
+
 
 def save_file(
     tensors: Any,
@@ -62,7 +67,8 @@ def save_file(
 
     Args:
         tensors: {name: tensor}, where each is an array of NumPy, a tensor of torch, JAX or MAX, a weight, or anything
-            that supports DLPack, on any device; or a module of torch or of this package; or a tree of weights.
+            that supports DLPack, on any device; or a module of torch or of this package; or a tree of weights, which is
+            saved as `weights.save` does.
         path: The file.
         metadata: Strings by name. "format" is "pt" unless you set it, because other libraries ask for it.
         tied: What to do with tensors that are the same one, with the same memory, dtype, shape and strides: "copy"
@@ -89,6 +95,11 @@ def save_file(
     """
     file = safetensors_path(path)
     if isinstance(tensors, _core.WeightsNode):
+        if tied == strided == "copy":  # as a tree is saved by itself: in parts, never in memory as a whole
+            save_weights(
+                tensors, file, metadata=metadata, alignment=alignment, sync=sync, verify=verify, progress=progress
+            )
+            return
         _check_whole(tensors, file)
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
@@ -145,6 +156,18 @@ def save_sharded(
         FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
         OSError: the system refuses, for lack of space or of permission.
     """
+    if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
+        return save_weights(
+            tensors,
+            folder,
+            metadata=metadata,
+            max_shard_size=max_shard_size,
+            name=name,
+            alignment=alignment,
+            sync=sync,
+            verify=verify,
+            progress=progress,
+        )
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
     try:
@@ -184,10 +207,10 @@ def save_weights(
     target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
     if isinstance(rename, str):  # before it is said what is left out of the new names
         node, rename = renamed(node, rename), None
-    if select is None and node._scheme is not None:
-        computed = set(left_out(info.name for info in infos(node)))
-        select = None if not computed else lambda name: name not in computed
-    request = LoadRequest(select, rename, dtype, shard=shard).resolve(node)
+    computed = _computed(node)
+    if select is None and computed:
+        select = lambda name: name not in computed  # noqa: E731 (a request takes a function of the name)
+    request = LoadRequest(select, rename, dtype, shard=shard).resolve(node, unpack=_UNPACK)
     for info, to in zip(request.infos, request.dtypes, strict=True):
         _require(
             to is None or to.is_float() or not holds_floats(info),
@@ -313,6 +336,11 @@ def safetensors_path(path: StrPath) -> str:
     return text
 
 
+def _computed(node: WeightsNode) -> set[str]:
+    """Return the names in a tree with Hugging Face's names that llama.cpp alone has: it computes these tensors."""
+    return set() if node._scheme is None else set(left_out(info.name for info in infos(node)))
+
+
 def _check_whole(node: WeightsNode, path: str) -> None:
     """Check that the file is not one of several of a tree: the others could not be opened without it."""
     files = {os.path.abspath(info.file) for info in infos(node)}
@@ -334,8 +362,7 @@ def _prepared(
     packed = [name for name, tensor in given.items() if encoding_of(tensor) is not None]
     _require(
         not packed,
-        f"{_names(packed)} packed in blocks, which a safetensors file cannot hold: weights.save decodes them, "
-        "save_gguf keeps them; `to_buffer()` of a weight's data gives the bytes as they are",
+        f"{_names(packed)} packed in blocks{_UNPACK}; `to_buffer()` of a weight's data gives the bytes as they are",
     )
     named = {name: buffer_of(name, tensor) for name, tensor in given.items()}
     _check_names(named)
@@ -367,7 +394,10 @@ def _check_names(names: Iterable[str]) -> None:
 
 def items_of(tensors: Any) -> list[tuple[str, Any]]:
     """Return the tensors of any object that has some by name; for a tree of weights and its nodes, their data."""
-    if isinstance(tensors, Mapping | _core.WeightsNode):
+    if isinstance(tensors, _core.WeightsNode):
+        computed = _computed(tensors)
+        return [(name, weight.data()) for name, weight in tensors.items() if name not in computed]
+    if isinstance(tensors, Mapping):
         return [
             (name, tensor.data() if isinstance(tensor, _core.WeightsNode) else tensor)
             for name, tensor in tensors.items()

@@ -31,7 +31,7 @@ from gpu_program import (
     refused,
     same,
 )
-from max_weights import DeviceError, DType, FileChangedError, load_ranks, load_weights, release_memory
+from max_weights import DeviceError, DType, FileChangedError, GGUFWeights, load_ranks, load_weights, release_memory
 from max_weights.driver import Device
 from max_weights.errors import ArgumentError
 from max_weights.sharding import Shard, ShardingStrategy
@@ -52,6 +52,8 @@ HIDDEN_LIMIT = 512 << 20  # the pinned memory that a load takes at most
 def loads_equally(path: Path, **options: Any) -> None:
     """That what arrives on a device has the names, dtypes, shapes and bits of what `load` gives on the CPU."""
     weights = load_weights(path)
+    if isinstance(weights, GGUFWeights) and not options.keys() & {"dtype", "packed"}:
+        options = options | {"dtype": "float32"}
     expected = weights.load(copy=True, **options)
     there = weights.load(device="cuda:0", **options)
     assert list(there) == list(expected)
@@ -290,7 +292,8 @@ def a_rank_has_its_part_on_its_device(folder: Path, models: Path) -> None:
 def what_is_there_is_saved_as_it_is_from_the_cpu(folder: Path, models: Path) -> None:
     for name in (BLOCKS, *MODELS[3:]):
         weights = load_weights(models / name)
-        here, there = weights.load(copy=True), weights.load(device="cuda:0")
+        dtype = "float32" if isinstance(weights, GGUFWeights) else None
+        here, there = weights.load(copy=True, dtype=dtype), weights.load(device="cuda:0", dtype=dtype)
         for save, ending in ((max_weights.save_file, "safetensors"), (max_weights.save_gguf, "gguf")):
             if ending == "gguf" and "f8e4m3" in name:
                 continue  # GGUF has no type for it

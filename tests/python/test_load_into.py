@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
+from max_weights import save_gguf
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.sharding import Shard
@@ -119,6 +120,15 @@ def test_a_gguf_file_fills_a_model_of_transformers(models: Path) -> None:
     assert torch.equal(module.model.rotary_emb.inv_freq, made_here.inv_freq)
     with torch.no_grad():
         assert module(torch.tensor([[1, 2, 3]])).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_packed_blocks_become_what_the_module_declares(tmp_path: Path, device: str) -> None:
+    save_gguf({"weight": np.random.default_rng(0).random((4, 32), np.float32)}, tmp_path / "a.gguf", quantize="q8_0")
+    expected = load_file(tmp_path / "a.gguf", dtype="bfloat16")["weight"]
+    module = nn.Linear(32, 4, bias=False, device=device, dtype=torch.bfloat16)
+    load_into(module, tmp_path / "a.gguf")
+    assert torch.equal(module.weight, expected)
 
 
 @pytest.mark.parametrize("name", ["derived/layer0.bf16.pt", "derived/layer0.bf16.legacy.pt", "derived/sharded"])

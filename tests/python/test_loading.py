@@ -25,6 +25,17 @@ FILES = [
 ]
 
 
+def resident(path: Path) -> int:
+    """The bytes of a file's mappings that are in memory."""
+    size, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            size += 1024 * int(line.split()[1])
+    return size
+
+
 def raw(tensor: Any) -> bytes:
     array: bytes = np.asarray(tensor.contiguous().view(DType.uint8) if tensor.shape else tensor).tobytes()
     return array
@@ -232,7 +243,7 @@ def test_no_weight_at_all_is_an_empty_dict(make_file: Callable[..., Path]) -> No
         assert [tensor.shape for tensor in loaded.values()] == [(0, 3), ()]
 
 
-def test_packed_blocks_are_decoded_unless_they_are_to_stay_packed(models: Path) -> None:
+def test_packed_blocks_are_decoded_where_a_dtype_is_asked_for(models: Path) -> None:
     import max_weights.jax
     import max_weights.numpy
     import max_weights.torch
@@ -242,13 +253,66 @@ def test_packed_blocks_are_decoded_unless_they_are_to_stay_packed(models: Path) 
     name = "blk.0.attn_q.weight"
     data = weights[name].data()
     expected = data.astype("float32").to_numpy()
-    assert np.array_equal(weights.load(name)[name].to_numpy(), expected)
+    assert np.array_equal(weights.load(name, dtype="float32")[name].to_numpy(), expected)
+    assert np.array_equal(weights.load(name, dtype={"*attn*": "float32"})[name].to_numpy(), expected)
     assert np.array_equal(weights.load(name, packed=True, dtype="float16")[name].to_numpy(), data.to_numpy())
     for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
-        assert np.array_equal(np.asarray(door.load_file(path, select=name)[name]), expected)
-    whole = max_weights.torch.load_file(path)
+        assert np.array_equal(np.asarray(door.load_file(path, select=name, dtype="float32")[name]), expected)
+        assert door.load_file(path, packed=True)[name].shape == data.shape
+    whole = max_weights.torch.load_file(path, dtype="float32")
     assert {str(tensor.dtype) for tensor in whole.values()} == {"torch.float32"}
-    assert max_weights.torch.load_file(path, packed=True)[name].shape == data.shape
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda path, **options: max_weights.load_weights(path).load(**options),
+        lambda path, **options: next(max_weights.load_weights(path).stream(**options)),
+        lambda path, **options: max_weights.plan(max_weights.load_weights(path), **options),
+        lambda path, **options: max_weights.lazy_state_dict(max_weights.load_weights(path), **options),
+        lambda path, **options: max_weights.torch.load_file(path, **options),
+        lambda path, **options: max_weights.torch.load_file(path, threads=2, **options),
+        lambda path, **options: max_weights.numpy.load_file(path, **options),
+        lambda path, **options: max_weights.jax.load_file(path, **options),
+    ],
+    ids=["load", "stream", "plan", "lazy_state_dict", "torch", "torch, threads", "numpy", "jax"],
+)
+def test_packed_blocks_are_never_decoded_unasked(models: Path, door: Any) -> None:
+    path = models / "smollm2-135m.Q4_1.gguf"
+    for options in ({}, {"select": "blk.0"}, {"select": "blk.0", "rename": {"blk.": "b."}}):
+        with pytest.raises(
+            ValueError, match=r"' \(q\w+\) and \d+ more weights are packed in blocks: .*dtype=.*packed=True"
+        ):
+            door(path, **options)
+    assert door(path, select="blk.0.attn_norm") is not None  # floats as they are
+    assert door(path, select="blk.0", packed=True) is not None
+
+
+def test_a_dtype_for_some_packed_blocks_says_nothing_of_the_others(models: Path) -> None:
+    weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    with pytest.raises(ValueError, match=r"^'blk\.0\.ffn_down\.weight' \(q4_1\) is packed in blocks: ") as caught:
+        weights.load(["blk.0.attn_q", "blk.0.ffn_down"], dtype={"*attn*": "float16"})
+    assert caught.value.tensor == "blk.0.ffn_down.weight"
+
+
+@pytest.mark.parametrize("door", ["torch", "numpy", "jax"])
+def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(tmp_path: Path, door: str) -> None:
+    import importlib
+
+    path = tmp_path / "aligned.safetensors"
+    max_weights.save_file({"a.w": np.ones(1 << 20, np.float32), "b.w": np.ones(1 << 20, np.float32)}, path)
+    load_file = importlib.import_module(f"max_weights.{door}").load_file
+    for options in ({}, {"select": "a"}, {"rename": {"a.": "c."}}, {"packed": True}, {"select": "a", "packed": True}):
+        held = load_file(path, **options)
+        assert resident(path) < 1 << 20, options
+        assert list(held)[:1] == (["c.w"] if "rename" in options else ["a.w"])
+        del held
+    held = load_file(path, threads=2)
+    assert resident(path) >= 8 << 20
+    assert len(held) == 2
+    told: list[int] = []
+    load_file(path, progress=lambda done, _: told.append(done))
+    assert told  # it was read before this returned
 
 
 def test_doors_select_rename_and_convert(models: Path) -> None:

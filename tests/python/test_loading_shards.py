@@ -77,8 +77,8 @@ def joined(ranks: list[Buffer], whole: Buffer) -> Any:
 def test_the_ranks_of_a_gguf_model_have_the_whole_together(models: Path) -> None:
     weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     layer = ["model.embed_tokens", "model.layers.0", "model.layers.29"]
-    whole = weights.load(layer, rename="hf")
-    ranks = [weights.load(layer, rename="hf", shard=Shard(rank, 3, "auto")) for rank in range(3)]
+    whole = weights.load(layer, rename="hf", dtype="float32")
+    ranks = [weights.load(layer, rename="hf", dtype="float32", shard=Shard(rank, 3, "auto")) for rank in range(3)]
     for name, tensor in whole.items():
         np.testing.assert_array_equal(joined([rank[name] for rank in ranks], tensor), tensor.to_numpy(), name)
     assert ranks[0]["model.layers.0.self_attn.k_proj.weight"].shape == (64, 576)  # one of three heads

@@ -165,10 +165,10 @@ def test_what_was_written_to_a_quantized_weight_is_decoded(models: Path) -> None
     weight = weights.blk[0].ffn_down.weight
     np.asarray(weight)[:] = 0
     assert not weight.data().astype("float32").to_numpy().any()
-    for options in ({}, {"copy": True}, {"dtype": "bfloat16"}):
+    for options in ({"dtype": "float32"}, {"dtype": "float32", "copy": True}, {"dtype": "bfloat16"}):
         (loaded,) = weight.load(**options).values()
         assert not loaded.astype("float32").to_numpy().any()
-    ((_, streamed),) = weight.stream(framework="numpy")
+    ((_, streamed),) = weight.stream(framework="numpy", dtype="float32")
     assert not streamed.any()
 
 

@@ -80,7 +80,9 @@ def test_packed_weights_are_refused_where_their_encoding_would_be_lost(tmp_path:
     weights = load_weights(packed)
     for tensors in (weights, {"w.weight": weights["w.weight"]}, {"w.weight": weights["w.weight"].data()}):
         for save in (save_file, save_sharded):
-            with pytest.raises(ArgumentError, match=r"'w\.weight' is packed in blocks, .*weights\.save decodes them"):
+            with pytest.raises(
+                ArgumentError, match=r"'w\.weight' .*packed in blocks, .*: weights\.save\(path, dtype='bfloat16'\)"
+            ):
                 save(tensors, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     bytes_of_blocks = weights["w.weight"].data().to_buffer()
@@ -94,7 +96,10 @@ def test_elements_of_a_type_that_no_other_file_has_are_no_bytes(tmp_path: Path) 
     torch.save({"a": torch.ones(3, dtype=torch.complex128)}, tmp_path / "a.pt")
     weights = load_weights(tmp_path / "a.pt")
     for save in (
+        lambda: weights.save(tmp_path / "out"),
+        lambda: save_gguf(weights, tmp_path / "out"),
         lambda: save_file(weights, tmp_path / "out"),
+        lambda: save_file(weights, tmp_path / "out", tied="refuse"),
         lambda: save_file({"a": weights["a"]}, tmp_path / "out"),
         lambda: save_gguf({"a": weights["a"]}, tmp_path / "out"),
     ):

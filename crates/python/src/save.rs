@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use max_weights::buffer::Buffer as Tensor;
-use max_weights::error::Error;
+use max_weights::checkpoint::Catalog;
+use max_weights::error::{Diagnostic, Error};
 use max_weights::load::region_shape;
+use max_weights::rules;
+use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use max_weights::workers::{Interrupt, now_and_then};
 use max_weights::write::{self, Declared, Item, Layout, Options, Output, Replacement, Stored, Writer};
@@ -110,6 +113,13 @@ fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tens
     names.into_iter().zip(tensors.iter().map(|tensor| tensor.get().tensor().clone())).collect()
 }
 
+/// The error for a weight whose elements only its own file has.
+pub(crate) fn unwritable(catalog: &Catalog, info: &TensorInfo<'_>) -> Error {
+    let cause = format!("elements of the type {} cannot be written to another file", info.element);
+    let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
+    fault.path(&catalog.files()[info.file as usize].path).unsupported()
+}
+
 /// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
 /// read, converted and written a part at a time. `cuts` are as in `load_tensors`.
 #[pyfunction]
@@ -137,12 +147,8 @@ pub(crate) fn save_converted(
     let mut items = Vec::with_capacity(names.len());
     for (((number, name), dtype), region) in asked.numbers.iter().zip(new_names).zip(&asked.dtypes).zip(asked.regions) {
         let info = node.catalog().table().get(*number);
-        let stored = dtype.map(Stored::Plain).or_else(|| Stored::of(info.element)).ok_or_else(|| {
-            let (name, element) = (text::shown(info.name), info.element);
-            Error::Argument(format!(
-                "tensor '{name}': elements of the type {element} cannot be written to another file"
-            ))
-        })?;
+        let stored = dtype.map(Stored::Plain).or_else(|| Stored::of(info.element));
+        let stored = stored.ok_or_else(|| unwritable(node.catalog(), &info))?;
         let shape = region.as_ref().map_or_else(|| info.shape.to_vec(), |region| region_shape(info.shape, region));
         let tensor = Declared { name, stored, shape };
         items.push(Item { number: *number, region, tensor });

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::error::Outcome;
 use crate::node::WeightsNode;
-use crate::save::saved;
+use crate::save::{saved, unwritable};
 use crate::tensor::Buffer;
 
 /// A key, the name of the type (`arr:TYPE` for an array), and the value.
@@ -98,9 +98,7 @@ pub(crate) fn save_gguf_weights(
     for (((number, name), packed), region) in asked.numbers.iter().zip(names).zip(encodings).zip(asked.regions) {
         let info = node.catalog().table().get(*number);
         let Some(found) = Stored::of(info.element) else {
-            let (name, element) = (text::shown(info.name), info.element);
-            let why = format!("tensor '{name}': elements of the type {element} cannot be written to another file");
-            return Err(Error::Argument(why).into());
+            return Err(unwritable(node.catalog(), &info).into());
         };
         let stored = match packed {
             Some(packed) => Stored::Packed(encoding(&packed)?),

@@ -40,7 +40,7 @@ def load_file(
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     wanted = None if dtype is None else DType(dtype)
-    request = LoadRequest(rename=rename).resolve(load_weights(path))
+    request = LoadRequest(rename=rename, packed=True).resolve(load_weights(path))
     nodes = as_mapping(request.node)
     given: Mapping[str, Any] = {new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)}
     if adapter is not None:

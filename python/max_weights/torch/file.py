@@ -11,7 +11,7 @@ from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import PytorchWeights, export_dlpack, infos
 from max_weights.devices import torch_gpu
-from max_weights.loading import can_return_views, restore_torch_dtype
+from max_weights.loading import chosen, is_lazy, restore_torch_dtype
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ def load_file(
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of a checkpoint as torch tensors, by name, in file order.
 
-    On the CPU, tensors that are wanted as the file has them are views of private pages of the file: nothing is read
-    before it is used, writing to them changes neither the file nor another process, and they stay valid for as long as
-    they are held. For a CUDA device, tensors are loaded there without taking as much host memory, unless you ask for
-    `shard`, `copy=False` or a device that only torch knows: then they are copied there. Tensors of a PyTorch file have
-    the dtype of torch, including complex128 and the like.
+    On the CPU, tensors are views of private pages of the file: nothing is read before it is used, writing to them
+    changes neither the file nor another process, and they stay valid for as long as they are held. For a CUDA device,
+    tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
+    that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, including
+    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, or `packed=True`.
 
     Args:
         filename: Anything that `load_weights` accepts.
         device: Where the tensors go.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. If any of them is given, the tensors are in memory
-            when this returns.
+            max_host_bytes, threads, progress, drop_cache, verify. `select`, `rename` and `packed` say which tensors
+            there are; with any other, all are in memory when this returns.
 
     Raises:
         FormatError: the file is damaged.
@@ -52,15 +52,18 @@ def load_file(
     """
     place = torch.device(device)
     gpu = torch_gpu(torch, place)
+    tensors: dict[str, torch.Tensor]
     with load_weights(filename) as weights:
         if gpu is not None and options.get("shard") is None and options.get("copy") is not False:
             return weights.load(framework="torch", device=gpu, **options)
-        if can_return_views(weights, options):
-            tensors: dict[str, torch.Tensor] = export_dlpack(weights, from_dlpack)
+        if not is_lazy(options):
+            tensors = weights.load(framework="torch", **options)
+        elif (some := chosen(weights, options)) is not None:
+            tensors = {name: restore_torch_dtype(from_dlpack(buffer), info) for name, buffer, info in some}
+        else:
+            tensors = export_dlpack(weights, from_dlpack)
             if isinstance(weights, PytorchWeights):
                 tensors.update(_of_torch(weights, tensors))
-        else:
-            tensors = weights.load(framework="torch", **options)
     if place.type == "cpu":
         return tensors
     return {name: tensor.to(device) for name, tensor in tensors.items()}

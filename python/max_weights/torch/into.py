@@ -122,7 +122,12 @@ class _Plan:
         if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
             options["copy"] = True
         self._how = ReadOptions(**options)
-        self._request = LoadRequest(**what).resolve(self.weights)
+        # The module says what packed blocks become, unless the caller does.
+        self._unpacks = what.get("dtype") is None and not what.get("packed")
+        request = LoadRequest(**what)
+        self._request = (
+            request.resolve(self.weights, unpack=DType.float32) if self._unpacks else request.resolve(self.weights)
+        )
         self._infos = dict(zip(self._request.new_names, self._request.infos, strict=True))
         self._dtypes = dict(zip(self._request.new_names, self._request.dtypes, strict=True))
         self._computes = computes(self.module)
@@ -165,6 +170,8 @@ class _Plan:
             self.problems.append(f"'{shown(name)}': {refusal}")
             return
         out = None
+        if slot.tensor.is_meta and self._unpacks and info.encoding is not None:
+            dtype = DType.from_torch(slot.tensor.dtype)
         if not slot.tensor.is_meta:
             out = slot.destination(shape) if isinstance(info.dtype, DType) else None
             if out is not None:
