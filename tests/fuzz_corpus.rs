@@ -122,6 +122,11 @@ fn torch_open_keeps_its_promises() {
 }
 
 #[test]
+fn distributed_keeps_its_promises() {
+    replay("distributed", 3_000);
+}
+
+#[test]
 fn names_keep_their_promises() {
     replay("names", 4_000);
 }

@@ -6,6 +6,8 @@
 mod architecture;
 mod circles;
 mod dequantization;
+mod distributed;
+mod distributed_files;
 mod error_sentences;
 mod findings;
 mod gguf_files;

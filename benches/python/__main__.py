@@ -44,6 +44,7 @@ ORDER = (
     "shards_of_a_file",
     "saving",
     "converting",
+    "dcp",
     "names",
     "casts",
     "gguf_files",

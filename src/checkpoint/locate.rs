@@ -6,6 +6,7 @@ use std::fs::ReadDir;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Diagnostic, Error, Result};
+use crate::format::distributed;
 use crate::rules;
 use crate::text;
 
@@ -26,9 +27,6 @@ const NO_WEIGHTS: [&str; 7] = [
     "scaler.pt",
     "rng_state.pth",
 ];
-/// The files of a distributed checkpoint, and the one that says what is in them.
-const DISTRIBUTED_SUFFIX: &str = ".distcp";
-const DISTRIBUTED_METADATA: &str = ".metadata";
 /// Of several candidates in a directory, the one that other loaders take.
 const DEFAULT_STEM: &str = "model";
 /// Weights in formats that other programs read; named when a directory has nothing else.
@@ -47,6 +45,10 @@ pub(super) enum Located {
     Files(Vec<PathBuf>),
     /// The files that this index names.
     Index(PathBuf),
+    /// Those that this `.metadata` of a distributed checkpoint names.
+    Distributed(PathBuf),
+    /// These files, of which each rank wrote its own, with pieces of tensors.
+    OfRanks(Vec<PathBuf>),
 }
 
 /// What `path` stands for.
@@ -61,11 +63,17 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
         Err(error) if path.is_dir() => return Err(Error::io(path, LIST, error)),
         Err(_) => {}
     }
-    if name_of(path).ends_with(DISTRIBUTED_SUFFIX) && path.exists() {
-        return Err(distributed(path, "this is one file of a distributed checkpoint", path.parent()));
-    }
     if name_of(path).ends_with(INDEX_SUFFIX) {
         return Ok(Located::Index(path.to_path_buf()));
+    }
+    if is_distributed_metadata(&name_of(path)) {
+        return Ok(Located::Distributed(path.to_path_buf()));
+    }
+    // A file of a rank stands for the checkpoint: what is in it is said elsewhere.
+    if name_of(path).ends_with(distributed::SUFFIX) && path.is_file() {
+        let metadata = path.with_file_name(distributed::METADATA);
+        let folder = path.parent().unwrap_or(path);
+        return if metadata.is_file() { Ok(Located::Distributed(metadata)) } else { Err(no_metadata(folder, &[])) };
     }
     // A file of a GGUF split set stands for the set: the metadata is in the first file only.
     let name = name_of(path);
@@ -141,11 +149,15 @@ impl<'a> ShardName<'a> {
 /// The index, else the complete set of shards, else the single file; safetensors before GGUF, and this before PyTorch.
 fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
     let mut names = Vec::new();
+    let mut of_ranks = Vec::new();
     let mut has_distributed_metadata = false;
     for entry in entries {
         let name = entry.map_err(|error| Error::io(path, LIST, error))?.file_name();
         let text = name_of(Path::new(&name));
-        has_distributed_metadata |= text == DISTRIBUTED_METADATA;
+        has_distributed_metadata |= text == distributed::METADATA;
+        if text.starts_with(distributed::METADATA_PREFIX) && is_distributed_metadata(&text) {
+            of_ranks.push(text.clone());
+        }
         if !text.starts_with('.') {
             names.push(FolderEntry { name, text });
         }
@@ -170,6 +182,9 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
         let is_torch = |name: &&FolderEntry| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
         files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.text.as_str())).collect();
     }
+    if files.len() > 1 && files.iter().all(|name| distributed::is_of_rank(name)) {
+        return Ok(Located::OfRanks(files.into_iter().map(|file| path.join(&file.name)).collect()));
+    }
     let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &FolderEntry>> = BTreeMap::new();
     for name in &files {
         if let Some(shard) = ShardName::of(name) {
@@ -189,8 +204,12 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
     if !files.is_empty() {
         return choose(path, &files, &format!("{stem}{suffix}")).map(|file| Located::Files(vec![file]));
     }
-    if has_distributed_metadata || !ending(DISTRIBUTED_SUFFIX).is_empty() {
-        return Err(distributed(path, "this is the directory of a distributed checkpoint", Some(path)));
+    if has_distributed_metadata {
+        return Ok(Located::Distributed(path.join(distributed::METADATA)));
+    }
+    if !ending(distributed::SUFFIX).is_empty() {
+        of_ranks.sort_unstable();
+        return Err(no_metadata(path, &of_ranks));
     }
     Err(nothing(path, &names))
 }
@@ -244,15 +263,21 @@ fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
     Diagnostic::new(rules::DIRECTORY_EMPTY, cause).path(path).format()
 }
 
-/// A checkpoint of torch.distributed.checkpoint: pieces of tensors in files of many processes.
-fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
-    let cause = format!("{what} (torch.distributed.checkpoint), with its tensors in pieces in several files");
-    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let help = format!(
-        "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {} model.pt",
-        text::path(folder)
-    );
-    Diagnostic::new(rules::TORCH_DISTRIBUTED, cause).path(path).help(help).unsupported()
+/// Whether a file is one that says what is in those of a distributed checkpoint: of all ranks, or of one.
+fn is_distributed_metadata(name: &str) -> bool {
+    let before = name.strip_suffix(distributed::METADATA);
+    before.is_some_and(|before| before.is_empty() || before.starts_with(distributed::METADATA_PREFIX))
+}
+
+/// Files of ranks, and none that says what is in them, or one for each rank.
+fn no_metadata(path: &Path, of_ranks: &[String]) -> Error {
+    let fault = |cause: String| Diagnostic::new(rules::DISTRIBUTED_NO_METADATA, cause).path(path);
+    if of_ranks.is_empty() {
+        return fault("it has files of a distributed checkpoint, but no .metadata that says what is in them".into())
+            .format();
+    }
+    let cause = format!("every rank saved for itself here: {}", text::listed(of_ranks));
+    fault(cause).help("open one of these files: each is the checkpoint of one rank").format()
 }
 
 fn listed(names: &[&FolderEntry]) -> String {
@@ -303,6 +328,22 @@ mod tests {
     }
 
     #[test]
+    fn a_distributed_checkpoint_is_its_metadata_whatever_of_it_is_given() {
+        let (dir, located) = folder(&[".metadata", "__0_0.distcp"]);
+        let metadata = Located::Distributed(dir.path().join(".metadata"));
+        assert_eq!(located.expect("found"), metadata);
+        assert_eq!(locate(&dir.path().join("__0_0.distcp")).expect("found"), metadata);
+        assert_eq!(locate(&dir.path().join(".metadata")).expect("found"), metadata);
+        let names = [1, 2].map(|rank| format!("shard-0000{rank}-model-00001-of-00001.safetensors"));
+        let (ranks, located) = folder(&[&names[0], &names[1], "config.json"]);
+        assert_eq!(located.expect("found"), Located::OfRanks(names.map(|name| ranks.path().join(name)).to_vec()));
+        let of_one = dir.path().join("__3.metadata");
+        assert_eq!(locate(&of_one).expect("found"), Located::Distributed(of_one));
+        let (dir, located) = folder(&[".metadata", "__0_0.distcp", "model.safetensors"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+    }
+
+    #[test]
     fn of_several_files_the_one_of_the_usual_name_is_taken() {
         let (dir, located) = folder(&["model.safetensors", "model.fp16.safetensors"]);
         assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
@@ -319,7 +360,8 @@ mod tests {
         assert_eq!(rule(&["training_args.bin", "optimizer.pt"]), "directory.empty");
         assert_eq!(rule(&["pytorch_model-00002-of-00003.bin"]), "directory.missing-shards");
         assert_eq!(rule(&["a.pt", "b.pth"]), "directory.ambiguous");
-        assert_eq!(rule(&[".metadata", "__0_0.distcp"]), "torch.distributed");
+        assert_eq!(rule(&["__0_0.distcp"]), "distributed.no-metadata");
+        assert_eq!(rule(&["__0_0.distcp", "__0.metadata"]), "distributed.no-metadata");
         assert_eq!(rule(&["model.safetensors.incomplete"]), "directory.partial");
         assert_eq!(rule(&["model-00001-of-00003.safetensors"]), "directory.missing-shards");
     }

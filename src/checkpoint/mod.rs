@@ -4,6 +4,7 @@
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
 mod aliases;
+mod distributed;
 mod hub;
 mod known;
 mod locate;
@@ -28,6 +29,7 @@ pub use tree::{Tree, TreeLimits, TreeLine};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::error::{Diagnostic, Error, Policy, Result};
+use crate::format::distributed::Distributed;
 use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
 use crate::format::{self, Kind};
@@ -131,6 +133,8 @@ pub enum More {
     Gguf(Box<Gguf>),
     /// The values of the pickle of a PyTorch file.
     Torch(Arc<Torch>),
+    /// What `.metadata` of a distributed checkpoint says.
+    Distributed(Arc<Distributed>),
 }
 
 impl FileFacts {
@@ -138,6 +142,19 @@ impl FileFacts {
     pub fn gguf(&self) -> Option<&Gguf> {
         if let More::Gguf(gguf) = &self.more { Some(gguf) } else { None }
     }
+
+    /// What `.metadata` of a distributed checkpoint says.
+    pub fn distributed(&self) -> Option<&Distributed> {
+        if let More::Distributed(said) = &self.more { Some(said) } else { None }
+    }
+}
+
+/// A value that is not a tensor, which is a part of a file, as if it were a file.
+#[derive(Debug)]
+pub(crate) struct ValueFile {
+    /// The file that it is a part of.
+    path: PathBuf,
+    torch: Arc<Torch>,
 }
 
 /// What a checkpoint contains: names, dtypes, shapes and places, without the files.
@@ -145,6 +162,8 @@ impl FileFacts {
 pub struct Catalog {
     /// By number of file.
     files: Arc<[FileFacts]>,
+    /// Behind the files, in the count of [`Catalog::torch`].
+    values: Arc<[ValueFile]>,
     table: TensorTable,
     names: NameIndex,
     findings: Vec<Diagnostic>,
@@ -188,15 +207,35 @@ impl Catalog {
         self.files.first()?.gguf()
     }
 
-    /// What is known of a PyTorch file beside its tensors; `None` for other formats.
+    /// What is known of a PyTorch file beside its tensors; `None` for other formats. Behind the files come the values of a distributed checkpoint,
+    /// each of which was saved by itself.
     pub fn torch(&self, file: u32) -> Option<&Arc<Torch>> {
-        if let More::Torch(torch) = &self.files.get(file as usize)?.more { Some(torch) } else { None }
+        let file = file as usize;
+        match self.files.get(file) {
+            Some(FileFacts { more: More::Torch(torch), .. }) => Some(torch),
+            Some(_) => None,
+            None => self.values.get(file - self.files.len()).map(|value| &value.torch),
+        }
+    }
+
+    /// One more than the highest number for which there may be a [`Catalog::torch`].
+    pub fn pickles(&self) -> u32 {
+        (self.files.len() + self.values.len()) as u32
+    }
+
+    /// The path of a file, by its number, or of the one that a value is a part of.
+    ///
+    /// # Panics
+    /// If there is no file or value of this number.
+    pub fn path(&self, file: u32) -> &Path {
+        let file = file as usize;
+        self.files.get(file).map_or_else(|| &*self.values[file - self.files.len()].path, |facts| &*facts.path)
     }
 
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
-            More::Nothing => false,
+            More::Nothing | More::Distributed(_) => false,
             More::Gguf(gguf) => gguf.big_endian,
             More::Torch(torch) => torch.big_endian,
         }
@@ -227,7 +266,8 @@ impl Catalog {
             let path = &self.files[self.table.get(b).file as usize].path;
             fault.path(path).unsupported()
         })?;
-        Ok(Self { files: self.files.clone(), table, names, findings: self.findings.clone(), note: self.note.clone() })
+        let (files, values) = (self.files.clone(), self.values.clone());
+        Ok(Self { files, values, table, names, findings: self.findings.clone(), note: self.note.clone() })
     }
 
     /// The number of the weight of this exact name.
@@ -280,6 +320,23 @@ pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Di
     options.format.policy = Policy::CollectAll;
     match Checkpoint::open(paths, &options) {
         Ok(checkpoint) => Ok(checkpoint.catalog.findings.clone()),
+        Err(Error::Diagnostics(findings)) => Ok(findings),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same, with what is wrong with parts of files that are not looked at before they are read: the items of a distributed checkpoint.
+pub fn check_items(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Diagnostic>> {
+    let mut options = options.clone();
+    options.format.policy = Policy::CollectAll;
+    match Checkpoint::open(paths, &options) {
+        Ok(checkpoint) => {
+            let mut findings = checkpoint.catalog.findings.clone();
+            for file in checkpoint.files.iter().flatten() {
+                findings.extend(file.faults(checkpoint.interrupt())?);
+            }
+            Ok(findings)
+        }
         Err(Error::Diagnostics(findings)) => Ok(findings),
         Err(error) => Err(error),
     }
@@ -386,7 +443,12 @@ impl Checkpoint {
         if !self.backend().maps() {
             return None;
         }
-        let file = self.files[self.catalog.table.get(number).file as usize].as_ref()?;
+        let number = self.catalog.table.get(number).file as usize;
+        // What is in pieces is never mapped, and nobody is to be told so.
+        if self.catalog.files[number].distributed().is_some() {
+            return None;
+        }
+        let file = self.files[number].as_ref()?;
         file.mapping().err().map(|reason| (file.path(), reason))
     }
 }

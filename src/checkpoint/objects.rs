@@ -1,6 +1,6 @@
 //! What PyTorch files have beside tensors: named values, the calls that their pickles describe, and the names that these have.
 
-use super::Catalog;
+use super::{Catalog, FileFacts};
 use crate::format::pickle::{GlobalUse, Object, ObjectId, Pickled, source_of};
 use crate::format::torch::Torch;
 use crate::names::join;
@@ -55,7 +55,7 @@ impl Catalog {
     }
 
     fn torch_files(&self) -> impl Iterator<Item = (u32, &Torch)> {
-        (0..self.files.len() as u32).filter_map(|file| Some((file, &**self.torch(file)?)))
+        (0..self.pickles()).filter_map(|file| Some((file, &**self.torch(file)?)))
     }
 
     /// The values of PyTorch files that are not tensors, in the order of the files.
@@ -78,8 +78,10 @@ impl Catalog {
     /// Every class and function that the pickles of PyTorch files name, with the number of the file, in the order of their first places. Those
     /// of what follows the pickle of a file come after it: another program than torch may read them.
     pub fn globals(&self) -> impl Iterator<Item = (u32, &GlobalUse)> {
-        self.torch_files().flat_map(|(file, torch)| {
+        let of_torch = self.torch_files().flat_map(|(file, torch)| {
             torch.pickled.globals.iter().chain(&torch.stray_globals).map(move |global| (file, global))
-        })
+        });
+        let distributed = self.files.iter().filter_map(FileFacts::distributed);
+        of_torch.chain(distributed.flat_map(|said| said.globals.iter().map(|global| (0, global))))
     }
 }

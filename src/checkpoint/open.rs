@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
-use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, torch};
+use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed, torch};
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
 use crate::format::gguf::split::{Shard, check_set};
@@ -42,6 +42,7 @@ struct Contents {
     sources: Vec<Option<Arc<dyn Source>>>,
     files: Vec<FileFacts>,
     table: TensorTable,
+    values: Vec<ValueFile>,
 }
 
 impl Contents {
@@ -83,7 +84,7 @@ impl Contents {
     }
 
     fn finish(self, names: Option<NameIndex>, note: Option<String>, options: &OpenOptions) -> Result<Read> {
-        let Self { sources, files, table } = self;
+        let Self { sources, files, table, values } = self;
         NameIndex::probe(&table)?;
         let names = match names {
             Some(names) => names,
@@ -92,7 +93,7 @@ impl Contents {
             })?,
         };
         let findings = Vec::new();
-        Ok((Catalog { files: files.into(), table, names, findings, note }, sources))
+        Ok((Catalog { files: files.into(), values: values.into(), table, names, findings, note }, sources))
     }
 
     /// Compares what the files of a GGUF split set say of each other.
@@ -170,6 +171,12 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
         [path] => match locate(path)? {
             Located::Files(files) => open_files(&files, options, findings),
             Located::Index(index) => open_index(&index, options, findings),
+            Located::Distributed(metadata) => {
+                let named = distributed::read(&metadata, &options.format)?;
+                let opened = open_each(&named.paths);
+                open_distributed(named, opened, options, findings)
+            }
+            Located::OfRanks(paths) => open_of_ranks(paths, options, findings),
         },
         files => open_files(files, options, findings),
     }
@@ -301,6 +308,31 @@ fn open_index(path: &Path, options: &OpenOptions, findings: &mut Diagnostics) ->
     contents.finish(names, None, options)
 }
 
+fn open_distributed(
+    named: distributed::Named,
+    opened: Vec<Result<Arc<dyn Source>>>,
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<Read> {
+    let composed = distributed::compose(named, opened, &options.format)?;
+    let distributed::Composed { sources, files, table, values, noted } = composed;
+    findings.extend(noted.tolerated(options.format.policy)?);
+    Contents { sources, files, table, values }.finish(None, None, options)
+}
+
+fn open_of_ranks(paths: Vec<PathBuf>, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+    let mut files = Vec::with_capacity(paths.len());
+    for file in open_each(&paths) {
+        let file = file?;
+        (options.format.interrupt)()?;
+        let read = read_header(&*file, None, options, findings);
+        let (_, header, _) = read.map_err(|error| error.at_path(file.path()))?;
+        files.push((file, header));
+    }
+    let named = distributed::of_ranks(paths, &files)?;
+    open_distributed(named, files.into_iter().map(|(file, _)| Ok(file)).collect(), options, findings)
+}
+
 /// The first bytes of a file: enough to recognise what it is.
 pub(super) fn first_bytes(file: &dyn Source, options: &OpenOptions) -> Result<Vec<u8>> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
@@ -347,6 +379,11 @@ fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOption
         Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
         Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
         Kind::TorchTar => return Err(torch::tar()),
+        Kind::TorchDistributed => {
+            let cause = "this is the metadata of a distributed checkpoint, under a name that torch does not give it";
+            let help = "name it .metadata, in the folder of the files that it is about, and open that";
+            return Err(Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).help(help).format());
+        }
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Diagnostic, Diagnostics, Error, MAX_FINDINGS, Policy, Result};
+use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy, Result};
 use crate::format::index::ShardIndex;
 use crate::names::NameIndex;
 use crate::rules::{self, Rule};
@@ -146,16 +146,7 @@ impl Disagreements {
     }
 
     /// All findings; or, where disagreements are not tolerated, an error for the first.
-    pub(super) fn finish(mut self, policy: Policy) -> Result<Vec<Diagnostic>> {
-        let total = self.0.total();
-        let mut list = self.0.close();
-        if policy == Policy::Strict && total > 0 {
-            let mut first = list.swap_remove(0);
-            let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };
-            let tolerant = "strict=False opens it anyway and lists them in `warnings`";
-            first.help = format!("{}. {more}{tolerant}", first.help).into();
-            return Err(Error::Format(Box::new(first)));
-        }
-        Ok(list)
+    pub(super) fn finish(self, policy: Policy) -> Result<Vec<Diagnostic>> {
+        self.0.tolerated(policy)
     }
 }

@@ -17,7 +17,22 @@ const STRAY_PICKLES: usize = 100;
 
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let mut archive = drive(torch_zip::Parser::new(source.len(), options), source, &options.interrupt)?;
+    read_zip(torch_zip::Parser::new(source.len(), options), source, options, unnamed)
+}
+
+/// A value that torch.save wrote among others in a file: of the archive there is no comment behind its end, so that little is read to find it.
+pub(super) fn item(source: &dyn Source, options: &Options) -> Result<Torch> {
+    let parser = torch_zip::Parser::new(source.len(), options).without_comment();
+    read_zip(parser, source, options, true).map(|(_, torch)| torch)
+}
+
+fn read_zip(
+    parser: torch_zip::Parser<'_>,
+    source: &dyn Source,
+    options: &Options,
+    unnamed: bool,
+) -> Result<(Header, Torch)> {
+    let mut archive = drive(parser, source, &options.interrupt)?;
     let mut findings = options.findings();
     findings.extend(std::mem::take(&mut archive.findings));
     let read = zip_contents(source, options, unnamed, &archive, &mut findings);

@@ -174,6 +174,24 @@ impl Diagnostics {
         }
     }
 
+    /// All of them, where what was noted is tolerated; where it is not, an error for the first, which says how many there are.
+    pub fn tolerated(mut self, policy: Policy) -> Result<Vec<Diagnostic>> {
+        let is_note = |rule: &Rule| rule.severity == Severity::Note;
+        let notes: usize =
+            self.counts.values().filter(|count| is_note(count.rule)).map(|count| count.kept + count.dropped).sum();
+        let total = self.total() - notes;
+        let mut list = self.close();
+        let first = list.iter().position(|one| !is_note(one.rule));
+        if let Some(first) = first.filter(|_| policy == Policy::Strict) {
+            let mut first = list.swap_remove(first);
+            let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };
+            let tolerant = "strict=False opens it anyway and lists them in `warnings`";
+            first.help = format!("{}. {more}{tolerant}", first.help).into();
+            return Err(Error::Format(Box::new(first)));
+        }
+        Ok(list)
+    }
+
     /// All that are kept, and of each rule how many there are besides.
     pub fn close(&mut self) -> Vec<Diagnostic> {
         let mut list = std::mem::take(&mut self.list);

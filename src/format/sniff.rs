@@ -23,6 +23,8 @@ pub enum Kind {
     TorchLegacy,
     /// PyTorch before 0.1.10: a tar archive.
     TorchTar,
+    /// What `torch.distributed.checkpoint` says of its files: the pickle `.metadata`.
+    TorchDistributed,
 }
 
 impl fmt::Display for Kind {
@@ -33,6 +35,7 @@ impl fmt::Display for Kind {
             Self::TorchZip => "PyTorch (zip)",
             Self::TorchLegacy => "PyTorch (from before 1.6)",
             Self::TorchTar => "PyTorch (tar, from before 0.1.10)",
+            Self::TorchDistributed => "PyTorch (distributed)",
         })
     }
 }
@@ -41,6 +44,8 @@ impl fmt::Display for Kind {
 const TORCH_MAGIC_DECIMAL: &[u8] = b"L119547037146038801333356L";
 /// The same integer as protocols 2 and later write it, after the two bytes of the protocol (and the frame of protocol 4 and later).
 const TORCH_MAGIC_BINARY: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+/// The module of the first class that `.metadata` of a distributed checkpoint names.
+const DISTRIBUTED: &[u8] = b"torch.distributed.checkpoint.metadata";
 /// Magic and version of a GGUF file.
 const GGUF_START: usize = 8;
 /// Opcode, length: what protocol 4 and later put between the protocol and the first value.
@@ -108,7 +113,11 @@ fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
     let legacy = prefix.starts_with(TORCH_MAGIC_DECIMAL)
         || after_protocol.starts_with(TORCH_MAGIC_BINARY)
         || after_frame.starts_with(TORCH_MAGIC_BINARY);
-    legacy.then_some(Kind::TorchLegacy)
+    if legacy {
+        return Some(Kind::TorchLegacy);
+    }
+    let is_distributed = prefix.starts_with(b"\x80") && memchr::memmem::find(prefix, DISTRIBUTED).is_some();
+    is_distributed.then_some(Kind::TorchDistributed)
 }
 
 /// True if a JSON object begins where the header of a safetensors file does.

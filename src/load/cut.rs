@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::source::Part;
 
 /// Pieces of a file that are no farther apart than this are fetched together.
 pub(super) const GAP: u64 = 64 << 10;
@@ -189,6 +190,31 @@ impl Cut {
         let holes = end - start - self.payload().min(end - start);
         let between = self.row.saturating_sub(end - start);
         self.rows == 1 || self.row > LONG_ROW || holes.max(between) as u64 > GAP
+    }
+
+    /// What is wanted of these rows and nothing between, of `bytes`, which begin with the first that is wanted of them, at `offset` in a source.
+    pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<Part<'a>> {
+        let first = self.row_start(rows.start) + self.reach().start;
+        let mut wanted: Vec<Range<usize>> = rows
+            .flat_map(|row| {
+                let start = self.row_start(row);
+                self.ranges.iter().map(move |range| start + range.start - first..start + range.end - first)
+            })
+            .filter(|range| !range.is_empty())
+            .collect();
+        wanted.sort_unstable_by_key(|range| range.start);
+        let (mut parts, mut rest, mut at): (Vec<Part<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
+        for range in wanted {
+            // Ranges may have bytes in common.
+            let start = range.start.max(at);
+            if start >= range.end {
+                continue;
+            }
+            let (own, after) = std::mem::take(&mut rest).split_at_mut(range.end - at);
+            parts.push(Part { offset: offset + start as u64, bytes: &mut own[start - at..] });
+            (rest, at) = (after, range.end);
+        }
+        parts
     }
 
     /// Copies what is wanted of these rows from `bytes`, which are those of the tensor from byte `first` on.

@@ -365,14 +365,17 @@ impl Job<'_> {
         if read.len() < size {
             read.resize(size, 0);
         }
-        let lens = self.pieces.iter().map(|piece| piece.len);
-        let mut parts: Vec<Part<'_>> = memory::parts(read, lens)
-            .zip(&self.pieces)
-            .map(|(bytes, piece)| Part { offset: piece.offset, bytes })
-            .collect();
-        file.read(&mut parts, interrupt)?;
-        for (part, piece) in parts.into_iter().zip(self.pieces) {
-            piece.make(part.bytes, made)?;
+        let lens = || self.pieces.iter().map(|piece| piece.len);
+        let with_gaps = file.read_across() > 0;
+        let parts = memory::parts(read, lens()).zip(&self.pieces);
+        let parts = parts.flat_map(|(bytes, piece)| match (&piece.rows, with_gaps) {
+            (Some((rows, cut)), false) => cut.parts(rows.clone(), piece.offset, bytes),
+            _ => vec![Part { offset: piece.offset, bytes }],
+        });
+        file.read(&mut parts.collect::<Vec<_>>(), interrupt)?;
+        let lens: Vec<usize> = lens().collect();
+        for (bytes, piece) in memory::parts(read, lens).zip(self.pieces) {
+            piece.make(bytes, made)?;
         }
         Ok(())
     }

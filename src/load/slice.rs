@@ -11,8 +11,6 @@ use crate::workers::{Interrupt, WORKERS};
 use super::placement::{Placement, Swap};
 use super::tensor;
 
-/// Where less than this lies between elements, it is read with them: another read takes longer than a few more bytes.
-const READ_ACROSS: usize = 16 << 10;
 /// Bytes that are read between two questions whether to go on.
 const READ_AT_A_TIME: usize = 4 << 20;
 
@@ -69,7 +67,7 @@ pub(super) struct FileRuns<'a> {
 
 impl Runs for FileRuns<'_> {
     fn across(&self) -> usize {
-        READ_ACROSS
+        self.source.read_across()
     }
 
     fn at_a_time(&self) -> usize {

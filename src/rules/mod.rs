@@ -7,6 +7,7 @@ mod archive;
 mod checkpoint;
 mod code;
 mod comparison;
+mod distributed;
 mod files;
 mod gguf;
 mod manifest;
@@ -27,6 +28,7 @@ pub use archive::*;
 pub use checkpoint::*;
 pub use code::*;
 pub use comparison::*;
+pub use distributed::*;
 pub use files::*;
 pub use gguf::*;
 pub use manifest::*;
@@ -178,6 +180,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         gguf::RULES,
         torch_zip::RULES,
         torch::RULES,
+        distributed::RULES,
         pickle::RULES,
         checkpoint::RULES,
         set::RULES,

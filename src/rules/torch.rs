@@ -10,10 +10,6 @@ rules! {
         "the values of the file are nested deeper than Python compares and prints";
         MADE;
         "load_weights reads the tensors all the same";
-    TORCH_DISTRIBUTED "MW-PT-402" "torch.distributed" Error:
-        "this is a torch.distributed checkpoint, which has its tensors in pieces";
-        "training on many devices saves what each of them holds";
-        "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt";
     TORCH_FORMAT "MW-PT-403" "torch.format" Error:
         "torch.load was asked for a file that torch.save did not write";
         "the file is safetensors or GGUF under a suffix of PyTorch";

@@ -18,13 +18,15 @@ pub use file::LocalFile;
 #[cfg(target_os = "linux")]
 pub(crate) use page_cache::write_back;
 
-use crate::error::{Error, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Block, Origin, Storage};
 use crate::tensor::Span;
 use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes that one core reads at a time.
 const READ_AT_A_TIME: usize = 4 << 20;
+/// The bytes of a gap that take no longer to read than another read does.
+const READ_ACROSS: usize = 16 << 10;
 
 /// A range of bytes that is asked for: where it begins, and what is to be filled with it.
 #[derive(Debug)]
@@ -73,6 +75,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// An error if the bytes are no longer those that were opened.
     fn check_unchanged(&self) -> Result<()>;
 
+    /// What is wrong with it that is not looked at before its bytes are read.
+    fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
+        let _ = interrupt;
+        Ok(Vec::new())
+    }
+
     /// Says that `len` bytes from `offset` on will be asked for soon. Nobody waits for them.
     fn read_ahead(&self, offset: u64, len: u64) {
         let _ = (offset, len);
@@ -99,6 +107,11 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn copy_to(&self, offset: u64, len: u64, file: &File, at: u64) -> Result<bool> {
         let _ = (offset, len, file, at);
         Ok(false)
+    }
+
+    /// Where less than this lies between elements that are wanted, it is read with them: another read takes longer than a few more bytes.
+    fn read_across(&self) -> usize {
+        READ_ACROSS
     }
 
     /// The kind of filesystem that it is on; `None` where that is not known.

@@ -20,7 +20,7 @@ import torch.distributed.checkpoint as dcp
 
 import max_weights.torch
 from max_weights.dropin.calls import Calls
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, FormatError
 from max_weights.integrations.distributed import WeightsReader
 from torch_same import assert_same
 
@@ -157,13 +157,25 @@ def test_what_every_rank_saved_for_itself_is_one_checkpoint(tmp_path: Path, tens
 
 
 @pytest.mark.parametrize(
-    "said", ["no JSON", "[]", "{}", '{"w": {}}', '{"w": {"saved_offsets": [0]}}', '{"w": {"saved_offsets": [0, -1]}}']
+    ("said", "rule"),
+    [
+        ("no JSON", "distributed.metadata"),
+        ("[]", "distributed.metadata"),
+        ("{}", "distributed.missing-item"),
+        ('{"w": {}}', "distributed.missing-item"),
+        ('{"w": {"saved_offsets": [0]}}', "distributed.shape"),
+        ('{"w": {"saved_offsets": [0, -1]}}', "distributed.metadata"),
+        ('{"w": {"saved_offsets": [0, 18446744073709551615]}}', "distributed.shape"),
+        ('{"w": {"saved_offsets": [1, 0]}}', "distributed.overlap"),
+        ('{"w": {"saved_offsets": [4, 0]}}', "distributed.hole"),
+    ],
 )
-def test_parts_that_do_not_say_where_they_begin_are_an_error(tmp_path: Path, said: str) -> None:
-    path = tmp_path / "shard-00001-model-00001-of-00001.safetensors"
-    safetensors.torch.save_file({"w": torch.ones(2, 3)}, path, metadata={"DCP_SHARDING_INFO": said})
-    with pytest.raises(ArgumentError, match="DCP_SHARDING_INFO of a file do not say where its parts of tensors begin"):
-        WeightsReader(tmp_path).read_metadata()
+def test_parts_that_do_not_say_where_they_begin_are_an_error(tmp_path: Path, said: str, rule: str) -> None:
+    for rank, offsets in ((1, '{"w": {"saved_offsets": [0, 0]}}'), (2, said)):
+        path = tmp_path / f"shard-0000{rank}-model-00001-of-00001.safetensors"
+        safetensors.torch.save_file({"w": torch.ones(2, 3)}, path, metadata={"DCP_SHARDING_INFO": offsets})
+    with pytest.raises(FormatError, match=rule.replace(".", "[.]")):
+        WeightsReader(tmp_path)
 
 
 def run_ranks(program: str, arguments: list[list[str]]) -> None:

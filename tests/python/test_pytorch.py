@@ -278,14 +278,6 @@ def test_tied_weights_count_once_in_the_total_size_of_an_index(tmp_path: Path) -
         max_weights.load_weights(tmp_path)
 
 
-def test_a_distributed_checkpoint_is_told_by_name(tmp_path: Path) -> None:
-    (tmp_path / ".metadata").write_bytes(b"\x80\x04.")
-    (tmp_path / "__0_0.distcp").write_bytes(b"PK")
-    for path in (tmp_path, tmp_path / "__0_0.distcp"):
-        with pytest.raises(UnsupportedError, match=r"distributed checkpoint.*format_utils dcp_to_torch"):
-            max_weights.load_weights(path)
-
-
 def test_torchscript_tar_and_bare_pickles_are_told_by_name(models: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="TorchScript"):
         max_weights.load_weights(models / "silero_vad.jit")

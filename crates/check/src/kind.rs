@@ -103,6 +103,7 @@ impl Kind {
                 format::Kind::Gguf => Self::Gguf,
                 format::Kind::TorchZip => Self::Zip,
                 format::Kind::TorchLegacy => Self::TorchLegacy,
+                format::Kind::TorchDistributed => Self::Pickle,
                 _ => Self::Tar,
             };
         }

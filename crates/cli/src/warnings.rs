@@ -15,7 +15,7 @@ pub(crate) fn warnings(catalog: &Catalog) -> Vec<Diagnostic> {
             format!("a pickle names {}, which can run code or reach files; nothing here calls it", global.full_name());
         let fault = Diagnostic::new(rules::CODE_MALICIOUS_GLOBAL, cause).offset(global.offset);
         let fault = fault.help("Do not load it with another program before running `max-weights scan` on it");
-        warnings.push(fault.path(&catalog.files()[file as usize].path));
+        warnings.push(fault.path(catalog.path(file)));
     }
     warnings
 }

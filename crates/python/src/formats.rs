@@ -59,7 +59,9 @@ impl WeightsNode {
         let kind = self.catalog().kind();
         let node = PyClassInitializer::from(self);
         Ok(match kind {
-            Kind::TorchZip | Kind::TorchLegacy => Bound::new(py, node.add_subclass(PytorchWeights))?.into_super(),
+            Kind::TorchZip | Kind::TorchLegacy | Kind::TorchDistributed => {
+                Bound::new(py, node.add_subclass(PytorchWeights))?.into_super()
+            }
             Kind::Gguf => Bound::new(py, node.add_subclass(GGUFWeights))?.into_super(),
             _ => Bound::new(py, node.add_subclass(SafetensorWeights))?.into_super(),
         })

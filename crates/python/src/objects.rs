@@ -39,7 +39,7 @@ impl Objects {
     pub(crate) fn new(catalog: Arc<Catalog>, prefix: &str) -> Self {
         let below = join(prefix, "");
         let mut places = Vec::new();
-        for file in 0..catalog.files().len() as u32 {
+        for file in 0..catalog.pickles() {
             let leaves = catalog.torch(file).map(|torch| torch.objects.as_slice()).unwrap_or_default();
             for (i, leaf) in leaves.iter().enumerate() {
                 if prefix.is_empty() || leaf.name == prefix || leaf.name.starts_with(&below) {
@@ -61,7 +61,7 @@ impl Objects {
         let mut values = Values::with(py, torch, made);
         // After an error, what was half made is forgotten.
         let value = values.get(object, &mut Inert { catalog: self.catalog.clone(), file });
-        let value = value.map_err(|failure| at_path(failure, &self.catalog.files()[file as usize].path))?;
+        let value = value.map_err(|failure| at_path(failure, self.catalog.path(file)))?;
         self.kept(|kept| kept.insert(file, values.into_made()));
         Ok(value)
     }

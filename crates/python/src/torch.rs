@@ -462,7 +462,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
 pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, String, u64, &'static str)> {
     let catalog = node.get().catalog();
     let row = |(file, global): (u32, &GlobalUse)| {
-        let path = catalog.files()[file as usize].path.clone().into_os_string();
+        let path = catalog.path(file).to_path_buf().into_os_string();
         (path, global.full_name(), global.offset, global.danger.name())
     };
     catalog.globals().map(row).collect()

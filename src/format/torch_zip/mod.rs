@@ -36,6 +36,9 @@ pub const MAX_ZIP_ENTRIES: usize = 2_000_000;
 /// The most bytes of an entry's name. PyTorch makes names of the file's own name and a number.
 pub const MAX_ZIP_NAME_BYTES: usize = 4_096;
 
+/// The end of an archive of one tensor, and its directory.
+const SMALL_TAIL_BYTES: u64 = 2 << 10;
+
 /// How the bytes of an entry are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -164,6 +167,8 @@ pub struct Parser<'o> {
     findings: Diagnostics,
     prefix_len: usize,
     first_name_len: usize,
+    /// How many of the last bytes are looked at.
+    tail: u64,
 }
 
 /// What is asked for.
@@ -180,18 +185,25 @@ impl<'o> Parser<'o> {
     /// Of a file of `file_len` bytes.
     pub fn new(file_len: u64, options: &'o Options) -> Self {
         let findings = options.findings();
-        Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0 }
+        let tail = tail_bytes(file_len);
+        Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0, tail }
+    }
+
+    /// Of an archive that has no comment at its end: then few bytes are looked at to find the directory of one tensor, and that with them.
+    #[must_use]
+    pub fn without_comment(self) -> Self {
+        Self { tail: self.tail.min(SMALL_TAIL_BYTES), ..self }
     }
 
     fn tail_start(&self) -> u64 {
-        self.file_len - tail_bytes(self.file_len)
+        self.file_len - self.tail
     }
 
     /// Goes on with what was asked for.
     fn go_on(&mut self) -> Result<Option<Archive>> {
         match std::mem::replace(&mut self.state, State::Start) {
             State::Start => {
-                self.state = State::Tail(budget::zeroed(saturating_usize(tail_bytes(self.file_len)))?);
+                self.state = State::Tail(budget::zeroed(saturating_usize(self.tail))?);
                 Ok(None)
             }
             State::Tail(tail) => {

@@ -2,6 +2,7 @@
 
 mod adapter;
 mod config;
+mod distributed;
 mod expressions;
 mod files;
 mod folder;
@@ -32,6 +33,7 @@ pub fn check_file(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> R
 pub fn check_folder(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     (context.interrupt)()?;
     let names = Names::new(folder);
+    distributed::check(folder, context)?;
     shards::partial(&names, context);
     let sharded = sets::sharded(folder);
     let mut taken = HashSet::new();

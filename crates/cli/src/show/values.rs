@@ -48,7 +48,7 @@ pub(super) fn values(catalog: &Catalog) -> Vec<Value<'_>> {
 /// All calls, for programs.
 pub(super) fn calls(catalog: &Catalog) -> Vec<Call> {
     let call = |object: FileObject<'_>| Call {
-        file: catalog.files()[object.file as usize].path.to_string_lossy().into_owned(),
+        file: catalog.path(object.file).to_string_lossy().into_owned(),
         offset: object.position(),
         verdict: verdict(&object).name(),
         call: object.source(WHOLE),

@@ -1,0 +1,148 @@
+//! An item of a file, which torch.save wrote: where in it the elements of a piece are.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::buffer::row_major;
+use crate::checkpoint::torch;
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::Options;
+use crate::format::distributed::Item;
+use crate::format::pickle::{Object, TensorKind};
+use crate::memory::Origin;
+use crate::rules::{self, Rule};
+use crate::source::{Part, Source};
+use crate::tensor::TorchDType;
+use crate::text;
+use crate::workers::{Interrupt, uninterrupted};
+
+/// Where the elements of a piece are in its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Located {
+    /// The first byte of the storage.
+    pub(super) storage: u64,
+    /// Bytes of it from there to the first element.
+    pub(super) start: u64,
+    /// Strides in elements, where the elements are not in C order.
+    pub(super) strides: Option<Vec<i64>>,
+}
+
+/// What an item beyond the end of its file is called.
+pub(super) fn outside(item: &Item, file_len: u64, rule: &'static Rule) -> Diagnostic {
+    let Item { offset, length, .. } = item;
+    let cause =
+        format!("an item of {length} bytes from {offset} on reaches beyond the end of the file, which has {file_len}");
+    Diagnostic::new(rule, cause).offset(*offset)
+}
+
+/// Where the elements of a piece of this dtype and shape are.
+pub(super) fn locate(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
+    if item.offset + item.length > file.len() {
+        return Err(outside(item, file.len(), rules::DISTRIBUTED_OUTSIDE).path(file.path()).format());
+    }
+    if let Some(transform) = &item.transform {
+        let cause = format!("an item was put through '{}' when it was saved", text::shown(transform));
+        let fault = Diagnostic::new(rules::DISTRIBUTED_TRANSFORM, cause).offset(item.offset);
+        return Err(fault.path(file.path()).unsupported());
+    }
+    located(file, item, dtype, shape).map_err(|error| shifted(error, item.offset, file.path()))
+}
+
+/// The same, with errors that count from the start of the item.
+fn located(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
+    let window = Window { file, offset: item.offset, len: item.length };
+    // The interrupt of whoever reads is asked by what it reads with.
+    let torch = torch::item(&window, &Options { interrupt: uninterrupted, ..Options::default() });
+    let torch = torch.map_err(|error| match error {
+        Error::Format(fault) | Error::Unsupported(fault) => {
+            let cause = format!("the item is not one that torch.save wrote: {}", fault.message);
+            Diagnostic { offset: fault.offset, ..Diagnostic::new(rules::DISTRIBUTED_ITEM, cause) }.format()
+        }
+        other => other,
+    })?;
+    let other = |cause: String| Diagnostic::new(rules::DISTRIBUTED_ITEM, cause).offset(0).format();
+    let pickled = &torch.pickled;
+    let root = match pickled.objects.get(pickled.root) {
+        Object::Parameter { tensor, .. } => *tensor,
+        _ => pickled.root,
+    };
+    let Object::Tensor(tensor) = pickled.objects.get(root) else {
+        return Err(other("the item is not a tensor, but .metadata says so".to_owned()));
+    };
+    let TensorKind::Strided(strided) = &pickled.tensor(*tensor).kind else {
+        return Err(other("the item is a tensor that is no array".to_owned()));
+    };
+    if strided.dtype != dtype || *strided.shape != *shape {
+        return Err(other(format!(
+            "the item is a tensor of {} {}, but .metadata says {} {}",
+            strided.dtype.name(),
+            text::shape(&strided.shape),
+            dtype.name(),
+            text::shape(shape)
+        )));
+    }
+    let place = torch.place(strided.storage.index())?;
+    if place.inflated.is_some() || torch.big_endian {
+        let what =
+            if torch.big_endian { "has its most significant bytes first" } else { "is compressed in its archive" };
+        return Err(
+            Diagnostic::new(rules::DISTRIBUTED_ITEM, format!("the item {what}, which is not read here")).unsupported()
+        );
+    }
+    let signed: Vec<i64> = shape.iter().map(|dim| *dim as i64).collect();
+    let strides: Vec<i64> = strided.strides.iter().map(|stride| *stride as i64).collect();
+    // The stride of an axis of one element may be any number, and says nothing.
+    let is_dense =
+        row_major(&signed).iter().zip(&strides).zip(shape).all(|((dense, stride), dim)| *dim == 1 || dense == stride);
+    let (storage, start) = (item.offset + place.span.start(), strided.offset * dtype.bytes());
+    Ok(Located { storage, start, strides: (!is_dense).then_some(strides) })
+}
+
+/// An error about bytes of an item, which begins at `by` in its file.
+fn shifted(error: Error, by: u64, path: &Path) -> Error {
+    let shift = |mut fault: Box<Diagnostic>| {
+        fault.offset = fault.offset.map(|offset| offset.saturating_add(by));
+        fault
+    };
+    match error {
+        Error::Format(fault) => Error::Format(shift(fault)),
+        Error::Unsupported(fault) => Error::Unsupported(shift(fault)),
+        other => other,
+    }
+    .at_path(path)
+}
+
+/// A part of a file, as a file.
+#[derive(Debug)]
+struct Window<'a> {
+    file: &'a dyn Source,
+    offset: u64,
+    len: u64,
+}
+
+impl Source for Window<'_> {
+    fn origin(&self) -> &Arc<Origin> {
+        self.file.origin()
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let inside =
+            |part: &Part<'_>| part.offset.checked_add(part.bytes.len() as u64).is_some_and(|end| end <= self.len);
+        if !parts.iter().all(inside) {
+            return Err(self.origin().truncated());
+        }
+        let shift = |part| {
+            let Part { offset, bytes }: &mut Part<'_> = part;
+            Part { offset: *offset + self.offset, bytes }
+        };
+        self.file.read(&mut parts.iter_mut().map(shift).collect::<Vec<_>>(), interrupt)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.file.check_unchanged()
+    }
+}

@@ -1,0 +1,229 @@
+//! Checkpoints of `torch.distributed.checkpoint`: a folder of which `.metadata`, or each of its safetensors files, says where the pieces of tensors are.
+//!
+//! For whoever reads tensors the folder is one source, in which each tensor lies in C order ([`ComposedSource`]); what is read of it is read of the
+//! pieces that have it. Where in its item the elements of a piece are is looked up when they are first read, so that a listing reads `.metadata` alone.
+
+mod boxes;
+mod item;
+mod source;
+mod values;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{FileFacts, More, ValueFile};
+use crate::budget;
+use crate::buffer::row_major;
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::format::distributed::{self, Distributed, Item, RankFile};
+use crate::format::{Header, Kind, Options};
+use crate::rules;
+use crate::source::{LocalFile, Part, Source};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
+use crate::text;
+use source::ComposedSource;
+
+/// Tensors begin at multiples of this in the source that they are together.
+const ALIGN: u64 = 64;
+
+/// What is said of a folder, with the paths of the files that it is about.
+pub(super) struct Named {
+    path: PathBuf,
+    kind: Kind,
+    said: Distributed,
+    pub(super) paths: Vec<PathBuf>,
+    /// What says it: whether that is unchanged is asked with each tensor.
+    first: Arc<dyn Source>,
+    metadata: Vec<(String, String)>,
+    /// What is wrong with single tensors.
+    noted: Diagnostics,
+}
+
+/// A folder as one source, what is in it, and what is wrong with it.
+pub(super) struct Composed {
+    /// The source of the tensors, and behind it the files; none for one that is not there.
+    pub(super) sources: Vec<Option<Arc<dyn Source>>>,
+    pub(super) files: Vec<FileFacts>,
+    pub(super) table: TensorTable,
+    pub(super) values: Vec<ValueFile>,
+    pub(super) noted: Diagnostics,
+}
+
+/// Reads `.metadata`.
+pub(super) fn read(path: &Path, options: &Options) -> Result<Named> {
+    let file = LocalFile::open(path)?;
+    let most = distributed::most_bytes(&options.limits);
+    if file.len() > most as u64 {
+        let cause = format!("it has {} bytes; at most {most} are read", file.len());
+        return Err(Diagnostic::new(rules::DISTRIBUTED_LIMIT, cause).path(path).format());
+    }
+    let mut bytes = budget::zeroed(file.len() as usize)?;
+    file.read(&mut [Part { offset: 0, bytes: &mut bytes }], &options.interrupt)?;
+    let mut noted = distributed::findings();
+    let said = distributed::read(&bytes, &options.limits, &mut noted).map_err(|error| error.at_path(path))?;
+    for finding in noted.list_mut() {
+        finding.path = Some(path.into());
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let paths = said.files.iter().map(|name| folder.join(name)).collect();
+    let metadata = said.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
+    let (path, kind, first) = (path.to_path_buf(), Kind::TorchDistributed, Arc::new(file));
+    Ok(Named { path, kind, said, paths, first, metadata, noted })
+}
+
+/// What files say of each other of which each rank wrote its own, with the pieces of tensors that it holds.
+pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)]) -> Result<Named> {
+    let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let pairs = |header: &'_ Header| -> Vec<(String, String)> { header.metadata.clone().unwrap_or_default() };
+    let metadata: Vec<_> = files.iter().map(|(_, header)| pairs(header)).collect();
+    let about: Vec<RankFile<'_>> = names
+        .iter()
+        .zip(files)
+        .zip(&metadata)
+        .map(|((name, (_, header)), pairs)| (&**name, &header.tensors, &**pairs))
+        .collect();
+    let mut noted = distributed::findings();
+    let said = distributed::of_ranks(&about, &mut noted)?;
+    let Some((first, _)) = files.first() else {
+        return Err(Error::Argument("no checkpoint files were given".into()));
+    };
+    for finding in noted.list_mut() {
+        finding.path = Some(first.path().into());
+    }
+    let path = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).to_path_buf();
+    let (kind, metadata) = (Kind::Safetensors, Vec::new());
+    Ok(Named { path, kind, said, paths, first: first.clone(), metadata, noted })
+}
+
+/// What the files, which are in the order of [`Named::paths`], are together.
+pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options: &Options) -> Result<Composed> {
+    let Named { path, kind, said, paths, first, metadata, mut noted } = named;
+    let mut sources: Vec<Option<Arc<dyn Source>>> = budget::list(files.len())?;
+    for file in files {
+        sources.push(match file {
+            Ok(file) => Some(file),
+            Err(Error::MissingFile { .. }) => None,
+            Err(error) => return Err(error),
+        });
+    }
+    let kept = check_items(&said, &path, &paths, &sources, &mut noted)?;
+    let (table, starts, end) = table(&said, &kept)?;
+    let (values, unread) = values::read(&said, &paths, &sources, options)?;
+    if unread > 0 {
+        noted.note(rules::DISTRIBUTED_VALUES, |rule| {
+            let values = text::plural(unread as u64, "value");
+            Diagnostic::new(rule, format!("{values} of {} are not read", said.values.len())).path(&path)
+        });
+    }
+    let said = Arc::new(said);
+    let mut facts = budget::list(paths.len() + 1)?;
+    facts.push(FileFacts { path, kind: Some(kind), metadata: Some(metadata), more: More::Distributed(said.clone()) });
+    let there = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
+    facts.extend(there.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
+    let pieces = ComposedSource::new(first, said, starts, end, paths, sources.clone())?;
+    sources.insert(0, Some(Arc::new(pieces)));
+    Ok(Composed { sources, files: facts, table, values, noted })
+}
+
+/// The table of tensors, the number of each with the byte where it begins in their source, and the end of that.
+type Table = (TensorTable, Vec<(usize, u64)>, u64);
+
+/// The table of the tensors that are kept.
+fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
+    let tensors = || said.tensors.iter().enumerate().filter(|(number, _)| kept[*number]);
+    let overflow = || Error::Argument("the tensors have more bytes than can be counted".to_owned());
+    let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
+    for (number, tensor) in tensors() {
+        let start = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
+        end = start.checked_add(said.bytes(tensor)).filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
+        starts.push((number, start));
+    }
+    let names = tensors().map(|(_, tensor)| tensor.name.len()).sum();
+    let mut table = TensorTable::with_capacity(starts.len(), names)?;
+    for ((_, tensor), (_, start)) in tensors().zip(&starts) {
+        let (shape, span) = (said.shape(tensor), Span::within(end, *start, said.bytes(tensor))?);
+        let element = tensor.dtype.dtype().map_or(Element::Torch(tensor.dtype), Element::Plain);
+        let strides: Vec<u64> = match element {
+            Element::Plain(_) => Vec::new(),
+            _ => {
+                row_major(&shape.iter().map(|dim| *dim as i64).collect::<Vec<_>>()).iter().map(|n| *n as u64).collect()
+            }
+        };
+        // The bytes of an element that only PyTorch has are an axis of their own, as in its other files.
+        let view = View { strides: &strides, storage: span, inflated: None, start: 0 };
+        let view = matches!(element, Element::Torch(_)).then_some(view);
+        table.push(&TensorInfo { name: &tensor.name, element, shape, file: 0, span, view })?;
+    }
+    Ok((table, starts, end))
+}
+
+/// Compares items with the files that they are in, and which tensors can be read, or say when they are read why not.
+fn check_items(
+    said: &Distributed,
+    path: &Path,
+    paths: &[PathBuf],
+    sources: &[Option<Arc<dyn Source>>],
+    noted: &mut Diagnostics,
+) -> Result<Vec<bool>> {
+    let mut kept = vec![true; said.tensors.len()];
+    let mut missing = vec![0_usize; paths.len()];
+    let mut items: Vec<(&Item, Option<usize>)> = budget::list(said.count() + said.values.len())?;
+    items.extend(said.values.iter().map(|value| (&value.item, None)));
+    for (number, tensor) in said.tensors.iter().enumerate() {
+        for (_, sizes, item) in said.pieces(tensor) {
+            let needed = sizes.iter().product::<u64>() * tensor.dtype.bytes();
+            if item.length < needed && item.transform.is_none() {
+                noted.note(rules::DISTRIBUTED_SIZE, |rule| {
+                    let cause = format!(
+                        "its piece of shape {} takes {needed} bytes, but the item in '{}' has {}",
+                        text::shape(sizes),
+                        text::path(&paths[item.file as usize]),
+                        item.length
+                    );
+                    Diagnostic::new(rule, cause).tensor(&tensor.name).path(path)
+                });
+                kept[number] = false;
+            }
+            items.push((item, Some(number)));
+        }
+    }
+    let name_of = |number: &Option<usize>| number.map(|number| &*said.tensors[number].name);
+    for (item, number) in &items {
+        let file = item.file as usize;
+        let Some(source) = &sources[file] else {
+            missing[file] += 1;
+            continue;
+        };
+        if item.offset + item.length > source.len() {
+            noted.note(rules::DISTRIBUTED_OUTSIDE, |rule| {
+                let tensor = name_of(number).map(str::to_owned);
+                Diagnostic { tensor, ..item::outside(item, source.len(), rule).path(&paths[file]) }
+            });
+        }
+    }
+    for (path, count) in paths.iter().zip(&missing).filter(|(_, count)| **count > 0) {
+        noted.note(rules::DISTRIBUTED_MISSING_FILE, |rule| {
+            let pieces = text::plural(*count as u64, "item");
+            Diagnostic::new(rule, format!("the file is missing; .metadata puts {pieces} into it")).path(path)
+        });
+    }
+    items.retain(|(item, _)| item.length > 0);
+    items.sort_unstable_by_key(|(item, _)| (item.file, item.offset, item.length));
+    for pair in items.windows(2) {
+        let [(before, first), (after, second)] = pair else { continue };
+        if before.file == after.file && before.offset + before.length > after.offset {
+            noted.note(rules::DISTRIBUTED_SHARED_ITEM, |rule| {
+                let other =
+                    name_of(first).map_or_else(|| "a value".to_owned(), |name| format!("'{}'", text::shown(name)));
+                let cause = format!("an item of it has bytes that one of {other} has, too");
+                let tensor = name_of(second).map(str::to_owned);
+                let path = &paths[after.file as usize];
+                Diagnostic { tensor, ..Diagnostic::new(rule, cause).path(path).offset(after.offset) }
+            });
+            for number in [first, second].into_iter().flatten() {
+                kept[*number] = false;
+            }
+        }
+    }
+    Ok(kept)
+}
