@@ -13,7 +13,12 @@ from compressed_tensors.compressors.mxfp8.base import MXFP8QuantizationCompresso
 from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor
 from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
-from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization import (
+    QuantizationArgs,
+    QuantizationConfig,
+    QuantizationScheme,
+    apply_quantization_config,
+)
 from safetensors.torch import save_file
 
 import max_weights
@@ -160,3 +165,73 @@ def test_mxfp6_that_does_not_fit_is_an_error(tmp_path: Path, packed: Any, scale:
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
     with pytest.raises(FormatError, match=r"'a.weight_(packed|scale)': it has the shape"):
         max_weights.quantized(load_weights(tmp_path), "a")
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = torch.nn.Linear(8, 4, bias=False)
+
+
+class Model(torch.nn.Module):
+    """Three layers of the modules that the groups below tell apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in range(3):
+            setattr(self, f"layer{number}", Attention())
+        self.mlp = torch.nn.Linear(8, 4, bias=False)
+        self.head = torch.nn.Linear(8, 4, bias=False)
+
+
+def mixed(tmp_path: Path, groups: dict[str, dict[str, Any]]) -> max_weights.Weights:
+    """Packed rows for the modules of `Model`: their sizes leave open whether they have 2, 3 or 4 bits."""
+    names = [name for name, module in Model().named_modules() if isinstance(module, torch.nn.Linear)]
+    tensors = {f"{name}.weight_packed": torch.zeros((4, 1), dtype=torch.int32) for name in names}
+    tensors |= {f"{name}.weight_scale": torch.ones(4, 1) for name in names}
+    tensors |= {f"{name}.weight_shape": torch.tensor([4, 8]) for name in names}
+    save_file(tensors, tmp_path / "model.safetensors")
+    said = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    return load_weights(tmp_path)
+
+
+def test_of_several_groups_the_one_counts_that_names_a_module_best(tmp_path: Path) -> None:
+    targets = {"Linear": 4, "re:layer.*": 3, "re:.*proj": 2, "layer1.proj": 4, "head": 2}
+    groups = {
+        f"group_{number}": {"targets": [target], "weights": {"num_bits": bits, "type": "int", "strategy": "channel"}}
+        for number, (target, bits) in enumerate(targets.items())
+    }
+    model = Model()
+    apply_quantization_config(model, QuantizationConfig(config_groups=groups))
+    theirs = {
+        name: module.quantization_scheme.weights.num_bits
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
+    weights = mixed(tmp_path, groups)
+    quantized = max_weights.quantized(weights)
+    assert {name: weight.bits for name, weight in quantized.items()} == theirs
+    assert {name: max_weights.quantized(weights, name).bits for name in theirs} == theirs
+    assert set(theirs.values()) == {2, 3, 4}
+
+
+def test_a_pattern_of_a_group_that_explodes_is_tried_in_bounded_time(tmp_path: Path) -> None:
+    groups = {"a": {"targets": ["re:(l+)+(a+)+(.+)+x$"], "weights": {"num_bits": 2}}}
+    groups["b"] = {"targets": ["Linear"], "weights": {"num_bits": 3}}
+    assert max_weights.quantized(mixed(tmp_path, groups), "layer1.proj").bits == 3
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=look)ahead", "a{1000}{1000}{1000}"])
+def test_a_pattern_of_a_group_that_cannot_be_tried_is_named(tmp_path: Path, pattern: str) -> None:
+    groups = {"a": {"targets": [f"re:{pattern}"], "weights": {"num_bits": 2}}}
+    groups["b"] = {"targets": ["Linear"], "weights": {"num_bits": 3}}
+    with pytest.raises(FormatError, match=r"config\.json: .*the target 're:.*' is no pattern that can be tried"):
+        max_weights.quantized(mixed(tmp_path, groups))
+
+
+@pytest.mark.parametrize("targets", ["Linear", [1], {"a": 1}])
+def test_targets_that_are_no_list_of_texts_are_named(tmp_path: Path, targets: Any) -> None:
+    groups = {"a": {"targets": targets, "weights": {"num_bits": 2}}}
+    with pytest.raises(FormatError, match=r"config\.json: .*targets of a group"):
+        max_weights.quantized(mixed(tmp_path, groups))

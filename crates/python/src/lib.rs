@@ -107,6 +107,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(take::buffers, module)?)?;
     module.add_function(function!(take::data_of_all, module)?)?;
     module.add_function(function!(take::export_dlpack, module)?)?;
+    module.add_function(function!(text::match_at_start, module)?)?;
     module.add_function(function!(text::near_names, module)?)?;
     module.add_function(function!(text::renamed_names, module)?)?;
     module.add_function(function!(text::printable, module)?)?;

@@ -38,9 +38,9 @@ __all__ = [
     "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer",
     "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
     "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "files",
-    "get_threads", "infos", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
-    "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names", "safetensors_header",
-    "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
+    "get_threads", "infos", "load_tensors", "match_at_start", "missing_accelerator", "near_names", "objects",
+    "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names",
+    "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
     "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "verify_checksums",
     "versions", "warnings",
 ]
@@ -354,6 +354,7 @@ def warnings(node: WeightsNode) -> list[str]:
     """What was accepted in the files of a node's checkpoint although it is not quite right, as sentences."""
 
 def files(node: WeightsNode) -> list[str]: ...
+def match_at_start(pattern: str, names: list[str]) -> list[str]: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
 def printable(text: object) -> str: ...

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import files, shown
+from max_weights._core import files, match_at_start, shown
 from max_weights.errors import FormatError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__ = ["Declared", "declared"]
 
 # A larger file is no configuration.
 _MAX_BYTES = 16 << 20
+# More than any model has kinds of layers.
+_MOST_TARGETS = 4096
 _NAMES = ("config.json", "quantize_config.json", "hf_quant_config.json")
 
 
@@ -45,7 +48,37 @@ class Declared:
     symmetric: bool | None = None
     reordered: bool = False
     """Whether the inputs of a group are anywhere in a row, and an index says which they are."""
+    groups: tuple[tuple[str, Declared], ...] = ()
+    """Where weights are quantized in several ways: the targets, sorted, and what is said of the weights of each."""
     said: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def of_modules(self, names: Iterable[str]) -> dict[str, Declared]:
+        """Return what is said of each of these modules.
+
+        Of several groups, the one counts that names a module best, as in compressed-tensors: by its name, by a pattern
+        (`re:`), or by its class; of two patterns the one that sorts first. Names of tensors do not tell a class: one
+        stands for all that are left.
+        """
+        left = list(names)
+        chosen = dict.fromkeys(left, self)
+        for matches in (_by_name, _by_pattern, _by_class) if self.groups else ():
+            for target, scheme in self.groups:
+                matched = set(matches(target, left))
+                chosen |= dict.fromkeys(matched, scheme)
+                left = [name for name in left if name not in matched]
+        return chosen
+
+
+def _by_name(target: str, names: list[str]) -> list[str]:
+    return [target] if target in names else []
+
+
+def _by_pattern(target: str, names: list[str]) -> list[str]:
+    return match_at_start(target[3:], names) if target.startswith("re:") else []
+
+
+def _by_class(target: str, names: list[str]) -> list[str]:
+    return names if target[:1].isupper() else []
 
 
 def declared(node: WeightsNode) -> Declared:
@@ -79,12 +112,7 @@ def _read(path: str, mark: tuple[int, int, int]) -> Declared | None:  # noqa: AR
         if not isinstance(config, dict):
             raise ValueError(f"it is a {type(config).__name__}, not an object")
     except (ValueError, RecursionError) as problem:
-        error = FormatError(
-            f"{shown(path)}: this is no configuration: {shown(str(problem))}; "
-            "it says how the weights are quantized: repair it, or move the weights away from it"
-        )
-        error.path = path
-        raise error from problem
+        raise _fault(path, str(problem)) from problem
     return _of(path, config)
 
 
@@ -118,34 +146,67 @@ def _of_method(path: str, method: str | None, said: dict[str, Any]) -> Declared:
         layout = next((word for key in ("packing_format", "backend") if (word := _word(said, key))), "auto_round")
     elif method == "awq" and isinstance(said.get("zero_point"), bool):
         symmetric = not said["zero_point"]
-    weights = _weights(said)
-    if weights is not None:
-        symmetric = weights["symmetric"] if isinstance(weights.get("symmetric"), bool) else symmetric
-    source = said if weights is None else weights
-    strategy = _word(source, "strategy")
-    return Declared(
+    of_all = Declared(
         path=path,
         method=method,
         layout=layout.lower() if layout else None,
         algorithm=_word(said, "quant_algo"),
-        bits=_number(source, "bits") or _number(source, "num_bits") or _number(source, "w_bit"),
-        group_size=None if strategy in ("channel", "tensor") else _number(source, "group_size"),
-        block=_pair(said.get("weight_block_size")) or _pair(source.get("block_structure")),
+        block=_pair(said.get("weight_block_size")),
         symmetric=symmetric,
-        reordered=said.get("desc_act") is True or _word(source, "actorder") == "group",
+        reordered=said.get("desc_act") is True,
         said=said,
+    )
+    schemes = _schemes(path, said)
+    if not schemes:
+        return _with_scheme(of_all, said)
+    if all(scheme == schemes[0][1] for _, scheme in schemes):
+        return _with_scheme(of_all, schemes[0][1])
+    groups = {target: _with_scheme(of_all, scheme) for targets, scheme in schemes for target in targets}
+    if len(groups) > _MOST_TARGETS:
+        raise _fault(path, f"its groups have {len(groups):,} targets; at most {_MOST_TARGETS:,} are read")
+    for target in groups:
+        if target.startswith("re:"):
+            try:
+                match_at_start(target[3:], [])
+            except ValueError as problem:
+                raise _fault(path, f"the target '{target}' is no pattern that can be tried: {problem}") from problem
+    return replace(of_all, groups=tuple(sorted(groups.items(), key=lambda group: group[0])))
+
+
+def _with_scheme(of_all: Declared, scheme: dict[str, Any]) -> Declared:
+    """Return what is said of weights of one scheme."""
+    strategy = _word(scheme, "strategy")
+    return replace(
+        of_all,
+        bits=_number(scheme, "bits") or _number(scheme, "num_bits") or _number(scheme, "w_bit"),
+        group_size=None if strategy in ("channel", "tensor") else _number(scheme, "group_size"),
+        block=of_all.block or _pair(scheme.get("block_structure")),
+        symmetric=scheme["symmetric"] if isinstance(scheme.get("symmetric"), bool) else of_all.symmetric,
+        reordered=of_all.reordered or _word(scheme, "actorder") == "group",
     )
 
 
-def _weights(said: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the scheme of all weights of compressed-tensors; `None` where there are several."""
+def _schemes(path: str, said: dict[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return the groups of compressed-tensors: their targets, and the scheme of their weights."""
     groups = said.get("config_groups")
-    found = [
-        group["weights"]
-        for group in (groups.values() if isinstance(groups, dict) else ())
-        if isinstance(group, dict) and isinstance(group.get("weights"), dict)
-    ]
-    return found[0] if found and all(weights == found[0] for weights in found) else None
+    schemes = []
+    for group in groups.values() if isinstance(groups, dict) else ():
+        if not isinstance(group, dict) or not isinstance(group.get("weights"), dict):
+            continue
+        targets = group.get("targets", [])
+        if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
+            raise _fault(path, "the targets of a group are no list of texts")
+        schemes.append((targets, group["weights"]))
+    return schemes
+
+
+def _fault(path: str, problem: str) -> FormatError:
+    error = FormatError(
+        f"{shown(path)}: this is no configuration: {shown(problem)}; "
+        "it says how the weights are quantized: repair it, or move the weights away from it"
+    )
+    error.path = path
+    return error
 
 
 def _word(said: dict[str, Any], key: str) -> str | None:

@@ -179,14 +179,14 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
     def __init__(self, node: WeightsNode) -> None:
         self._node = node
         self._declared = declared(node)
-        self._names = dict.fromkeys(groups(node, self._declared.method == "mxfp4"))
+        self._names = self._declared.of_modules(groups(node, self._declared.method == "mxfp4"))
 
     def __getitem__(self, name: str) -> QuantizedWeight:
         if name not in self._names:
             raise _not_found(self._node, name, list(self._names))
         front = f"{self._node.name}." if self._node.name else ""
         relative = "" if name == self._node.name else name.removeprefix(front)
-        return QuantizedWeight(_group(self._node, relative, self._declared))
+        return QuantizedWeight(_group(self._node, relative, self._names[name]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -238,7 +238,8 @@ def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | Q
         weight = parts.get(WEIGHT) or parts.get(BARE)
         dtype = None if weight is None else node[weight].dtype
         if is_quantized(parts, dtype, said.method == "mxfp4"):
-            return QuantizedWeight(_group(node, base, said))
+            full = ".".join(part for part in (node.name, base) if part)
+            return QuantizedWeight(_group(node, base, said.of_modules([full])[full]))
     raise _not_found(node, f"{node.name}.{name}" if node.name else name, list(QuantizedWeights(node)))
 
 
