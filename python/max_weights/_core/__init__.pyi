@@ -41,8 +41,8 @@ __all__ = [
     "get_threads", "infos", "load_tensors", "match_at_start", "missing_accelerator", "near_names", "objects",
     "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names",
     "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks",
-    "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "verify_checksums",
-    "versions", "warnings",
+    "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files",
+    "verify_checksums", "versions", "warnings",
 ]
 # fmt: on
 
