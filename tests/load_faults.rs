@@ -18,7 +18,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, Stream, StreamOptions, TensorMemory, Wanted};
+use max_weights::load::{Layout, LoadOptions, Recipe, Stream, StreamOptions, TensorMemory, Wanted};
 use max_weights::memory::release_memory;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, uninterrupted};
@@ -175,6 +175,7 @@ fn open_stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>) -> Stream {
     let (wanted, catalog) = (wanted(checkpoint, dtype), checkpoint.catalog().clone());
     let numbers = (0..wanted.len()).collect();
     let options = StreamOptions { budget: Some(64 << 20), ..StreamOptions::default() };
+    let wanted = wanted.into_iter().map(Recipe::from).collect();
     Stream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap()
 }
 

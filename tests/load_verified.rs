@@ -32,7 +32,7 @@ fn a_stream_compares_digests_as_it_reads_and_reads_no_byte_twice() {
         let load = LoadOptions { whole: true, ..LoadOptions::default() };
         let options = StreamOptions { load, digests: Some(digests.to_vec()), ..StreamOptions::default() };
         let catalog = checkpoint.catalog().clone();
-        let wanted = numbers.iter().map(|number| catalog.wanted(*number, None).unwrap()).collect();
+        let wanted = numbers.iter().map(|number| catalog.recipe(*number, None).unwrap()).collect();
         Stream::new(checkpoint.clone(), catalog, numbers.clone(), wanted, options).unwrap()
     };
     let before = source.counts().bytes;

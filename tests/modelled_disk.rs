@@ -347,7 +347,7 @@ fn a_stream_reads_each_byte_once_in_the_order_of_the_file() {
     let checkpoint = Arc::new(checkpoint);
     let catalog = checkpoint.catalog().clone();
     let numbers: Vec<usize> = (0..catalog.table().len()).collect();
-    let wanted = numbers.iter().map(|&number| catalog.wanted(number, None).unwrap()).collect();
+    let wanted = numbers.iter().map(|&number| catalog.recipe(number, None).unwrap()).collect();
     source.forget_requests();
     let load = LoadOptions { threads: std::num::NonZero::new(1), ..LoadOptions::default() };
     let options = StreamOptions { budget: Some(128 << 20), load, ..StreamOptions::default() };

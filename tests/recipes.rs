@@ -105,6 +105,8 @@ enum Step {
     Slice(usize, Vec<(u64, u64, i64)>),
     Take(usize, u64),
     Split(usize, usize, u64),
+    Unflatten(usize, usize, u64),
+    Flatten(usize, usize),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -116,7 +118,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         (which.clone(), prop::collection::vec((any::<u64>(), any::<u64>(), -3..4_i64), 4))
             .prop_map(|(which, ranges)| Step::Slice(which, ranges)),
         (which.clone(), any::<u64>()).prop_map(|(which, at)| Step::Take(which, at)),
-        (which, 0..3_usize, any::<u64>()).prop_map(|(which, axis, at)| Step::Split(which, axis, at)),
+        (which.clone(), 0..3_usize, any::<u64>()).prop_map(|(which, axis, at)| Step::Split(which, axis, at)),
+        (which.clone(), 0..4_usize, any::<u64>()).prop_map(|(which, axis, at)| Step::Unflatten(which, axis, at)),
+        (which, 0..3_usize).prop_map(|(which, axis)| Step::Flatten(which, axis)),
     ]
 }
 
@@ -190,6 +194,28 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
             let len = taken.shape.iter().product::<i64>() as usize;
             let elements = array.elements[at as usize * len..(at as usize + 1) * len].to_vec();
             vec![(recipe.index(&[Index::At(at - dim)]), Array { elements, ..taken })]
+        }
+        Step::Unflatten(which, axis, at) => {
+            let (recipe, array) = one(*which);
+            if array.shape.is_empty() || array.shape.len() > 5 {
+                return;
+            }
+            let axis = axis % array.shape.len();
+            let divisors: Vec<i64> = (1..=array.shape[axis]).filter(|size| array.shape[axis] % size == 0).collect();
+            let inner = *divisors.get(*at as usize % divisors.len().max(1)).unwrap_or(&3);
+            let mut shape = array.shape.clone();
+            shape.splice(axis..=axis, [shape[axis] / inner, inner]);
+            vec![(recipe.unflatten(axis, inner), Array { shape, ..array })]
+        }
+        Step::Flatten(which, axis) => {
+            let (recipe, array) = one(*which);
+            if array.shape.len() < 2 {
+                return;
+            }
+            let axis = axis % (array.shape.len() - 1);
+            let mut shape = array.shape.clone();
+            shape.splice(axis..axis + 2, [shape[axis] * shape[axis + 1]]);
+            vec![(recipe.flatten(axis), Array { shape, ..array })]
         }
         Step::Split(which, axis, at) => {
             let (recipe, array) = one(*which);

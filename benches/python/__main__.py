@@ -36,6 +36,7 @@ ORDER = (
     "loading",
     "loading_cold",
     "slices_of_a_rank",
+    "experts",
     "load_into",
     "dropin",
     "network_disk",

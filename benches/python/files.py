@@ -7,6 +7,7 @@
 | c | 50,000 f32 tensors of 64 elements under 64 layers, 17 MB |
 | d | 250,000 f32 tensors of 8 elements, 38 MB |
 | e | 4 bf16 layers of 60 experts, each three matrices of 704 x 1024, and what all share, 1.06 GB |
+| f | 48 bf16 layers of 128 experts, each three matrices of 8 x 8, 18,672 tensors, 5 MB |
 
 They are made in a folder of the caller's and are large: the caller deletes them.
 """
@@ -141,6 +142,7 @@ FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "c": many_small,
     "d": lambda: many_small(TENSORS_D, 8),
     "e": experts,
+    "f": lambda: experts(48, 128, 8, 8),
 }
 SMALL_FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "a": lambda: llama(layers=4, hidden=64, kv=32, feed_forward=128),
@@ -148,6 +150,7 @@ SMALL_FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "c": lambda: many_small(2_000),
     "d": lambda: many_small(3_000, 8),
     "e": lambda: experts(layers=1, hidden=64, feed_forward=32),
+    "f": lambda: experts(2, 16, 8, 8),
 }
 
 

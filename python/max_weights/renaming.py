@@ -1,6 +1,6 @@
-"""`renamed`: the weights of a GGUF file by their names in Hugging Face checkpoints.
+"""`renamed`: the weights of a file by the names of other libraries.
 
-The names come from gguf-py, which lists, for each name in GGUF files, the names in models of all kinds. The file does
+What other libraries have otherwise than Hugging Face checkpoints is in `conversion`. The names of GGUF files come from gguf-py, which lists, for each name in GGUF files, the names in models of all kinds. The file does
 not say which of them are the model's own. The names of one model share the part before the block number, so the prefix
 that fits most weights is used; of several such prefixes, `model.layers.`, which all models since Llama have. A table
 covers those before Llama.
@@ -14,12 +14,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._core import GGUFWeights, _rename_weights, infos, shown
+from max_weights.conversion.tables import LAYOUTS
+from max_weights.conversion.view import converted, converted_by
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from max_weights._core import WeightsNode
+    from max_weights.conversion.rules import ConversionRule
+    from max_weights.conversion.view import Config
 
 __all__ = ["left_out", "names_and_heads", "renamed"]
 
@@ -90,32 +94,40 @@ class _Candidate(NamedTuple):
     after: str
 
 
-def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
-    """Return the weights of a GGUF file by the names that Hugging Face gives them, as a tree over the same files.
+def renamed(
+    node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config: Config | None = None
+) -> WeightsNode:
+    """Return the weights by the names, and in the layout, of another library, as a tree over the same files.
 
-    Nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's converter permuted
-    the rows of queries and keys, they come in the model's order again.
+    Nothing is read. Names that no rule fits stay as they are. Of a GGUF file, the names are those that the package gguf
+    knows; where llama.cpp's converter permuted the rows of queries and keys, they come in the model's order again.
 
     Args:
-        node: The root of a tree of GGUF weights.
-        scheme: `hf`, the names in Hugging Face's checkpoints.
+        node: The root of a tree.
+        scheme: `hf`, as in Hugging Face's checkpoints; `transformers5`, `vllm` or `megatron`, as in the modules of
+            these libraries; or rules of one's own.
+        config: The model's configuration, a mapping or a path, where that is not the config.json beside the weights.
 
     Raises:
-        ArgumentError: another scheme, or not the root of a tree (a ValueError).
-        UnsupportedError: a tree of another format, or an architecture that gguf-py has no names for.
-        ImportError: gguf-py is missing.
+        ArgumentError: another scheme, not the root of a tree, or no configuration (a ValueError).
+        UnsupportedError: an architecture that there are no rules for, or that gguf-py has no names for; weights that
+            are not what a rule needs.
+        ImportError: gguf-py is missing, for a GGUF file.
         ClosedError: the checkpoint was closed.
     """
-    if scheme != _SCHEME:
-        raise ArgumentError(f"there is no naming scheme {scheme!r}; there is 'hf', that of Hugging Face")
-    if not isinstance(node, GGUFWeights):
-        raise UnsupportedError("renamed('hf') is for GGUF files; the names in other files are already the model's own")
     if node.name:
         raise ArgumentError(
             f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root"
         )
-    if node._scheme == scheme:
+    if not isinstance(scheme, str):
+        return converted_by(node, scheme, config)
+    if scheme not in (_SCHEME, *LAYOUTS):
+        known = ", ".join(f"'{name}'" for name in (_SCHEME, *LAYOUTS))
+        raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {known}")
+    if scheme == _SCHEME and node._scheme == scheme:
         return node
+    if scheme != _SCHEME or not isinstance(node, GGUFWeights):
+        return converted(node, scheme, config)
     names = [info.name for info in infos(node)]
     new, heads = names_and_heads(node, names)
     if not any(new.get(name, name) != name for name in names):

@@ -253,8 +253,9 @@ def _reopened(paths: list[str], arguments: dict[str, Any], marks: list[tuple[int
     return _reopen_weights(paths, arguments, marks, name)
 
 
-def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
+def _reopened_renamed(file: WeightsNode, scheme: str, rules: Any, name: str) -> WeightsNode:
+    from max_weights.conversion.view import converted_by
     from max_weights.renaming import renamed
 
-    tree = renamed(file, scheme)
+    tree = renamed(file, scheme) if rules is None else converted_by(file, *rules, scheme)
     return tree[name] if name else tree

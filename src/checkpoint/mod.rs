@@ -4,6 +4,7 @@
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
 mod aliases;
+mod conversion;
 mod distributed;
 mod hub;
 mod known;
@@ -19,6 +20,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use conversion::{ConversionRule, Step};
+pub(crate) use conversion::{Composition, Made, sizes_of_parts};
 pub use hub::{ModelCache, find_in_cache};
 pub use locate::ShardName;
 pub use near_paths::with_near_paths;
@@ -169,6 +172,8 @@ pub struct Catalog {
     findings: Vec<Diagnostic>,
     /// What a message about a missing weight should add.
     note: Option<String>,
+    /// What those weights are made of that no array of a file stands for, where there are any.
+    composition: Option<Arc<Composition>>,
 }
 
 impl Catalog {
@@ -266,8 +271,9 @@ impl Catalog {
             let path = &self.files[self.table.get(b).file as usize].path;
             fault.path(path).unsupported()
         })?;
-        let (files, values) = (self.files.clone(), self.values.clone());
-        Ok(Self { files, values, table, names, findings: self.findings.clone(), note: self.note.clone() })
+        let (files, values, findings) = (self.files.clone(), self.values.clone(), self.findings.clone());
+        let (note, composition) = (self.note.clone(), self.composition.clone());
+        Ok(Self { files, values, table, names, findings, note, composition })
     }
 
     /// The number of the weight of this exact name.
@@ -392,6 +398,12 @@ impl Checkpoint {
     /// What the checkpoint contains.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// The same open files with another catalog of their weights: one with other names, or converted.
+    #[must_use]
+    pub fn with_catalog(&self, catalog: Arc<Catalog>) -> Self {
+        Self { catalog, files: self.files.clone(), opened: self.opened.clone(), options: self.options.clone() }
     }
 
     /// The paths that were asked for, from the root on: a directory or an index is not replaced by its files.

@@ -93,7 +93,8 @@ impl Contents {
             })?,
         };
         let findings = Vec::new();
-        Ok((Catalog { files: files.into(), values: values.into(), table, names, findings, note }, sources))
+        let (files, values) = (files.into(), values.into());
+        Ok((Catalog { files, values, table, names, findings, note, composition: None }, sources))
     }
 
     /// Compares what the files of a GGUF split set say of each other.

@@ -14,7 +14,7 @@ const AT_A_TIME: usize = 256 << 10;
 impl Recipe {
     /// Puts the elements of the pieces, which are in the order of the recipe, in their places in `out`, on all cores.
     pub(super) fn compose(&self, pieces: &[Buffer], out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        let shape = self.shape();
+        let shape = self.grid();
         // Slabs of the first axis that has more than one position.
         let axis = shape.iter().position(|dim| *dim > 1).unwrap_or_default();
         let positions = shape.get(axis).copied().unwrap_or(1).max(1);
@@ -39,7 +39,7 @@ impl Recipe {
         out: &mut [u8],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let (strides, bits) = (row_major(self.shape()), self.dtype().bits());
+        let (strides, bits) = (row_major(self.grid()), self.dtype().bits());
         let bytes = |elements: i64| elements as usize * bits / 8;
         let base = slabs.start * strides.get(axis).copied().unwrap_or_default();
         let mut lines = Vec::new();
@@ -60,7 +60,7 @@ impl Recipe {
             let first: i64 = skipped.zip(&*of_piece).map(|(skipped, stride)| skipped * stride).sum();
             let begin: i64 = some.iter().zip(&*strides).map(|(some, stride)| some.start * stride).sum::<i64>() - base;
             // What follows each other in the piece and in the tensor is a row, and rows that follow each other in the piece are read as one line.
-            let is_whole = |axis: usize| size[axis] == self.shape()[axis] && some[axis] == own[axis];
+            let is_whole = |axis: usize| size[axis] == self.grid()[axis] && some[axis] == own[axis];
             let row = (0..size.len()).rfind(|&axis| !is_whole(axis)).unwrap_or_default();
             let line = row.saturating_sub(1);
             let [row_len, line_len] = [row, line].map(|axis| bytes(size[axis..].iter().product()));

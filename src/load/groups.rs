@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Transform;
 use super::choice::Choice;
 use super::device_place::DEVICE_ALIGN;
+use super::recipe::Recipe;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use crate::checkpoint::Backend;
 use crate::device::Device;
@@ -112,9 +113,13 @@ impl Group {
 
 /// The pieces that tensors make, in their order. Those that are gathered, or inflated on the way to a device, are made of what was read, and
 /// so is everything where tensors are read as a `whole` first.
-pub(super) fn pieces(wanted: &[Wanted], whole: bool) -> Result<Vec<Piece>> {
+pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
-    for (i, one) in wanted.iter().enumerate() {
+    for (i, recipe) in wanted.iter().enumerate() {
+        let Some(one) = recipe.one() else {
+            pieces.push(composed(i, recipe)?);
+            continue;
+        };
         let placement = &one.placement;
         let len = one.size()?.next_multiple_of(align(one.device));
         let is_inflated = placement.segment.transform.inflate.is_some();
@@ -148,6 +153,17 @@ pub(super) fn pieces(wanted: &[Wanted], whole: bool) -> Result<Vec<Piece>> {
         pieces.push(piece);
     }
     Ok(pieces)
+}
+
+/// That of a tensor of several pieces, which has memory of its own.
+fn composed(i: usize, recipe: &Recipe) -> Result<Piece> {
+    let len = recipe.size()?.next_multiple_of(align(recipe.device()));
+    let read: u64 = recipe.wanted().map(|one| one.placement.before + one.placement.len).sum();
+    let made = recipe.wanted().map(Wanted::size).sum::<Result<usize>>()?;
+    // Where pieces are read by themselves first, they are in memory as they are read and as they become.
+    let beside = if recipe.fills()?.is_some() { 0 } else { (read as usize).saturating_add(made) };
+    let device = recipe.device();
+    Ok(Piece { tensors: i..i + 1, device, len, read: read as usize, in_place: false, beside })
 }
 
 /// What tensors of a piece begin at multiples of.

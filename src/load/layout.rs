@@ -102,11 +102,6 @@ impl Layout {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        if options.whole {
-            return Err(Error::Argument(
-                "a digest is of a weight of the file, and not of what is made of several".into(),
-            ));
-        }
         let (mut wanted, mut composed) = (Vec::new(), Vec::new());
         let (mut positions, mut behind) = (Vec::new(), Vec::new());
         for (position, recipe) in recipes.into_iter().enumerate() {
@@ -120,6 +115,11 @@ impl Layout {
                     behind.push(position);
                 }
             }
+        }
+        if options.whole && !composed.is_empty() {
+            return Err(Error::Argument(
+                "a digest is of a weight of the file, and not of what is made of several: load without verify".into(),
+            ));
         }
         positions.extend(behind);
         let out = |&position: &usize| outs.get(position).copied().unwrap_or_default();

@@ -6,6 +6,7 @@
 mod ahead;
 mod choice;
 mod compose;
+mod composition;
 mod cut;
 mod description;
 mod device_place;
@@ -13,6 +14,7 @@ mod digest;
 mod direct;
 mod engine;
 mod faster;
+mod grid;
 mod groups;
 mod inflate;
 mod job;
@@ -49,7 +51,7 @@ use std::sync::atomic::AtomicU64;
 use crate::budget;
 use crate::buffer::{Buffer, Index};
 use crate::checkpoint::{Backend, Checkpoint};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes that are read between two questions whether to go on.
 const READ_AT_A_TIME: usize = 1 << 20;
@@ -65,6 +67,9 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of this number.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
+        if self.catalog().is_made(number) {
+            return self.made(self.catalog().recipe(number, None)?);
+        }
         let placement = self.catalog().placement(number)?;
         match tensor::mapped(self, &placement)? {
             Some(view) => Ok(view),
@@ -74,6 +79,9 @@ impl Checkpoint {
 
     /// Weight number `number` as a view of a mapping that is there already, which takes no longer than a lookup.
     pub fn view(&self, number: usize) -> Result<Option<Buffer>> {
+        if self.catalog().is_made(number) {
+            return Ok(None);
+        }
         let placement = self.catalog().placement(number)?;
         if self.file(placement.segment.file)?.is_mapped() { tensor::mapped(self, &placement) } else { Ok(None) }
     }
@@ -81,6 +89,10 @@ impl Checkpoint {
     /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in their own memory. No more of
     /// the file is read for them than is in short gaps between them.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
+        if self.catalog().is_made(number) {
+            let recipe = self.catalog().recipe(number, None)?;
+            return self.made(recipe.index(expression)?);
+        }
         let placement = self.catalog().placement(number)?;
         if !placement.has_parts() {
             return self.tensor(number)?.index(expression);
@@ -97,7 +109,32 @@ impl Checkpoint {
     /// # Panics
     /// If there is no weight of one of these numbers.
     pub fn tensors(&self, numbers: &[u32]) -> Result<Vec<Buffer>> {
-        self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)))
+        if !numbers.iter().any(|number| self.catalog().is_made(*number as usize)) {
+            return self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)));
+        }
+        let recipes = numbers.iter().map(|number| self.catalog().recipe(*number as usize, None));
+        let memory = if self.backend().maps() { TensorMemory::Views } else { TensorMemory::Own };
+        let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
+        let layout = Layout::of_recipes(self, recipes.collect::<Result<_>>()?, memory, &[], &options)?;
+        Ok(layout.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.0)
+    }
+
+    /// What a recipe says: a view of the mapping, where it is one piece that can be one, else in memory of its own.
+    fn made(&self, recipe: Recipe) -> Result<Buffer> {
+        let recipe = match recipe.into_one() {
+            Ok(one) if one.conversion == Conversion::Nothing && one.cut.is_none() => {
+                return match tensor::mapped(self, &one.placement)? {
+                    Some(view) => Ok(view),
+                    None => slice::read(self, &one.placement),
+                };
+            }
+            Ok(one) => Recipe::from(one),
+            Err(recipe) => recipe,
+        };
+        let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
+        let layout = Layout::of_recipes(self, vec![recipe], TensorMemory::Own, &[], &options)?;
+        let (made, _) = layout.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?;
+        made.into_iter().next().ok_or(Error::Interrupted)
     }
 
     /// What is at these placements, in their order: views where the file is mapped; the others are read together.

@@ -42,6 +42,22 @@ impl Wanted {
         self.with(Units { shape: of_shape, strides, ..units }, 0, shape)
     }
 
+    /// It with one axis as two: so many rows, which take whole units of what is stored together.
+    pub(super) fn unflatten(&self, axis: usize, rows: i64) -> Result<Self> {
+        let mut units = self.units()?;
+        let mut shape = self.shape.clone();
+        let inner = shape[axis] / rows.max(1);
+        let of_last = if axis + 1 == shape.len() { units.per } else { 1 };
+        if inner % of_last != 0 {
+            return self.refuse(&units, "is taken in whole ones");
+        }
+        shape.splice(axis..=axis, [rows, inner]);
+        let (of_axis, stride) = (inner / of_last, units.strides[axis]);
+        units.shape.splice(axis..=axis, [rows, of_axis]);
+        units.strides.splice(axis..=axis, [stride.saturating_mul(of_axis), stride]);
+        self.with(units, 0, shape)
+    }
+
     /// The bytes of the segment that are in a row, as those of the axes from one on are, which is no earlier than this; that axis, and each row. `None`
     /// where not even the elements of the last axis are.
     pub(super) fn rows(&self, from: usize) -> Option<(usize, impl Iterator<Item = Range<u64>>)> {

@@ -29,11 +29,15 @@ impl<'a> Pieces<'a> {
     /// If there is no weight of this number.
     pub fn new(checkpoint: &'a Checkpoint, number: usize) -> Result<Self> {
         let info = checkpoint.catalog().table().get(number);
-        let placement = checkpoint.catalog().placement(number)?;
         let unit = match info.element {
             Element::Torch(dtype) => dtype.bytes() as usize,
             element => group_bytes(element),
         };
+        if checkpoint.catalog().is_made(number) {
+            let scan = Scan::of_made(checkpoint, number, unit)?;
+            return Ok(Self { units: scan.bytes() / unit as u64, scan, unit });
+        }
+        let placement = checkpoint.catalog().placement(number)?;
         // Elements of less than a byte are in C order, and in no other.
         let item = if placement.is_dense() { unit } else { placement.dtype.bytes().unwrap_or(1) };
         let scan = Scan::in_any_order(checkpoint, &placement, item)?;

@@ -18,17 +18,23 @@ const ROW: usize = 16 << 10;
 /// A tensor that is made of pieces, which fill it and do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    dtype: DType,
-    shape: Vec<i64>,
-    device: Device,
-    pieces: Vec<Piece>,
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<i64>,
+    /// The shape in which pieces are boxes: that of the tensor, or with an axis in its place as several, of the same elements in C order.
+    pub(super) grid: Vec<i64>,
+    /// How many axes of the grid each axis of the tensor is.
+    pub(super) axes: Vec<usize>,
+    pub(super) device: Device,
+    /// Whether its elements come in C order, also where the one piece that it is has them in another.
+    pub(super) in_order: bool,
+    pub(super) pieces: Vec<Piece>,
 }
 
 /// A box of a tensor, and what it is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Where the box begins on each axis.
-    start: Vec<i64>,
+    /// Where the box begins on each axis of the grid.
+    pub(super) start: Vec<i64>,
     /// What is in it, whose shape is that of the box.
     pub(super) wanted: Wanted,
 }
@@ -45,7 +51,7 @@ pub(super) enum Fill<'a> {
 impl From<Wanted> for Recipe {
     fn from(wanted: Wanted) -> Self {
         let (dtype, shape, device) = (wanted.dtype, wanted.shape.clone(), wanted.device);
-        Self { dtype, device, pieces: vec![Piece { start: vec![0; shape.len()], wanted }], shape }
+        Self { pieces: vec![Piece { start: vec![0; shape.len()], wanted }], ..Self::empty(dtype, device, shape) }
     }
 }
 
@@ -80,9 +86,15 @@ impl Recipe {
             }
         }
         let pieces = pieces.into_iter().map(|(start, wanted)| Piece { start, wanted });
-        let whole = Self { dtype, shape: shape.to_vec(), device, pieces: pieces.collect() };
+        let whole = Self { pieces: pieces.collect(), ..Self::empty(dtype, device, shape.to_vec()) };
         whole.check_filled()?;
         Ok(whole)
+    }
+
+    /// Without pieces.
+    pub(super) fn empty(dtype: DType, device: Device, shape: Vec<i64>) -> Self {
+        let (grid, axes) = (shape.clone(), vec![1; shape.len()]);
+        Self { dtype, shape, grid, axes, device, in_order: false, pieces: Vec::new() }
     }
 
     /// That no two pieces overlap, and none is missing.
@@ -134,6 +146,13 @@ impl Recipe {
         if axis >= shape.len() {
             return refused(format!("a tensor of {shape:?} has no axis {axis} to be joined along"));
         }
+        let recipes = Self::of_one_grid(axis, recipes)?;
+        let Some((mut grid, axes)) = recipes.first().map(|first| (first.grid.clone(), first.axes.clone())) else {
+            return refused("there is nothing to join".to_owned());
+        };
+        // Of several axes of the grid, the first is as long as all of them say.
+        let first_axis = axes[..axis].iter().sum::<usize>();
+        grid[first_axis] = 0;
         let (mut end, mut pieces) = (0_i64, Vec::new());
         for (number, recipe) in recipes.into_iter().enumerate() {
             let mut like = recipe.shape.clone();
@@ -147,14 +166,15 @@ impl Recipe {
                 ));
             }
             for mut piece in recipe.pieces {
-                piece.start[axis] += end;
+                piece.start[first_axis] += grid[first_axis];
                 pieces.push(piece);
             }
+            grid[first_axis] += recipe.grid.get(first_axis).copied().unwrap_or_default();
             end = end.checked_add(recipe.shape[axis]).ok_or_else(|| Error::Argument("the size overflows".into()))?;
         }
         shape[axis] = end;
         checked_size(dtype, &shape)?;
-        Ok(Self { dtype, shape, device, pieces })
+        Ok(Self { dtype, shape, grid, axes, device, in_order: false, pieces })
     }
 
     /// Tensors of one shape beside each other along a new axis, as `numpy.stack` has them.
@@ -180,13 +200,18 @@ impl Recipe {
     pub fn index(&self, expression: &[Index]) -> Result<Self> {
         let wanted = axes(&self.shape, expression)?;
         let shape = wanted.iter().filter_map(Axis::len).collect();
+        let (wanted, axes) = match self.in_grid(&wanted) {
+            Ok(in_grid) => in_grid,
+            Err(axis) => return self.without_grid(axis)?.index(expression),
+        };
+        let grid = wanted.iter().filter_map(Axis::len).collect();
         let mut pieces = Vec::new();
         for piece in &self.pieces {
             if let Some(piece) = piece.index(&wanted)? {
                 pieces.push(piece);
             }
         }
-        Ok(Self { dtype: self.dtype, shape, device: self.device, pieces })
+        Ok(Self { dtype: self.dtype, shape, grid, axes, device: self.device, in_order: self.in_order, pieces })
     }
 
     /// Parts of these sizes along an axis, as `torch.split` has them.
@@ -218,11 +243,32 @@ impl Recipe {
         if !sorted.into_iter().eq(0..self.shape.len()) {
             return refused(format!("{order:?} is no order of the axes of {:?}", self.shape));
         }
+        let in_grid: Vec<usize> = order.iter().flat_map(|&axis| self.grid_axes(axis)).collect();
         let pieces = self.pieces.iter().map(|Piece { start, wanted }| {
-            Ok(Piece { start: order.iter().map(|&axis| start[axis]).collect(), wanted: wanted.transpose(order)? })
+            let start = in_grid.iter().map(|&axis| start[axis]).collect();
+            Ok(Piece { start, wanted: wanted.transpose(&in_grid)? })
         });
         let (dtype, device, pieces) = (self.dtype, self.device, pieces.collect::<Result<_>>()?);
-        Ok(Self { dtype, shape: order.iter().map(|&axis| self.shape[axis]).collect(), device, pieces })
+        let shape = order.iter().map(|&axis| self.shape[axis]).collect();
+        let (grid, axes) = (in_grid.iter().map(|&axis| self.grid[axis]), order.iter().map(|&axis| self.axes[axis]));
+        let (grid, axes) = (grid.collect(), axes.collect());
+        Ok(Self { dtype, shape, grid, axes, device, in_order: self.in_order, pieces })
+    }
+
+    /// The same in C order: it is no view of a file that has the elements in another.
+    #[must_use]
+    pub fn in_order(self) -> Self {
+        Self { in_order: true, ..self }
+    }
+
+    /// The same on a device.
+    #[must_use]
+    pub fn on(mut self, device: Device) -> Self {
+        self.device = device;
+        for piece in &mut self.pieces {
+            piece.wanted.device = device;
+        }
+        self
     }
 
     /// The type of its elements.
@@ -246,6 +292,11 @@ impl Recipe {
     }
 
     /// What its pieces are made of.
+    pub fn into_wanted(self) -> impl Iterator<Item = Wanted> {
+        self.pieces.into_iter().map(|piece| piece.wanted)
+    }
+
+    /// The same, while it is kept.
     pub(super) fn wanted(&self) -> impl Iterator<Item = &Wanted> + Clone {
         self.pieces.iter().map(|piece| &piece.wanted)
     }
@@ -254,15 +305,37 @@ impl Recipe {
         &self.pieces
     }
 
+    /// The shape in which its pieces are boxes.
+    pub(super) fn grid(&self) -> &[i64] {
+        &self.grid
+    }
+
+    /// The one piece that it is, if it is one as [`Self::into_one`] has it.
+    pub(super) fn one(&self) -> Option<&Wanted> {
+        match &*self.pieces {
+            [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Some(&piece.wanted),
+            _ => None,
+        }
+    }
+
+    fn is_one(&self, wanted: &Wanted) -> bool {
+        // Elements of less than a byte have their bytes as an axis of their own in a part.
+        let has_shape = wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.grid;
+        let has_order = !self.in_order || wanted.placement.is_dense();
+        wanted.cut.is_some() || (wanted.shape == self.grid && has_shape && has_order)
+    }
+
     /// The one piece that it is.
     pub(super) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
-        // Elements of less than a byte have their bytes as an axis of their own in a part.
-        let is_one = |wanted: &Wanted| {
-            wanted.shape == self.shape
-                && (wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.shape)
-        };
         match &*self.pieces {
-            [piece] if is_one(&piece.wanted) => Ok(self.pieces.remove(0).wanted),
+            [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
+            [piece] if self.is_one(&piece.wanted) && piece.wanted.placement.is_dense() && piece.wanted.cut.is_none() => {
+                let mut one = self.pieces.remove(0).wanted;
+                if one.conversion == Conversion::Nothing {
+                    (one.placement.shape, one.placement.strides) = (self.shape.clone(), None);
+                }
+                Ok(Wanted { shape: self.shape, ..one })
+            }
             _ => Err(self),
         }
     }
@@ -273,12 +346,12 @@ impl Recipe {
     /// # Errors
     /// A piece of elements of less than a byte that begins or ends within one.
     pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
-        let (strides, bits) = (row_major(&self.shape), self.dtype.bits());
+        let (strides, bits) = (row_major(&self.grid), self.dtype.bits());
         let (mut fills, mut by_rows) = (Vec::new(), true);
         for Piece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
             let size = &wanted.shape;
             // From this axis on, what follows each other in the piece does so in the tensor.
-            let together = (0..size.len()).rfind(|&axis| size[axis] != self.shape[axis]).unwrap_or_default();
+            let together = (0..size.len()).rfind(|&axis| size[axis] != self.grid[axis]).unwrap_or_default();
             let first: i64 = start.iter().zip(&*strides).map(|(start, stride)| start * stride).sum();
             let begin = bytes_of(first, bits)?;
             let row = bytes_of(size[together..].iter().product(), bits)?;

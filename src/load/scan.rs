@@ -77,6 +77,9 @@ impl<'a> Scan<'a> {
     /// If there is no weight of this number.
     pub(crate) fn once_of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Self> {
         let unit = group_bytes(checkpoint.catalog().table().get(number).element);
+        if checkpoint.catalog().is_made(number) {
+            return Self::of_made(checkpoint, number, unit);
+        }
         let placement = checkpoint.catalog().placement(number)?;
         let (shape, strides) = c_order(&placement, unit);
         let (shape, strides, repeats) = once(&shape, &strides);
@@ -97,7 +100,19 @@ impl<'a> Scan<'a> {
     /// If there is no weight of this number.
     pub(crate) fn of_weight(checkpoint: &'a Checkpoint, number: usize) -> Result<Option<Self>> {
         let unit = group_bytes(checkpoint.catalog().table().get(number).element);
+        if checkpoint.catalog().is_made(number) {
+            return Self::of_made(checkpoint, number, unit).map(Some);
+        }
         Self::in_order(checkpoint, &checkpoint.catalog().placement(number)?, unit)
+    }
+
+    /// The same of weight number `number` that is made of others: it is in memory as a whole.
+    pub(super) fn of_made(checkpoint: &'a Checkpoint, number: usize, unit: usize) -> Result<Self> {
+        let whole = checkpoint.tensor(number)?.contiguous(checkpoint.interrupt())?;
+        let (first, units) = (whole.offset(), whole.size() / unit);
+        let (shape, strides) = (vec![units as i64], vec![1]);
+        let (bytes, swap, units) = (Bytes::Memory(whole), Swap::Nothing, units as u64);
+        Ok(Self { bytes, first, unit, swap, shape, strides, units, repeats: 1 })
     }
 
     /// The same with the elements in C order, each as often as it is in the tensor; `None` if they are far more than the file has.

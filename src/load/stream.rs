@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::choice::{Choice, LoadOptions, TensorMemory};
 use super::groups::{Group, Piece, Scratch, align, groups, least, pieces};
 use super::layout::Layout;
+use super::recipe::Recipe;
 use super::wanted::Wanted;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Catalog, Checkpoint};
@@ -56,7 +57,7 @@ struct Reading {
     catalog: Arc<Catalog>,
     /// The numbers of the weights, and what is wanted of each.
     numbers: Vec<usize>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<Recipe>,
     groups: Vec<Group>,
     options: LoadOptions,
     digests: Option<Vec<String>>,
@@ -123,19 +124,19 @@ impl Stream {
         checkpoint: Arc<Checkpoint>,
         catalog: Arc<Catalog>,
         numbers: Vec<usize>,
-        wanted: Vec<Wanted>,
+        wanted: Vec<Recipe>,
         options: StreamOptions,
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // For all at once, as a load does; what is read at a time is too little to try both ways of reading.
         let mut choice =
-            Choice::new(&checkpoint, &wanted.iter().collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
+            Choice::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
         }
         let load = LoadOptions { backend: choice.backend, ..options.load };
-        let scratch = Scratch::new(&choice, wanted.iter());
+        let scratch = Scratch::new(&choice, all(&wanted));
         let pieces = pieces(&wanted, load.whole)?;
         let (least, largest) = least(&pieces, scratch, reuse);
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
@@ -318,7 +319,7 @@ impl Shared {
         let mut wanted = std::mem::take(&mut reading.wanted).into_iter();
         for group in std::mem::take(&mut reading.groups) {
             self.wait_for_room(group.bytes + group.beside)?;
-            let wanted: Vec<Wanted> = wanted.by_ref().take(group.tensors().len()).collect();
+            let wanted: Vec<Recipe> = wanted.by_ref().take(group.tensors().len()).collect();
             let (read, storages) = self.read(&reading, &group, wanted)?;
             let mut read = read.into_iter();
             let mut state = self.lock();
@@ -345,9 +346,10 @@ impl Shared {
     }
 
     /// Reads a group.
-    fn read(&self, reading: &Reading, group: &Group, wanted: Vec<Wanted>) -> Result<Read> {
+    fn read(&self, reading: &Reading, group: &Group, wanted: Vec<Recipe>) -> Result<Read> {
         let Reading { checkpoint, options, .. } = reading;
-        let ends: Vec<u64> = wanted.iter().map(|one| one.placement.segment.span.end()).collect();
+        let end = |one: &Recipe| one.wanted().map(|one| one.placement.segment.span.end()).max().unwrap_or_default();
+        let ends: Vec<u64> = wanted.iter().map(end).collect();
         let named = |error, tensors: Range<usize>| about(error, &reading.catalog, &reading.numbers[tensors], &ends);
         let (mut outs, mut storages) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(group.pieces.len()));
         let mut rest = wanted.as_slice();
@@ -370,7 +372,7 @@ impl Shared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left - waits);
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = Layout::new(checkpoint, wanted, TensorMemory::Own, &given, options);
+        let layout = Layout::of_recipes(checkpoint, wanted, TensorMemory::Own, &given, options);
         let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
         layout.keep_pinned_to(reading.on_the_way)?;
         if let Some(digests) = &reading.digests {
@@ -392,12 +394,17 @@ impl Piece {
     }
 }
 
+/// What recipes are made of.
+fn all(recipes: &[Recipe]) -> impl Iterator<Item = &Wanted> {
+    recipes.iter().flat_map(Recipe::wanted)
+}
+
 /// Tensors one after the other in their own memory.
-fn parts(storage: &Arc<Storage>, tensors: &[Wanted]) -> Result<Vec<Buffer>> {
+fn parts(storage: &Arc<Storage>, tensors: &[Recipe]) -> Result<Vec<Buffer>> {
     let mut at = 0;
-    let part = |one: &Wanted| {
-        let tensor = Buffer::contiguous_at(storage.clone(), at, one.dtype, &one.shape)?;
-        at += one.size()?.next_multiple_of(align(one.device));
+    let part = |one: &Recipe| {
+        let tensor = Buffer::contiguous_at(storage.clone(), at, one.dtype(), one.shape())?;
+        at += one.size()?.next_multiple_of(align(one.device()));
         Ok(tensor)
     };
     tensors.iter().map(part).collect()

@@ -6,12 +6,14 @@
 mod near;
 mod renames;
 mod sort;
+mod template;
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 pub use near::{nearest, nearest_of, nearest_to_pattern};
 pub use renames::{Pattern, Renames};
+pub use template::{Captures, Template};
 
 use crate::budget::{self, Short};
 use crate::tensor::TensorTable;

@@ -101,4 +101,8 @@ rules! {
         "two tensors would get the same name";
         "a renaming maps two names to one";
         "use the names of the file";
+    NAMES_CONVERSION "MW-IX-118" "names.conversion" Error:
+        "weights are not what a rule that converts them needs";
+        "the checkpoint is of another architecture, is a part of one, or is laid out otherwise already";
+        "open all of its files, or use the rules of its architecture";
 }

@@ -52,6 +52,11 @@ impl Span {
         }
     }
 
+    /// As many bytes as are made of what begins where `first` does: they are in no file, and are not read from there.
+    pub(crate) const fn of_made(first: Self, len: u64) -> Self {
+        Self { start: first.start, len }
+    }
+
     /// The first byte.
     pub const fn start(self) -> u64 {
         self.start

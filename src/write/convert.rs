@@ -8,11 +8,11 @@ use super::output::Output;
 use super::replacement::{COPIED_AT_A_TIME, folder_of};
 use super::steps::{Scratch, Steps};
 use super::writer::Writer;
-use crate::buffer::{self, Buffer};
+use crate::buffer::{self, Buffer, Index};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Error, Result};
 use crate::load::{
-    Conversion, Layout, LoadOptions, Placement, Region, Scan, Segment, TensorMemory, Transform, Wanted, region_shape,
+    Layout, LoadOptions, Placement, Recipe, Region, Scan, Segment, TensorMemory, Transform, Wanted, region_shape,
 };
 use crate::rules;
 use crate::text;
@@ -69,17 +69,16 @@ impl Item {
     /// What is read of the tensor, before it goes into blocks.
     fn wanted(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Wanted> {
         let catalog = checkpoint.catalog();
-        let dtype = match steps.conversion {
-            Conversion::Nothing => None,
-            Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
-        };
-        let wanted = catalog.wanted(self.number, dtype)?;
+        let wanted = catalog.wanted(self.number, steps.dtype())?;
         match &self.region {
             Some(region) => catalog.cut(wanted, self.number, region),
             None => Ok(wanted),
         }
     }
 }
+
+/// So many bytes of a tensor that is made of others are in memory at a time, or one row of it.
+const MADE_AT_A_TIME: u64 = 64 << 20;
 
 /// Writes tensors of a checkpoint, each converted on its way; `done` counts the bytes that were written. With `verify`, what was written is read
 /// back and compared. All files are complete before the first takes its place. Returns them, an index last.
@@ -177,9 +176,12 @@ impl Work<'_> {
     fn write(&self, item: &Item, steps: Steps, alone: Option<&mut Scratch>, interrupt: Interrupt<'_>) -> Result<()> {
         let (Self { writer, checkpoint, done }, Item { number, tensor, .. }) = (*self, item);
         let bytes = tensor.bytes()?;
+        if checkpoint.catalog().is_made(*number) {
+            return self.write_made(item, steps, interrupt);
+        }
         let wanted = item.wanted(checkpoint, steps)?;
         if wanted.cut.is_some() {
-            let whole = take(checkpoint, wanted, steps, interrupt)?;
+            let whole = take(checkpoint, wanted.into(), steps, interrupt)?;
             writer.write_part(&tensor.name, 0, &whole, interrupt)?;
             done.fetch_add(bytes, Ordering::Relaxed);
             return Ok(());
@@ -200,6 +202,29 @@ impl Work<'_> {
             return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
         };
         steps.write(&scan, tensor, writer, alone, done, interrupt)
+    }
+
+    /// Writes one tensor that is made of others, some rows at a time.
+    fn write_made(&self, item: &Item, steps: Steps, interrupt: Interrupt<'_>) -> Result<()> {
+        let Item { number, region, tensor } = item;
+        let recipe = self.checkpoint.catalog().recipe(*number, steps.dtype())?;
+        let recipe = region.as_ref().map_or(Ok(recipe.clone()), |region| recipe.region(region))?;
+        let rows = recipe.shape().first().copied().unwrap_or(1);
+        let bytes = tensor.bytes()?;
+        let row = (bytes / (rows.max(1) as u64)).max(1);
+        let at_a_time = i64::try_from(MADE_AT_A_TIME / row).unwrap_or(rows).max(1);
+        let mut offset = 0;
+        for start in (0..rows).step_by(at_a_time as usize) {
+            let all = start == 0 && at_a_time >= rows;
+            let some = Index::Slice { start: Some(start), stop: Some(rows.min(start + at_a_time)), step: 1 };
+            let part = if all { recipe.clone() } else { recipe.index(&[some])? };
+            let part = take(self.checkpoint, part, steps, interrupt)?;
+            self.writer.write_part(&tensor.name, offset, &part, interrupt)?;
+            offset += part.size() as u64;
+            self.done.fetch_add(part.size() as u64, Ordering::Relaxed);
+        }
+        // One without bytes counts as written, too.
+        self.writer.write(&tensor.name, bytes, &[])
     }
 
     /// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
@@ -229,9 +254,9 @@ impl Work<'_> {
     }
 }
 
-/// A tensor of whose rows parts are wanted, in memory as a whole.
-fn take(checkpoint: &Checkpoint, wanted: Wanted, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
-    let layout = Layout::new(checkpoint, vec![wanted], TensorMemory::Own, &[], &LoadOptions::default())?;
+/// A tensor of whose rows parts are wanted, or one that is made, in memory as a whole.
+fn take(checkpoint: &Checkpoint, recipe: Recipe, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    let layout = Layout::of_recipes(checkpoint, vec![recipe], TensorMemory::Own, &[], &LoadOptions::default())?;
     let (taken, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     let taken = taken.into_iter().next().ok_or(Error::Interrupted)?;
     match steps.encoding {

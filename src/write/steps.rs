@@ -57,6 +57,14 @@ impl Steps {
         Ok(Self { from, conversion, encoding })
     }
 
+    /// The plain elements that they become first; `None` if they stay what they are.
+    pub(super) fn dtype(self) -> Option<DType> {
+        match self.conversion {
+            Conversion::Nothing => None,
+            Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
+        }
+    }
+
     pub(super) fn are_none(self) -> bool {
         self.conversion == Conversion::Nothing && self.encoding.is_none()
     }

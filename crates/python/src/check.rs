@@ -3,7 +3,6 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -166,21 +165,11 @@ pub(crate) fn difference_of(
     })?)
 }
 
-/// What the tree calls the weights of its file, where that is not what the file calls them.
+/// The heads that the rows of weights are ordered by in the file, where the tree has them in another order.
 fn names(node: &WeightsNode, checkpoint: &Checkpoint) -> difference::Names {
-    let (renamed, file) = (node.catalog(), checkpoint.catalog());
-    if Arc::ptr_eq(renamed, file) {
-        return difference::Names::default();
-    }
-    let mut names = difference::Names::default();
-    for number in 0..file.table().len() {
-        let name = file.table().name(number).to_owned();
-        if let Some(heads) = node.shared().heads(number) {
-            names.heads.insert(name.clone(), heads);
-        }
-        names.exact.insert(name, renamed.table().name(number).to_owned());
-    }
-    names
+    let table = checkpoint.catalog().table();
+    let heads = (0..table.len()).filter_map(|number| Some((table.name(number).to_owned(), node.shared().heads(number)?)));
+    difference::Names { heads: heads.collect(), ..difference::Names::default() }
 }
 
 fn wrong(name: &str, given: &str, possible: &str) -> crate::error::Failure {

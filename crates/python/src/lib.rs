@@ -118,6 +118,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(walk::infos, module)?)?;
     module.add_function(function!(walk::objects, module)?)?;
     module.add_function(function!(weights::rename_weights, module)?)?;
+    module.add_function(function!(weights::convert_weights, module)?)?;
+    module.add_function(function!(weights::first_fitting, module)?)?;
     module.add_function(function!(walk::tree, module)?)?;
     module.add_function(function!(walk::verify_checksums, module)?)?;
     module.add_function(function!(walk::warnings, module)?)?;

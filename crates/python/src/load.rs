@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use max_weights::checkpoint::Catalog;
+use max_weights::checkpoint::{Catalog, Checkpoint};
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Region, TensorMemory, Wanted, check_digests, digests};
+use max_weights::load::{Layout, LoadOptions, Recipe, Region, TensorMemory, Wanted, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
 use max_weights::workers::{self, now_and_then};
@@ -40,18 +40,58 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The same in the words of the core.
+    /// The layout of it, for a checkpoint with the catalog that the numbers are of.
+    pub(crate) fn layout(
+        &self,
+        checkpoint: &Checkpoint,
+        memory: TensorMemory,
+        outs: &[bool],
+        options: &LoadOptions,
+    ) -> Result<Layout, Error> {
+        let catalog = checkpoint.catalog();
+        if self.numbers.iter().any(|&number| catalog.is_made(number)) {
+            return Layout::of_recipes(checkpoint, self.recipes(catalog, options.whole)?, memory, outs, options);
+        }
+        Layout::new(checkpoint, self.wanted(catalog, options.whole)?, memory, outs, options)
+    }
+
+    /// The same as recipes, for weights that may be made of others.
+    pub(crate) fn recipes(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Recipe>, Error> {
+        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
+        let recipes = asked.map(|(((&number, &dtype), region), &device)| {
+            if !catalog.is_made(number) {
+                return one_wanted(catalog, number, dtype, region.as_ref(), device, whole).map(Recipe::from);
+            }
+            let recipe = catalog.recipe(number, dtype)?;
+            let cut = region.as_ref().map_or(Ok(recipe.clone()), |region| recipe.region(region))?;
+            Ok(cut.on(device))
+        });
+        recipes.collect()
+    }
+
+    /// The same in the words of the core, for weights that are not.
     pub(crate) fn wanted(&self, catalog: &Catalog, whole: bool) -> Result<Vec<Wanted>, Error> {
         let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
         let wanted = asked.map(|(((&number, &dtype), region), &device)| {
-            let one = Wanted { device, ..catalog.wanted(number, dtype)? };
-            match region {
-                Some(region) if whole => catalog.cut_of_whole(one, number, region),
-                Some(region) => catalog.cut(one, number, region),
-                None => Ok(one),
-            }
+            one_wanted(catalog, number, dtype, region.as_ref(), device, whole)
         });
         wanted.collect()
+    }
+}
+
+fn one_wanted(
+    catalog: &Catalog,
+    number: usize,
+    dtype: Option<DType>,
+    region: Option<&Region>,
+    device: Device,
+    whole: bool,
+) -> Result<Wanted, Error> {
+    let one = Wanted { device, ..catalog.wanted(number, dtype)? };
+    match region {
+        Some(region) if whole => catalog.cut_of_whole(one, number, region),
+        Some(region) => catalog.cut(one, number, region),
+        None => Ok(one),
     }
 }
 
@@ -145,8 +185,7 @@ pub(crate) fn load_tensors(
             check_digests(&checkpoint, &asked.numbers, expected, &found)?;
             done.store(0, Ordering::Relaxed);
         }
-        let wanted = asked.wanted(node.catalog(), whole)?;
-        let mut layout = Layout::new(&checkpoint, wanted, memory_of(own), &given, &options)?;
+        let mut layout = asked.layout(&checkpoint, memory_of(own), &given, &options)?;
         require_views(&layout, own, &names)?;
         if let Some(expected) = verify {
             layout = layout.verified(&asked.numbers, expected);

@@ -54,12 +54,11 @@ fn keep(key: Reopening, checkpoint: &Arc<Checkpoint>) {
 pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
     let checkpoint = node.shared().checkpoint()?;
     detached(py, || checkpoint.require_unwritten(&interrupt))?;
-    if let Some(scheme) = node.shared().scheme() {
-        // A tree of the same files with their own names goes along, and is renamed where it arrives.
-        let file = Shared::over(py, checkpoint, node.shared().arguments().clone());
-        let file = WeightsNode::at(Arc::new(file), String::new()).into_python(py)?;
+    if let Some((of, scheme, rules)) = node.shared().made_of(py, &checkpoint) {
+        // A tree such as it was made of goes along, and is renamed where it arrives.
+        let of = WeightsNode::at(Arc::new(of), String::new()).into_python(py)?;
         let function = package::REOPEN_RENAMED.get(py)?;
-        return Ok((function, (file, scheme, node.name())).into_pyobject(py)?);
+        return Ok((function, (of, scheme, rules, node.name())).into_pyobject(py)?);
     }
     let paths = checkpoint.opened().to_vec();
     let marks: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;
 
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Planned};
+use max_weights::load::{LoadOptions, Planned};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
@@ -64,8 +64,7 @@ pub(crate) fn plan_tensors(
     let asked = node.asked(&names, &dtypes, cuts, places)?;
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
     let layout = detached(py, || {
-        let wanted = asked.wanted(node.catalog(), whole)?;
-        let layout = Layout::new(&checkpoint, wanted, memory_of(own), &given, &options)?;
+        let layout = asked.layout(&checkpoint, memory_of(own), &given, &options)?;
         require_views(&layout, own, &names)?;
         Ok::<_, Error>(layout)
     })?;

@@ -1,5 +1,8 @@
 //! Reading ahead of tensors that are taken one by one.
 
+use std::ops::Range;
+
+use max_weights::error::Error;
 use max_weights::load::Prefetch;
 use pyo3::prelude::*;
 
@@ -18,6 +21,8 @@ use crate::node::WeightsNode;
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct Ahead {
     prefetch: Prefetch,
+    /// What each weight is made of, as positions there.
+    pieces: Vec<Range<usize>>,
 }
 
 #[pymethods]
@@ -32,14 +37,21 @@ impl Ahead {
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
         let asked = node.asked(&names, &dtypes, None, None)?;
-        let prefetch = detached(py, || {
-            Ok::<_, max_weights::error::Error>(Prefetch::new(&checkpoint, &asked.wanted(node.catalog(), false)?, own))
-        })?;
-        Ok(Self { prefetch })
+        Ok(detached(py, || {
+            let recipes = asked.recipes(node.catalog(), false)?;
+            let (mut wanted, mut pieces) = (Vec::with_capacity(recipes.len()), Vec::with_capacity(recipes.len()));
+            for recipe in recipes {
+                let first = wanted.len();
+                wanted.extend(recipe.into_wanted());
+                pieces.push(first..wanted.len());
+            }
+            Ok::<_, Error>(Self { prefetch: Prefetch::new(&checkpoint, &wanted, own), pieces })
+        })?)
     }
 
     /// Says that the weight at this position is going to be taken now.
     fn take(&self, py: Python<'_>, position: usize) {
-        detached(py, || self.prefetch.take(position));
+        let pieces = self.pieces.get(position).cloned().unwrap_or_default();
+        detached(py, || pieces.for_each(|piece| self.prefetch.take(piece)));
     }
 }

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use max_weights::checkpoint::{Catalog, Checkpoint};
+use max_weights::checkpoint::{Catalog, Checkpoint, ConversionRule};
 use max_weights::error::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::ending::detached;
 use crate::error::Outcome;
 use crate::open::Arguments;
 
@@ -23,13 +24,17 @@ pub(crate) struct Shared {
     arguments: Arguments,
     refusal_logged: AtomicBool,
     /// None for the names of the file.
-    renaming: Option<Renaming>,
+    renaming: Option<Arc<Renaming>>,
 }
 
-/// What a tree with other names than the file's knows beside them.
+/// What a tree with other names than the file's, or other weights, knows beside them.
 struct Renaming {
     /// The argument of `renamed`.
     scheme: String,
+    /// The tree that it was made of: what it has, and its own renaming.
+    of: (Arc<Catalog>, Option<Arc<Renaming>>),
+    /// The rules, where it has other weights: a Python object, for pickles.
+    rules: Option<Py<PyAny>>,
     /// Number of a weight -> number of heads, where the order of rows differs from the file's too.
     heads: HashMap<usize, u64>,
 }
@@ -60,8 +65,45 @@ impl Shared {
         let file = checkpoint.catalog();
         let heads = heads.into_iter().filter_map(|(name, heads)| Some((file.find(&name)?, heads))).collect();
         let catalog = Arc::new(file.renamed(|number| names.get(file.table().name(number)).cloned())?);
-        let renaming = Some(Renaming { scheme, heads });
-        Ok(Self { catalog, renaming, ..Self::over(py, checkpoint.clone(), self.arguments.clone()) })
+        Ok(self.with(py, &checkpoint, catalog, Renaming { scheme, of: self.base(), rules: None, heads }))
+    }
+
+    /// A tree over the same open files with the weights as these rules make them; `rules` are the same in Python.
+    pub(crate) fn converted(
+        &self,
+        py: Python<'_>,
+        scheme: String,
+        of_core: Vec<ConversionRule>,
+        rules: Py<PyAny>,
+    ) -> Outcome<Self> {
+        let checkpoint = self.checkpoint()?;
+        if self.renaming.as_ref().is_some_and(|renaming| !renaming.heads.is_empty()) {
+            return Err(Error::Argument(
+                "the rows of this tree are in another order than in its file: save it, and convert the new file".into(),
+            )
+            .into());
+        }
+        let catalog = Arc::new(detached(py, || checkpoint.catalog().converted(of_core))?);
+        let renaming = Renaming { scheme, of: self.base(), rules: Some(rules), heads: HashMap::new() };
+        Ok(self.with(py, &checkpoint, catalog, renaming))
+    }
+
+    fn base(&self) -> (Arc<Catalog>, Option<Arc<Renaming>>) {
+        (self.catalog.clone(), self.renaming.clone())
+    }
+
+    fn with(&self, py: Python<'_>, checkpoint: &Checkpoint, catalog: Arc<Catalog>, renaming: Renaming) -> Self {
+        let checkpoint = Arc::new(checkpoint.with_catalog(catalog));
+        Self { renaming: Some(Arc::new(renaming)), ..Self::over(py, checkpoint, self.arguments.clone()) }
+    }
+
+    /// What pickles make a tree with other names again of: one such as it was made of, the scheme, and the rules.
+    pub(crate) fn made_of(&self, py: Python<'_>, checkpoint: &Checkpoint) -> Option<(Self, &str, Option<Py<PyAny>>)> {
+        let renaming = self.renaming.as_ref()?;
+        let (catalog, of) = &renaming.of;
+        let of_files = Arc::new(checkpoint.with_catalog(catalog.clone()));
+        let tree = Self { renaming: of.clone(), ..Self::over(py, of_files, self.arguments.clone()) };
+        Some((tree, &renaming.scheme, renaming.rules.as_ref().map(|rules| rules.clone_ref(py))))
     }
 
     /// The scheme of the names; `None` if they are the file's.

@@ -61,7 +61,7 @@ impl TensorStream {
         let places = device.map(|device| vec![(device, names.len())]);
         let asked = node.asked(&names, &dtypes, cuts, places)?;
         let stream = detached(py, || {
-            let wanted = asked.wanted(&catalog, whole)?;
+            let wanted = asked.recipes(&catalog, whole)?;
             let recycled = reuse.then(recycled);
             let options = StreamOptions { budget: max_host_bytes, recycled, load, digests: verify };
             Stream::new(checkpoint, catalog, asked.numbers, wanted, options)

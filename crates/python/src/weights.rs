@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use max_weights::names::join;
+use max_weights::checkpoint::{ConversionRule, Step};
+use max_weights::error::Error;
+use max_weights::names::{Captures, Template, join};
 use max_weights::text;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -284,4 +286,52 @@ pub(crate) fn rename_weights<'py>(
     let py = node.py();
     let shared = node.get().shared().renamed(py, scheme, &names, heads)?;
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
+}
+
+/// A rule as Python has it: its sources, its targets, and its steps, each a name, numbers, and proportions.
+type PythonRule = (Vec<String>, Vec<String>, Vec<(String, Vec<usize>, Vec<u64>)>);
+
+/// A tree over the same open files with the weights as rules make them: [`Shared::converted`]. `rules` are the same for pickles.
+#[pyfunction]
+#[pyo3(name = "_convert_weights")]
+pub(crate) fn convert_weights<'py>(
+    node: &Bound<'py, WeightsNode>,
+    scheme: String,
+    of_core: Vec<PythonRule>,
+    rules: Py<PyAny>,
+) -> Outcome<Bound<'py, WeightsNode>> {
+    let py = node.py();
+    let of_core = of_core.iter().map(rule).collect::<Result<Vec<_>, Error>>()?;
+    let shared = node.get().shared().converted(py, scheme, of_core, rules)?;
+    Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
+}
+
+/// The first name at and below a node that one of these templates fits.
+#[pyfunction]
+#[pyo3(name = "_first_fitting")]
+pub(crate) fn first_fitting(node: &Bound<'_, WeightsNode>, templates: Vec<String>) -> Outcome<Option<String>> {
+    let templates = templates.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>()?;
+    let catalog = node.get().catalog();
+    let names = catalog.walk(node.get().name()).into_iter().map(|number| catalog.table().name(number as usize));
+    let fits = |name: &&str| templates.iter().any(|template| template.matches(name, &mut Captures::default()));
+    Ok({ names }.find(fits).map(str::to_owned))
+}
+
+fn rule((sources, targets, steps): &PythonRule) -> Result<ConversionRule, Error> {
+    let templates = |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>();
+    let step = |(name, numbers, parts): &(String, Vec<usize>, Vec<u64>)| {
+        let groups = |numbers: &[usize]| numbers.first().map(|groups| *groups as u64);
+        Ok(match (name.as_str(), numbers.as_slice()) {
+            ("stack", [axis]) => Step::Stack(*axis),
+            ("unstack", [axis]) => Step::Unstack(*axis),
+            ("concatenate", [axis]) => Step::Concatenate(*axis),
+            ("split", [axis]) => Step::Split(*axis, parts.clone()),
+            ("transpose", [first, second]) => Step::Transpose(*first, *second),
+            ("interleave", [axis, rest @ ..]) => Step::Interleave(*axis, groups(rest)),
+            ("deinterleave", [axis, rest @ ..]) => Step::Deinterleave(*axis, groups(rest), parts.clone()),
+            _ => return Err(Error::Argument(format!("there is no step {name} of {numbers:?}"))),
+        })
+    };
+    let steps = steps.iter().map(step).collect::<Result<Vec<_>, Error>>()?;
+    ConversionRule::new(templates(sources)?, templates(targets)?, steps)
 }

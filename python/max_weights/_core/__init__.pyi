@@ -35,8 +35,8 @@ _Places = Sequence[tuple[Any, int]] | None
 __all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
     "PytorchWeights", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
-    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer",
-    "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
+    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights",
+    "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
     "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "files",
     "get_threads", "infos", "load_tensors", "match_at_start", "missing_accelerator", "near_names", "objects",
     "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names",
@@ -186,6 +186,13 @@ class _PickledFile:
 
 def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer: ...
 def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
+def _convert_weights(
+    node: WeightsNode,
+    scheme: str,
+    of_core: list[tuple[list[str], list[str], list[tuple[str, list[int], list[int]]]]],
+    rules: Any,
+) -> WeightsNode: ...
+def _first_fitting(node: WeightsNode, templates: list[str]) -> str | None: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
 def scale_blocks(

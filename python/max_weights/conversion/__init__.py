@@ -1,0 +1,29 @@
+"""Names and layouts of other libraries: experts packed or apart, projections fused or split, as rules over names.
+
+`max_weights.load_weights(path).renamed("transformers5")` applies the rules for a model's architecture;
+`conversion_rules` returns them, and own rules are lists of `ConversionRule`.
+"""
+
+from max_weights.conversion.rules import (
+    Concatenate,
+    ConversionRule,
+    Deinterleave,
+    Interleave,
+    Split,
+    Stack,
+    Transpose,
+    Unstack,
+)
+from max_weights.conversion.view import conversion_rules
+
+__all__ = [
+    "Concatenate",
+    "ConversionRule",
+    "Deinterleave",
+    "Interleave",
+    "Split",
+    "Stack",
+    "Transpose",
+    "Unstack",
+    "conversion_rules",
+]

@@ -1,0 +1,201 @@
+"""Rules that say which names of one library become which of another, and by which steps the tensors do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from max_weights.errors import ArgumentError
+
+__all__ = [
+    "Concatenate",
+    "ConversionRule",
+    "Deinterleave",
+    "Interleave",
+    "Size",
+    "Split",
+    "Stack",
+    "Step",
+    "Transpose",
+    "Unstack",
+]
+
+Size = int | str
+"""A number, or where it is in a model's config.json: `num_attention_heads`, or a sum, `kv_lora_rank+qk_rope_head_dim`."""
+Numbers = Callable[[Size], int]
+# A step as the compiled code takes it: its name, its numbers, and proportions.
+_Step = tuple[str, list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to tensors; one of the classes below."""
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        raise NotImplementedError
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it, with the numbers that a configuration says."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Stack(Step):
+    """The tensors of a list become one, along a new axis: experts that lie apart are packed."""
+
+    axis: int = 0
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        return Unstack(self.axis)
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        return "stack", [self.axis], []
+
+
+@dataclass(frozen=True)
+class Unstack(Step):
+    """A tensor becomes a list: one for each position of an axis, which goes."""
+
+    axis: int = 0
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        return Stack(self.axis)
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        return "unstack", [self.axis], []
+
+
+@dataclass(frozen=True)
+class Concatenate(Step):
+    """The tensors of all sources become one, one behind the other along an axis.
+
+    `parts` are the proportions of the sources, for the reverse; equal ones, if there are none.
+    """
+
+    axis: int = 0
+    parts: tuple[Size, ...] = ()
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        return Split(self.axis, self.parts)
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        return "concatenate", [self.axis], []
+
+
+@dataclass(frozen=True)
+class Split(Step):
+    """A tensor becomes one for each of the `parts`, its proportions along an axis; for each target, if there are none."""
+
+    axis: int = 0
+    parts: tuple[Size, ...] = ()
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        return Concatenate(self.axis, self.parts)
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        return "split", [self.axis], [number(part) for part in self.parts]
+
+
+@dataclass(frozen=True)
+class Transpose(Step):
+    """Two axes change places."""
+
+    first: int
+    second: int
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one, which is the same."""
+        return self
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        return "transpose", [self.first, self.second], []
+
+
+@dataclass(frozen=True)
+class Interleave(Step):
+    """The tensors of all sources become one: each is cut into equal groups, which take turns along an axis.
+
+    Without `groups`, a group is one position. `parts` are the proportions of the sources, for the reverse.
+    """
+
+    axis: int = 0
+    groups: Size | None = None
+    parts: tuple[Size, ...] = ()
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        return Deinterleave(self.axis, self.groups, self.parts)
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        groups = [] if self.groups is None else [number(self.groups)]
+        return "interleave", [self.axis, *groups], []
+
+
+@dataclass(frozen=True)
+class Deinterleave(Step):
+    """A tensor becomes one for each of the `parts`: its proportions in each of equal groups along an axis."""
+
+    axis: int = 0
+    groups: Size | None = None
+    parts: tuple[Size, ...] = ()
+
+    def reverse(self) -> Step:
+        """Return the step that undoes this one."""
+        return Interleave(self.axis, self.groups, self.parts)
+
+    def resolve(self, number: Numbers) -> _Step:
+        """Return the step as the compiled code takes it."""
+        groups = [] if self.groups is None else [number(self.groups)]
+        return "deinterleave", [self.axis, *groups], [number(part) for part in self.parts]
+
+
+@dataclass(frozen=True)
+class ConversionRule:
+    """Weights with the names of `sources` become weights with the names of `targets`, by `steps`.
+
+    A name is a template: each `*` is any text, which the targets have for their `*` of the same number, and `#` is the
+    number of one of several, as of experts. Weights belong together whose names have the same text for `*`:
+
+        ConversionRule(
+            ["*.experts.#.w1.weight", "*.experts.#.w3.weight"],
+            "*.experts.gate_up_proj",
+            [Stack(0), Concatenate(1)],
+        )
+
+    A rule without steps gives weights other names.
+    """
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    steps: tuple[Step, ...] = field(default=())
+
+    def __init__(
+        self, sources: str | Sequence[str], targets: str | Sequence[str], steps: Step | Sequence[Step] = ()
+    ) -> None:
+        """Accept one name, or one step, in the place of a sequence of them."""
+        steps = (steps,) if isinstance(steps, Step) else tuple(steps)
+        for step in steps:
+            if not isinstance(step, Step):
+                raise ArgumentError(f"a step of a conversion is Stack(0), Concatenate(1) or the like, not {step!r}")
+        object.__setattr__(self, "sources", (sources,) if isinstance(sources, str) else tuple(sources))
+        object.__setattr__(self, "targets", (targets,) if isinstance(targets, str) else tuple(targets))
+        object.__setattr__(self, "steps", steps)
+
+    def reverse(self) -> ConversionRule:
+        """Return the rule that leads back."""
+        return ConversionRule(self.targets, self.sources, tuple(step.reverse() for step in reversed(self.steps)))
+
+    def resolve(self, number: Numbers) -> tuple[list[str], list[str], list[_Step]]:
+        """Return the rule as the compiled code takes it, with the numbers that a configuration says."""
+        return list(self.sources), list(self.targets), [step.resolve(number) for step in self.steps]

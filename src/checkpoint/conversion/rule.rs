@@ -1,0 +1,353 @@
+//! How another library has weights: rules that say which names become which, and by which steps the tensors do.
+
+use crate::error::{Error, Result};
+use crate::names::Template;
+
+/// The most tensors that one is taken apart into.
+const MAX_APART: u64 = 1 << 16;
+
+/// What is done to tensors on the way from their files' layout to another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The tensors of a list become one, along a new axis.
+    Stack(usize),
+    /// A tensor becomes a list: one for each position of an axis, which goes.
+    Unstack(usize),
+    /// The tensors of all sources become one, one behind the other along an axis.
+    Concatenate(usize),
+    /// A tensor becomes one for each target, in these proportions along an axis; equal ones, if there are none.
+    Split(usize, Vec<u64>),
+    /// Two axes change places.
+    Transpose(usize, usize),
+    /// The tensors of all sources become one: along an axis, each is cut into so many equal groups, and the first of each is followed by the second of
+    /// each. `None`: a group is one position.
+    Interleave(usize, Option<u64>),
+    /// A tensor becomes one for each target: along an axis it is cut into so many equal groups, in each of which the targets have these proportions.
+    Deinterleave(usize, Option<u64>, Vec<u64>),
+}
+
+/// Names, and what becomes of the tensors that have them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversionRule {
+    pub(super) sources: Vec<Template>,
+    pub(super) targets: Vec<Template>,
+    steps: Vec<Step>,
+}
+
+/// A tensor on its way, or a list of tensors of one shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) shape: Vec<u64>,
+    /// How many there are of a list.
+    pub(super) count: Option<u32>,
+}
+
+impl ConversionRule {
+    /// Weights that have names of the `sources` become weights with names of the `targets`, by `steps`. `#` stands for the numbers of a list, and the
+    /// stars of the targets for the same text as those of the sources.
+    ///
+    /// # Errors
+    /// Templates with different numbers of `*`; steps that do not lead from these sources to these targets.
+    pub fn new(sources: Vec<Template>, targets: Vec<Template>, steps: Vec<Step>) -> Result<Self> {
+        let rule = Self { sources, targets, steps };
+        rule.check().map_err(|cause| Error::Argument(format!("the rule {}: {cause}", rule.text())))?;
+        Ok(rule)
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        let Some(stars) = self.sources.first().map(Template::stars) else { return Err("it has no source".into()) };
+        let all = || self.sources.iter().chain(&self.targets);
+        if let Some(other) = all().find(|template| template.stars() != stars) {
+            let (first, other) = (self.sources[0].text(), other.text());
+            return Err(format!("'{other}' has another number of * than '{first}'"));
+        }
+        let lists = |templates: &[Template]| {
+            let first = templates.first().is_some_and(Template::is_numbered);
+            let same = templates.iter().all(|template| template.is_numbered() == first);
+            same.then_some(first).ok_or("either all sources have a #, or none has; and so of targets")
+        };
+        let (mut slots, mut is_list) = (self.sources.len(), lists(&self.sources)?);
+        for (number, step) in self.steps.iter().enumerate() {
+            let one = |name: &str| {
+                if slots == 1 { Ok(()) } else { Err(format!("{name} takes one tensor, and there are {slots}")) }
+            };
+            match step {
+                Step::Stack(_) if is_list && number == 0 => is_list = false,
+                Step::Stack(_) => return Err("Stack is the first step, of sources with a #".into()),
+                Step::Unstack(_) if !is_list && number + 1 == self.steps.len() => is_list = true,
+                Step::Unstack(_) => return Err("Unstack is the last step, of one tensor or several".into()),
+                Step::Concatenate(_) | Step::Interleave(..) => slots = 1,
+                Step::Split(_, parts) => {
+                    one("Split")?;
+                    slots = self.slots_of(parts)?;
+                }
+                Step::Deinterleave(_, _, parts) => {
+                    one("Deinterleave")?;
+                    slots = self.slots_of(parts)?;
+                }
+                Step::Transpose(..) => {}
+            }
+        }
+        if slots != self.targets.len() {
+            return Err(format!("its steps lead to {slots} tensors, and it has {} targets", self.targets.len()));
+        }
+        if is_list != lists(&self.targets)? {
+            let cause = if is_list { "a list, and the targets have no #" } else { "no list, and the targets have a #" };
+            return Err(format!("its steps lead to {cause}"));
+        }
+        Ok(())
+    }
+
+    /// How many tensors parts of these proportions are.
+    fn slots_of(&self, parts: &[u64]) -> std::result::Result<usize, String> {
+        match parts {
+            [] => Ok(self.targets.len()),
+            parts if parts.contains(&0) => Err(format!("of the proportions {parts:?}, none may be 0")),
+            parts => Ok(parts.len()),
+        }
+    }
+
+    /// What is done to the tensors.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// How many targets it has.
+    pub(crate) fn targets(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// How many tensors, or lists of tensors, there are after so many steps.
+    pub(crate) fn slots(&self, steps: usize) -> usize {
+        let after = |slots: usize, step: &Step| match step {
+            Step::Concatenate(_) | Step::Interleave(..) => 1,
+            Step::Split(_, parts) | Step::Deinterleave(_, _, parts) if parts.is_empty() => self.targets.len(),
+            Step::Split(_, parts) | Step::Deinterleave(_, _, parts) => parts.len(),
+            Step::Stack(_) | Step::Unstack(_) | Step::Transpose(..) => slots,
+        };
+        self.steps[..steps].iter().fold(self.sources.len(), after)
+    }
+
+    /// Whether it gives one weight another name, and nothing else.
+    pub(super) fn only_renames(&self) -> bool {
+        self.steps.is_empty() && self.sources.len() == 1
+    }
+
+    /// As messages name it.
+    pub fn text(&self) -> String {
+        let list = |templates: &[Template]| templates.iter().map(Template::text).collect::<Vec<_>>().join(", ");
+        format!("'{} -> {}'", list(&self.sources), list(&self.targets))
+    }
+
+    /// What the tensors of its sources become, by their shapes; or why they cannot. `block`: so many elements along the last axis are stored together.
+    pub(super) fn apply(&self, mut slots: Vec<Slot>, block: u64) -> std::result::Result<Vec<Slot>, String> {
+        for step in &self.steps {
+            slots = step.apply(slots, self.targets.len(), block)?;
+        }
+        Ok(slots)
+    }
+}
+
+impl Step {
+    fn apply(&self, mut slots: Vec<Slot>, targets: usize, block: u64) -> std::result::Result<Vec<Slot>, String> {
+        match self {
+            Self::Stack(axis) => {
+                for Slot { shape, count } in &mut slots {
+                    if *axis > shape.len() || (block > 1 && *axis == shape.len()) {
+                        return Err(format!("a tensor of {shape:?} has no place for a new axis {axis}"));
+                    }
+                    shape.insert(*axis, u64::from(count.take().unwrap_or(1)));
+                }
+            }
+            Self::Unstack(axis) => {
+                for Slot { shape, count } in &mut slots {
+                    check_axis(shape, *axis)?;
+                    check_whole(shape, *axis, 1, block)?;
+                    let size = shape.remove(*axis);
+                    if size > MAX_APART {
+                        return Err(format!("a tensor is taken apart into {MAX_APART} at most, and not into {size}"));
+                    }
+                    *count = Some(size as u32);
+                }
+            }
+            Self::Concatenate(axis) => return joined(slots, *axis, block, None),
+            Self::Interleave(axis, groups) => return joined(slots, *axis, block, Some(*groups)),
+            Self::Split(axis, parts) => return parted(slots, *axis, parts, targets, block, 1),
+            Self::Deinterleave(axis, groups, parts) => {
+                let size = slots.first().and_then(|slot| slot.shape.get(*axis)).copied().unwrap_or_default();
+                let groups = groups.unwrap_or(size / targets as u64).max(1);
+                return parted(slots, *axis, parts, targets, block, groups);
+            }
+            Self::Transpose(first, second) => {
+                for Slot { shape, .. } in &mut slots {
+                    check_axis(shape, *first)?;
+                    check_axis(shape, *second)?;
+                    if block > 1 && (*first).max(*second) + 1 == shape.len() && first != second {
+                        return Err("elements of blocks lie along the last axis, which stays the last".into());
+                    }
+                    shape.swap(*first, *second);
+                }
+            }
+        }
+        Ok(slots)
+    }
+}
+
+/// The sizes of parts in these proportions, equal ones if there are none.
+pub(crate) fn sizes_of_parts(size: u64, parts: &[u64], count: usize) -> Option<Vec<u64>> {
+    let all: u64 = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(*part))?;
+    let of = |numerator: u64, denominator: u64| {
+        let product = u128::from(size) * u128::from(numerator);
+        let denominator = u128::from(denominator);
+        (denominator > 0 && product % denominator == 0).then(|| (product / denominator) as u64)
+    };
+    if parts.is_empty() {
+        return of(1, count as u64).map(|part| vec![part; count]);
+    }
+    parts.iter().map(|part| of(*part, all)).collect()
+}
+
+fn check_axis(shape: &[u64], axis: usize) -> std::result::Result<(), String> {
+    if axis < shape.len() { Ok(()) } else { Err(format!("a tensor of {shape:?} has no axis {axis}")) }
+}
+
+/// Blocks are not taken apart.
+fn check_whole(shape: &[u64], axis: usize, size: u64, block: u64) -> std::result::Result<(), String> {
+    if axis + 1 < shape.len() || size.is_multiple_of(block) {
+        return Ok(());
+    }
+    Err(format!("{block} elements of the last axis of {shape:?} are stored together, and cannot be taken apart"))
+}
+
+fn joined(
+    slots: Vec<Slot>,
+    axis: usize,
+    block: u64,
+    interleaved: Option<Option<u64>>,
+) -> std::result::Result<Vec<Slot>, String> {
+    let mut slots = slots.into_iter();
+    let Some(mut whole) = slots.next() else { return Ok(Vec::new()) };
+    check_axis(&whole.shape, axis)?;
+    let first = whole.shape.clone();
+    let check_groups = |shape: &[u64]| match interleaved {
+        Some(Some(groups)) if groups == 0 || !shape[axis].is_multiple_of(groups) => {
+            Err(format!("axis {axis} of {shape:?} is not cut into {groups} equal groups"))
+        }
+        Some(groups) => {
+            if groups.is_none() && shape[axis] != first[axis] {
+                return Err(format!("{shape:?} and {first:?} are not as long along axis {axis}"));
+            }
+            check_whole(shape, axis, groups.map_or(1, |groups| shape[axis] / groups), block)
+        }
+        None => Ok(()),
+    };
+    check_groups(&first)?;
+    for Slot { shape, count } in slots {
+        let mut like = shape.clone();
+        if let (Some(dim), true) = (like.get_mut(axis), shape.len() == first.len()) {
+            *dim = first[axis];
+        }
+        if like != first || count != whole.count {
+            return Err(format!("{shape:?} does not fit behind {first:?} along axis {axis}"));
+        }
+        check_groups(&shape)?;
+        whole.shape[axis] = whole.shape[axis].checked_add(shape[axis]).ok_or("the size overflows")?;
+    }
+    Ok(vec![whole])
+}
+
+fn parted(
+    slots: Vec<Slot>,
+    axis: usize,
+    parts: &[u64],
+    targets: usize,
+    block: u64,
+    groups: u64,
+) -> std::result::Result<Vec<Slot>, String> {
+    let Some(Slot { shape, count }) = slots.into_iter().next() else { return Ok(Vec::new()) };
+    check_axis(&shape, axis)?;
+    let of_group = shape[axis].is_multiple_of(groups).then(|| shape[axis] / groups);
+    let Some(sizes) = of_group.and_then(|size| sizes_of_parts(size, parts, targets)) else {
+        let (in_groups, proportions) = (
+            if groups == 1 { String::new() } else { format!(" in each of {groups} groups") },
+            if parts.is_empty() { format!("{targets} equal parts") } else { format!("parts as {parts:?} are") },
+        );
+        return Err(format!("axis {axis} of {shape:?} is not cut into {proportions}{in_groups}"));
+    };
+    let part = |size: u64| {
+        check_whole(&shape, axis, size, block)?;
+        let mut shape = shape.clone();
+        shape[axis] = size * groups;
+        Ok(Slot { shape, count })
+    };
+    sizes.into_iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(sources: &[&str], targets: &[&str], steps: &[Step]) -> Result<ConversionRule> {
+        let parsed = |texts: &[&str]| texts.iter().map(|text| Template::parse(text)).collect::<Result<Vec<_>>>();
+        ConversionRule::new(parsed(sources)?, parsed(targets)?, steps.to_vec())
+    }
+
+    fn slot(shape: &[u64], count: Option<u32>) -> Slot {
+        Slot { shape: shape.to_vec(), count }
+    }
+
+    #[test]
+    fn experts_become_one_tensor_and_come_apart_again() {
+        let (apart, packed) = (["*.e.#.w1", "*.e.#.w3"], ["*.e.gate_up"]);
+        let packs = rule(&apart, &packed, &[Step::Stack(0), Step::Concatenate(1)]).expect("a rule");
+        let expert = slot(&[6, 4], Some(8));
+        assert_eq!(packs.apply(vec![expert.clone(), expert.clone()], 1), Ok(vec![slot(&[8, 12, 4], None)]));
+        let takes_apart = rule(&packed, &apart, &[Step::Split(1, vec![]), Step::Unstack(0)]).expect("a rule");
+        assert_eq!(takes_apart.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
+        let refused = |slot: Slot| takes_apart.apply(vec![slot], 1).expect_err("refused");
+        assert!(refused(slot(&[8, 13, 4], None)).contains("not cut into 2 equal parts"));
+        assert!(refused(slot(&[1 << 40, 2, 0], None)).contains("65536 at most"));
+        assert!(refused(slot(&[8], None)).contains("no axis 1"));
+    }
+
+    #[test]
+    fn queries_keys_and_values_are_as_long_as_their_proportions_say() {
+        let fused = rule(&["qkv"], &["q", "k", "v"], &[Step::Split(0, vec![4, 2, 2])]).expect("a rule");
+        let shapes = fused.apply(vec![slot(&[32, 5], None)], 1).expect("parts");
+        assert_eq!(shapes, [slot(&[16, 5], None), slot(&[8, 5], None), slot(&[8, 5], None)]);
+        let groups =
+            rule(&["qkv"], &["q", "k", "v"], &[Step::Deinterleave(0, Some(2), vec![2, 1, 1])]).expect("a rule");
+        assert_eq!(groups.apply(vec![slot(&[32, 5], None)], 1).expect("parts"), shapes);
+        assert!(groups.apply(vec![slot(&[33, 5], None)], 1).expect_err("odd").contains("in each of 2 groups"));
+        let back = rule(&["q", "k", "v"], &["qkv"], &[Step::Interleave(0, Some(2))]).expect("a rule");
+        assert_eq!(back.apply(shapes, 1), Ok(vec![slot(&[32, 5], None)]));
+        assert_eq!(sizes_of_parts(u64::MAX, &[u64::MAX, 1], 2), None, "no overflow");
+    }
+
+    #[test]
+    fn blocks_are_not_taken_apart() {
+        let wide = rule(&["a"], &["b", "c"], &[Step::Split(1, vec![])]).expect("a rule");
+        assert!(wide.apply(vec![slot(&[4, 32], None)], 32).expect_err("refused").contains("stored together"));
+        assert!(wide.apply(vec![slot(&[4, 64], None)], 32).is_ok());
+        let turned = rule(&["a"], &["b"], &[Step::Transpose(0, 1)]).expect("a rule");
+        assert!(turned.apply(vec![slot(&[4, 64], None)], 32).expect_err("refused").contains("stays the last"));
+    }
+
+    #[test]
+    fn a_rule_whose_steps_do_not_lead_to_its_targets_is_refused() {
+        let wrong = |sources: &[&str], targets: &[&str], steps: &[Step]| {
+            rule(sources, targets, steps).expect_err("refused").to_string()
+        };
+        assert!(wrong(&["a", "b"], &["c"], &[]).contains("'a, b -> c': its steps lead to 2 tensors, and it has 1"));
+        assert!(wrong(&["*.a"], &["a"], &[]).contains("another number of *"));
+        assert!(wrong(&["a.#"], &["a"], &[]).contains("the targets have no #"));
+        assert!(wrong(&["a"], &["a.#"], &[]).contains("the targets have a #"));
+        assert!(wrong(&["a"], &["b"], &[Step::Stack(0)]).contains("Stack is the first step"));
+        assert!(wrong(&["a"], &["b.#"], &[Step::Unstack(0), Step::Transpose(0, 1)]).contains("Unstack is the last"));
+        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, and it has 2"));
+        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("none may be 0"));
+        assert!(wrong(&["a", "b"], &["c", "d"], &[Step::Split(0, vec![])]).contains("takes one tensor"));
+        assert!(wrong(&["a.#", "b"], &["c"], &[]).contains("either all sources"));
+        assert!(wrong(&[], &[], &[]).contains("no source"));
+    }
+}

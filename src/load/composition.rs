@@ -1,0 +1,133 @@
+//! What weights are made of that no array of a file stands for: the recipes of the rules of a converted checkpoint.
+
+use super::cut::Region;
+use super::recipe::{Recipe, WHOLE};
+use crate::buffer::Index;
+use crate::checkpoint::{Catalog, Composition, ConversionRule, Made, Step, sizes_of_parts};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+impl Catalog {
+    /// What weight number `number` is made of, its elements as `dtype`, or as they are: of one piece, for a weight that an array of a file stands for.
+    ///
+    /// # Errors
+    /// As of [`Self::wanted`], for each weight that it is made of.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
+    pub fn recipe(&self, number: usize, dtype: Option<DType>) -> Result<Recipe> {
+        let (Some(composition), Some(made)) = (self.composition(), self.made(number)) else {
+            return self.wanted(number, dtype).map(Recipe::from);
+        };
+        match made {
+            Made::Same(number) => composition.of.recipe(number as usize, dtype),
+            Made::Of { group, slot, element } => {
+                let (rule, sources) = &composition.groups[group as usize];
+                let rule = &composition.rules[*rule];
+                let making = Making { composition, rule, sources, dtype };
+                making.tensor(rule.steps().len(), slot as usize, element as usize).map(Recipe::in_order)
+            }
+        }
+    }
+}
+
+/// What a rule makes of a group of weights.
+struct Making<'a> {
+    composition: &'a Composition,
+    rule: &'a ConversionRule,
+    sources: &'a [Box<[u32]>],
+    dtype: Option<DType>,
+}
+
+impl Making<'_> {
+    /// After so many steps, the tensor of a slot, or one of the list there. Only what it needs is looked at.
+    fn tensor(&self, steps: usize, slot: usize, element: usize) -> Result<Recipe> {
+        let Some(before) = steps.checked_sub(1) else {
+            let source = self.sources.get(slot).and_then(|source| source.get(element));
+            let source = *source.ok_or_else(|| Error::Argument("a weight that it is made of is missing".into()))?;
+            return self.composition.of.recipe(source as usize, self.dtype);
+        };
+        let of = |slot: usize, element: usize| self.tensor(before, slot, element);
+        let slots = || 0..self.rule.slots(before);
+        match &self.rule.steps()[before] {
+            Step::Stack(axis) => {
+                let count = self.sources.get(slot).map_or(0, |source| source.len());
+                let all = (0..count).map(|element| of(slot, element)).collect::<Result<Vec<_>>>()?;
+                Recipe::stack(*axis, &all)
+            }
+            Step::Unstack(axis) => of(slot, 0)?.index(&at(*axis, Index::At(element as i64))),
+            Step::Concatenate(axis) => Recipe::join(*axis, slots().map(|slot| of(slot, element)).collect::<Result<_>>()?),
+            Step::Split(axis, parts) => self.part(&of(0, element)?, *axis, parts, slot),
+            Step::Transpose(first, second) => {
+                let tensor = of(slot, element)?;
+                let mut order: Vec<usize> = (0..tensor.shape().len()).collect();
+                order.swap(*first, *second);
+                tensor.transpose(&order)
+            }
+            Step::Interleave(axis, groups) => {
+                let cut = |slot: usize| {
+                    let tensor = of(slot, element)?;
+                    let size = tensor.shape()[*axis];
+                    tensor.unflatten(*axis, group_size(size, groups.unwrap_or(size as u64)))
+                };
+                Recipe::join(axis + 1, slots().map(cut).collect::<Result<_>>()?)?.flatten(*axis)
+            }
+            Step::Deinterleave(axis, groups, parts) => {
+                let whole = of(0, element)?;
+                let (size, targets) = (whole.shape()[*axis], self.rule.targets());
+                let groups = groups.unwrap_or(size as u64 / targets as u64);
+                let cut = whole.unflatten(*axis, group_size(size, groups))?;
+                self.part(&cut, axis + 1, parts, slot)?.flatten(*axis)
+            }
+        }
+    }
+
+    /// One of the parts of these proportions along an axis.
+    fn part(&self, whole: &Recipe, axis: usize, parts: &[u64], number: usize) -> Result<Recipe> {
+        let size = whole.shape().get(axis).copied().unwrap_or_default() as u64;
+        let sizes = sizes_of_parts(size, parts, self.rule.targets());
+        let sizes = sizes.ok_or_else(|| Error::Argument(format!("{size} are not cut into parts as {parts:?} are")))?;
+        let start = sizes[..number].iter().sum::<u64>() as i64;
+        let stop = start + sizes[number] as i64;
+        whole.index(&at(axis, Index::Slice { start: Some(start), stop: Some(stop), step: 1 }))
+    }
+}
+
+/// The positions of each of so many groups.
+fn group_size(size: i64, groups: u64) -> i64 {
+    (size / i64::try_from(groups).unwrap_or(i64::MAX).max(1)).max(1)
+}
+
+/// An index of one axis.
+fn at(axis: usize, index: Index) -> Vec<Index> {
+    let mut expression = vec![WHOLE; axis];
+    expression.push(index);
+    expression
+}
+
+impl Recipe {
+    /// A region of it, in elements: the ranges of each axis that is cut, joined.
+    ///
+    /// # Errors
+    /// As of [`Self::index`]; an axis or elements that there are not.
+    pub fn region(&self, region: &Region) -> Result<Self> {
+        let mut found = self.clone();
+        for (axis, ranges) in region {
+            let size = found.shape().get(*axis).copied().unwrap_or_default() as u64;
+            if *axis >= found.shape().len() || ranges.iter().any(|range| range.start > range.end || range.end > size) {
+                let shape = found.shape();
+                return Err(Error::Argument(format!("a tensor of {shape:?} has no elements {ranges:?} on axis {axis}")));
+            }
+            let part = |range: &std::ops::Range<u64>| {
+                let (start, stop) = (Some(range.start as i64), Some(range.end as i64));
+                found.index(&at(*axis, Index::Slice { start, stop, step: 1 }))
+            };
+            found = match ranges.as_slice() {
+                [] => part(&(0..0))?,
+                [range] => part(range)?,
+                ranges => Self::join(*axis, ranges.iter().map(part).collect::<Result<_>>()?)?.in_order(),
+            };
+        }
+        Ok(found)
+    }
+}
