@@ -195,28 +195,8 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
             let elements = array.elements[at as usize * len..(at as usize + 1) * len].to_vec();
             vec![(recipe.index(&[Index::At(at - dim)]), Array { elements, ..taken })]
         }
-        Step::Unflatten(which, axis, at) => {
-            let (recipe, array) = one(*which);
-            if array.shape.is_empty() || array.shape.len() > 5 {
-                return;
-            }
-            let axis = axis % array.shape.len();
-            let divisors: Vec<i64> = (1..=array.shape[axis]).filter(|size| array.shape[axis] % size == 0).collect();
-            let inner = *divisors.get(*at as usize % divisors.len().max(1)).unwrap_or(&3);
-            let mut shape = array.shape.clone();
-            shape.splice(axis..=axis, [shape[axis] / inner, inner]);
-            vec![(recipe.unflatten(axis, inner), Array { shape, ..array })]
-        }
-        Step::Flatten(which, axis) => {
-            let (recipe, array) = one(*which);
-            if array.shape.len() < 2 {
-                return;
-            }
-            let axis = axis % (array.shape.len() - 1);
-            let mut shape = array.shape.clone();
-            shape.splice(axis..axis + 2, [shape[axis] * shape[axis + 1]]);
-            vec![(recipe.flatten(axis), Array { shape, ..array })]
-        }
+        Step::Unflatten(which, axis, at) => unflattened(one(*which), *axis, *at).into_iter().collect(),
+        Step::Flatten(which, axis) => flattened(one(*which), *axis).into_iter().collect(),
         Step::Split(which, axis, at) => {
             let (recipe, array) = one(*which);
             if array.shape.is_empty() {
@@ -246,6 +226,30 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
             Err(error) => may_refuse(&error),
         }
     }
+}
+
+/// One axis as two, where there is one.
+fn unflattened((recipe, array): (Recipe, Array), axis: usize, at: u64) -> Option<(Result<Recipe>, Array)> {
+    if array.shape.is_empty() || array.shape.len() > 5 {
+        return None;
+    }
+    let axis = axis % array.shape.len();
+    let divisors: Vec<i64> = (1..=array.shape[axis]).filter(|size| array.shape[axis] % size == 0).collect();
+    let inner = divisors.get(at as usize % divisors.len().max(1)).copied().unwrap_or(3);
+    let mut shape = array.shape.clone();
+    shape.splice(axis..=axis, [shape[axis] / inner, inner]);
+    Some((recipe.unflatten(axis, inner), Array { shape, ..array }))
+}
+
+/// Two axes as one, where there are two.
+fn flattened((recipe, array): (Recipe, Array), axis: usize) -> Option<(Result<Recipe>, Array)> {
+    if array.shape.len() < 2 {
+        return None;
+    }
+    let axis = axis % (array.shape.len() - 1);
+    let mut shape = array.shape.clone();
+    shape.splice(axis..axis + 2, [shape[axis] * shape[axis + 1]]);
+    Some((recipe.flatten(axis), Array { shape, ..array }))
 }
 
 fn numbers(dtype: DType, shape: &[i64], seed: u8) -> Buffer {

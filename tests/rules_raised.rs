@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use max_weights::budget::Short;
 use max_weights::cast::{BlockScaled, CastOptions, cast, scale_block_rows};
-use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, ConversionRule, OpenOptions, Step};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Policy, Result};
 use max_weights::format::index::{MAX_SHARDS, parse};
 use max_weights::format::{Limits, Options};
+use max_weights::names::Template;
 use max_weights::quant::{Encoding, dequantize, quantize};
 use max_weights::tensor::Span;
 
@@ -101,6 +102,17 @@ fn two_tensors_that_would_get_one_name() {
     let opened = strictly(&paths).expect("opened");
     refused(opened.catalog().renamed(|_| Some("same".into())), "names.collision");
     assert_eq!(opened.catalog().renamed(|_| None).expect("as they are").table().name(1), "b");
+}
+
+#[test]
+fn weights_that_are_not_what_a_rule_needs() {
+    let folder = folder();
+    let opened = strictly(&[file(&folder, "a.safetensors", one_tensor("e.1.w"))]).expect("opened");
+    let template = |text| Template::parse(text).expect("a template");
+    let rule = ConversionRule::new(vec![template("e.#.w")], vec![template("e")], vec![Step::Stack(0)]).expect("a rule");
+    let converted = opened.catalog().converted(vec![rule]);
+    assert!(converted.as_ref().is_err_and(|error| error.to_string().contains("'e.0.w', which belongs to it")));
+    refused(converted, "names.conversion");
 }
 
 #[test]

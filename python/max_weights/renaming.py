@@ -1,9 +1,10 @@
 """`renamed`: the weights of a file by the names of other libraries.
 
-What other libraries have otherwise than Hugging Face checkpoints is in `conversion`. The names of GGUF files come from gguf-py, which lists, for each name in GGUF files, the names in models of all kinds. The file does
-not say which of them are the model's own. The names of one model share the part before the block number, so the prefix
-that fits most weights is used; of several such prefixes, `model.layers.`, which all models since Llama have. A table
-covers those before Llama.
+What other libraries have otherwise than Hugging Face checkpoints is in `conversion`. The names of GGUF files come from
+gguf-py, which lists, for each name in GGUF files, the names in models of all kinds. The file does not say which of them
+are the model's own. The names of one model share the part before the block number, so the prefix that fits most weights
+is used; of several such prefixes, `model.layers.`, which all models since Llama have. A table covers those before
+Llama.
 """
 
 from __future__ import annotations

@@ -257,5 +257,5 @@ def _reopened_renamed(file: WeightsNode, scheme: str, rules: Any, name: str) -> 
     from max_weights.conversion.view import converted_by
     from max_weights.renaming import renamed
 
-    tree = renamed(file, scheme) if rules is None else converted_by(file, *rules, scheme)
+    tree = renamed(file, scheme) if rules is None else converted_by(file, rules[0], rules[1], scheme)
     return tree[name] if name else tree

@@ -20,8 +20,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use conversion::{ConversionRule, Step};
 pub(crate) use conversion::{Composition, Made, sizes_of_parts};
+pub use conversion::{ConversionRule, Step};
 pub use hub::{ModelCache, find_in_cache};
 pub use locate::ShardName;
 pub use near_paths::with_near_paths;

@@ -56,7 +56,9 @@ impl Making<'_> {
                 Recipe::stack(*axis, &all)
             }
             Step::Unstack(axis) => of(slot, 0)?.index(&at(*axis, Index::At(element as i64))),
-            Step::Concatenate(axis) => Recipe::join(*axis, slots().map(|slot| of(slot, element)).collect::<Result<_>>()?),
+            Step::Concatenate(axis) => {
+                Recipe::join(*axis, slots().map(|slot| of(slot, element)).collect::<Result<_>>()?)
+            }
             Step::Split(axis, parts) => self.part(&of(0, element)?, *axis, parts, slot),
             Step::Transpose(first, second) => {
                 let tensor = of(slot, element)?;
@@ -74,8 +76,9 @@ impl Making<'_> {
             }
             Step::Deinterleave(axis, groups, parts) => {
                 let whole = of(0, element)?;
-                let (size, targets) = (whole.shape()[*axis], self.rule.targets());
-                let groups = groups.unwrap_or(size as u64 / targets as u64);
+                let count = if parts.is_empty() { self.rule.targets() } else { parts.len() };
+                let size = whole.shape()[*axis];
+                let groups = groups.unwrap_or(size as u64 / count as u64);
                 let cut = whole.unflatten(*axis, group_size(size, groups))?;
                 self.part(&cut, axis + 1, parts, slot)?.flatten(*axis)
             }
@@ -116,7 +119,9 @@ impl Recipe {
             let size = found.shape().get(*axis).copied().unwrap_or_default() as u64;
             if *axis >= found.shape().len() || ranges.iter().any(|range| range.start > range.end || range.end > size) {
                 let shape = found.shape();
-                return Err(Error::Argument(format!("a tensor of {shape:?} has no elements {ranges:?} on axis {axis}")));
+                return Err(Error::Argument(format!(
+                    "a tensor of {shape:?} has no elements {ranges:?} on axis {axis}"
+                )));
             }
             let part = |range: &std::ops::Range<u64>| {
                 let (start, stop) = (Some(range.start as i64), Some(range.end as i64));

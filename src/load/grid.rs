@@ -207,11 +207,16 @@ impl Piece {
         let mut at = begin;
         while at < end {
             // Up to the end of a group, or of the last whole one.
-            let next = if at % inner == 0 && end - at >= inner { end - end % inner } else { end.min(at - at % inner + inner) };
+            let next =
+                if at % inner == 0 && end - at >= inner { end - end % inner } else { end.min(at - at % inner + inner) };
             let mut expression = vec![WHOLE; self.start.len()];
             expression[axis] = Index::Slice { start: Some(at - begin), stop: Some(next - begin), step: 1 };
             let rows = ((next - at) / inner).max(1);
-            let part = if next - at == self.wanted.shape[axis] { self.wanted.clone() } else { self.wanted.part(&expression)? };
+            let part = if next - at == self.wanted.shape[axis] {
+                self.wanted.clone()
+            } else {
+                self.wanted.part(&expression)?
+            };
             let mut start = self.start.clone();
             start.splice(axis..=axis, [at / inner, at % inner]);
             pieces.push(Self { start, wanted: part.unflatten(axis, rows)? });

@@ -329,7 +329,9 @@ impl Recipe {
     pub(super) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
         match &*self.pieces {
             [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
-            [piece] if self.is_one(&piece.wanted) && piece.wanted.placement.is_dense() && piece.wanted.cut.is_none() => {
+            [piece]
+                if self.is_one(&piece.wanted) && piece.wanted.placement.is_dense() && piece.wanted.cut.is_none() =>
+            {
                 let mut one = self.pieces.remove(0).wanted;
                 if one.conversion == Conversion::Nothing {
                     (one.placement.shape, one.placement.strides) = (self.shape.clone(), None);

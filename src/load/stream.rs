@@ -129,8 +129,7 @@ impl Stream {
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // For all at once, as a load does; what is read at a time is too little to try both ways of reading.
-        let mut choice =
-            Choice::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
+        let mut choice = Choice::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
         if choice.backend == Backend::Auto {
             choice.backend = Backend::Read;
             "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);

@@ -141,9 +141,9 @@ impl Segment {
     /// What stands before it in a text that ends with it.
     fn ends<'a>(&self, text: &'a str, number: &mut Option<u32>) -> Option<&'a str> {
         match self {
-            Self::Text(own) => text.strip_suffix(own.as_str()),
+            Self::Text(own) => without_suffix(text, own),
             Self::Number(before, behind) => {
-                let text = text.strip_suffix(behind.as_str())?;
+                let text = without_suffix(text, behind)?;
                 let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
                 let (text, digits) = text.split_at(text.len() - digits);
                 *number = Some(number_of(digits)?);
@@ -161,6 +161,12 @@ impl Segment {
                 .find_map(|(at, _)| Some((&text[..at], self.begins(&text[at..], number)?))),
         }
     }
+}
+
+/// As `strip_suffix`. Most names do not end so, and have another byte behind the first separator: that is faster to see than by a call.
+fn without_suffix<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
+    let second = text.len().checked_sub(suffix.len()).and_then(|start| text.as_bytes().get(start + 1));
+    if suffix.len() > 1 && second != suffix.as_bytes().get(1) { None } else { text.strip_suffix(suffix) }
 }
 
 /// The number that digits stand for; none if they begin with a zero that says nothing, or are too many.
@@ -188,7 +194,8 @@ mod tests {
         assert_eq!(captures("*.weight#", "fc1.weight7"), Some((vec!["fc1"], Some(7))));
         assert_eq!(captures("a.#", "a.0"), Some((vec![], Some(0))));
         assert_eq!(captures("norm", "norm"), Some((vec![], None)));
-        assert_eq!(captures("*.experts.#.*", "experts.x.experts.1.experts.2.a"), Some((vec!["experts.x"], Some(1))));
+        let twice = captures("*.experts.#.*", "experts.x.experts.1.experts.2.a");
+        assert_eq!(twice, Some((vec!["experts.x", "experts.2.a"], Some(1))));
         for (template, name) in [
             ("*.experts.#.w1.weight", "model.experts.w1.weight"),
             ("*.experts.#.w1.weight", "model.experts.one.w1.weight"),

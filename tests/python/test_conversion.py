@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
-import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from max_weights import load_weights
-from max_weights.conversion import (
-    Concatenate,
-    ConversionRule,
-    Deinterleave,
-    Interleave,
-    Split,
-    Stack,
-    Transpose,
-    Unstack,
-    conversion_rules,
-)
 from max_weights.errors import UnsupportedError
+from max_weights.torch import load_into
 
 Tensors = dict[str, torch.Tensor]
 
@@ -86,14 +72,14 @@ def _model(kind: str, values: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module", params=_CONFIGS)
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Tensors]]:
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Tensors]:
     """Give a model type, the folder where transformers saved a model of it, and the tensors of the model itself."""
     kind: str = request.param
     folder = tmp_path_factory.mktemp(kind)
     model = _model(kind, _CONFIGS[kind])
     model.save_pretrained(folder)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    yield kind, folder, state
+    return kind, folder, state
 
 
 def _assert_equal(found: Tensors, expected: Tensors) -> None:
@@ -127,6 +113,15 @@ def test_transformers5_gives_the_tensors_of_the_model_and_hf_those_of_its_checkp
     # And back, from a file in the layout of the model.
     other = _write(tmp_path / kind / "model.safetensors", state, _config(folder))
     _assert_equal(other.renamed("hf").load(framework="torch"), load_file(folder / "model.safetensors"))
+
+
+def test_load_into_fills_the_model(saved: tuple[str, Path, Tensors]) -> None:
+    kind, folder, state = saved
+    model = _model(kind, _CONFIGS[kind])
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    load_into(model, folder, rename="transformers5")
+    _assert_equal({name: tensor.detach() for name, tensor in model.state_dict().items()}, state)
 
 
 def _cat(tensors: Tensors, names: list[str], dim: int = 0) -> torch.Tensor:
@@ -172,7 +167,7 @@ def _gpt_oss_in_vllm(tensors: Tensors) -> Tensors:
         new = name.replace(".self_attn.", ".attn.").replace("embed_tokens.", "embedding.")
         for hub, theirs in (("gate_up_proj", "w13"), ("down_proj", "w2")):
             if name.endswith(f".experts.{hub}"):
-                new, tensor = new.replace(hub, f"{theirs}_weight"), tensor.transpose(1, 2).contiguous()  # noqa: PLW2901
+                new, tensor = new.replace(hub, f"{theirs}_weight"), tensor.transpose(1, 2).contiguous()
             new = new.replace(f"experts.{hub}_bias", f"experts.{theirs}_bias")
         made[new] = tensor
     return made

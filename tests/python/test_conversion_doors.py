@@ -29,6 +29,7 @@ from max_weights.conversion import (
     conversion_rules,
 )
 from max_weights.errors import UnsupportedError
+from max_weights.sharding import Shard, ShardingStrategy
 
 Tensors = dict[str, torch.Tensor]
 
@@ -135,17 +136,6 @@ def test_a_tensor_that_is_saved_in_parts_is_whole(tmp_path: Path) -> None:
     assert_equal(load_file(tmp_path / "one.safetensors"), {"e": torch.stack(list(large.values()))})
 
 
-def test_load_into_fills_a_module_of_packed_experts(path: Path) -> None:
-    expected = packed(load_file(path))
-    module = torch.nn.ParameterDict({name.replace(".", "_"): torch.zeros_like(t) for name, t in expected.items()})
-    view = load_weights(path).renamed("transformers5")
-    max_weights.torch.load_into(module, view, rename=lambda name: name.replace(".", "_"))
-    assert_equal(
-        {name: tensor.detach() for name, tensor in module.state_dict().items()},
-        {name.replace(".", "_"): tensor for name, tensor in expected.items()},
-    )
-
-
 def test_slices_and_shards_are_those_of_the_made_tensor_and_read_what_they_need(path: Path) -> None:
     view, expected = load_weights(path).renamed("transformers5"), packed(load_file(path))
     name = "model.layers.0.mlp.experts.gate_up_proj"
@@ -156,10 +146,12 @@ def test_slices_and_shards_are_those_of_the_made_tensor_and_read_what_they_need(
     ]  # fmt: skip
     for index in cases:
         part = torch.from_dlpack(node[index])
-        wanted = torch.from_numpy(tensor.view(torch.int16).numpy()[index].copy())
+        wanted = torch.from_numpy(np.array(tensor.view(torch.int16).numpy()[index]))
         assert torch.equal(part.contiguous().view(torch.int16), wanted), index
     for rank in range(2):
-        shard = max_weights.sharding.Shard(rank, 2, {"*.gate_up_proj": 1, "*.down_proj": 0})
+        axes = {"*.gate_up_proj": 1, "*.down_proj": 0}
+        strategies = {name: ShardingStrategy.axiswise(axis, 2) for name, axis in axes.items()}
+        shard = Shard(rank, 2, strategies)
         found = view.load(select="*_proj", framework="torch", shard=shard)
         for full, whole in expected.items():
             if full.endswith("_proj"):
@@ -200,7 +192,8 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
     view = load_weights(path).renamed("transformers5")
     view.save(tmp_path / "packed.safetensors")
     assert view.digests() == load_weights(tmp_path / "packed.safetensors").digests()
-    assert max_weights.diff(view, tmp_path / "packed.safetensors").is_same
+    assert not max_weights.diff(view, tmp_path / "packed.safetensors", metadata=False)
+    assert max_weights.diff(path, tmp_path / "packed.safetensors")
     with pytest.raises(ValueError, match="load without verify"):
         view.load(verify=view.digests())
 
@@ -212,7 +205,7 @@ def test_digests_and_statistics_are_of_the_made_tensors(path: Path, tmp_path: Pa
         (lambda t: t.pop("model.layers.0.mlp.experts.0.gate_proj.weight"), "experts.0.gate_proj.weight', which belong"),
         (
             lambda t: t.update({"model.layers.1.mlp.experts.2.gate_proj.weight": torch.zeros(9, 16).bfloat16()}),
-            r"experts.2.gate_proj.weight': its shape is \[9, 16\], but that of '.*experts.0.gate_proj.weight' is \[8, 1",
+            r"experts.2.gate_proj.weight': its shape is \[9, 16\], but that of '.*experts.0.gate_proj.weight' is \[8",
         ),
         (
             lambda t: t.update({"model.layers.1.mlp.experts.2.up_proj.weight": torch.zeros(8, 16)}),
@@ -270,7 +263,7 @@ def test_a_configuration_is_needed_and_not_trusted(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match=cause):
             weights.renamed("transformers5")
     config.unlink()
-    with pytest.raises(ValueError, match="config.json: not found"):
+    with pytest.raises(ValueError, match=r"config\.json: not found"):
         weights.renamed("transformers5")
     assert_equal(weights.renamed("transformers5", config=CONFIG).load(framework="torch"), packed(apart()))
     with pytest.raises(ValueError, match="no naming scheme 'vlm'"):

@@ -19,8 +19,8 @@ MEGABYTES = 10
 # `safetensors.torch`, `.numpy`, `.flax` and `.jax` are in the documentation of the safetensors package.
 # fmt: off
 PUBLIC = [
-    "", "benching", "buffer", "checking", "devices", "difference", "dim", "driver", "driver.tensor", "dropin",
-    "dtype", "engine", "errors", "graph", "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops",
+    "", "benching", "buffer", "checking", "conversion", "devices", "difference", "dim", "driver", "driver.tensor",
+    "dropin", "dtype", "engine", "errors", "graph", "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops",
     "graph.quantization", "graph.shape", "graph.type", "graph.value", "graph.weight", "graph.weights",
     "graph.weights.format", "graph.weights.load", "graph.weights.weights", "hub_folder",
     "integrations.distributed", "integrations.lightning", "jax", "lazy", "nn", "nn.layer", "nn.layer.layer",

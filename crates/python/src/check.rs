@@ -168,7 +168,8 @@ pub(crate) fn difference_of(
 /// The heads that the rows of weights are ordered by in the file, where the tree has them in another order.
 fn names(node: &WeightsNode, checkpoint: &Checkpoint) -> difference::Names {
     let table = checkpoint.catalog().table();
-    let heads = (0..table.len()).filter_map(|number| Some((table.name(number).to_owned(), node.shared().heads(number)?)));
+    let heads =
+        (0..table.len()).filter_map(|number| Some((table.name(number).to_owned(), node.shared().heads(number)?)));
     difference::Names { heads: heads.collect(), ..difference::Names::default() }
 }
 

@@ -318,7 +318,8 @@ pub(crate) fn first_fitting(node: &Bound<'_, WeightsNode>, templates: Vec<String
 }
 
 fn rule((sources, targets, steps): &PythonRule) -> Result<ConversionRule, Error> {
-    let templates = |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>();
+    let templates =
+        |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>();
     let step = |(name, numbers, parts): &(String, Vec<usize>, Vec<u64>)| {
         let groups = |numbers: &[usize]| numbers.first().map(|groups| *groups as u64);
         Ok(match (name.as_str(), numbers.as_slice()) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from max_weights.errors import ArgumentError
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 Size = int | str
-"""A number, or where it is in a model's config.json: `num_attention_heads`, or a sum, `kv_lora_rank+qk_rope_head_dim`."""
+"""A number, or its name in a model's config.json: `num_attention_heads`, or a sum, `kv_lora_rank+qk_rope_head_dim`."""
 Numbers = Callable[[Size], int]
 # A step as the compiled code takes it: its name, its numbers, and proportions.
 _Step = tuple[str, list[int], list[int]]
@@ -37,7 +37,12 @@ class Step:
 
     def resolve(self, number: Numbers) -> _Step:
         """Return the step as the compiled code takes it, with the numbers that a configuration says."""
-        raise NotImplementedError
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        parts = values.pop("parts", ())
+        numbers = [number(value) for value in values.values() if value is not None]
+        # Where tensors are joined, their proportions are only for the way back.
+        cuts = isinstance(self, Split | Deinterleave)
+        return type(self).__name__.lower(), numbers, [number(part) for part in parts] if cuts else []
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,6 @@ class Stack(Step):
         """Return the step that undoes this one."""
         return Unstack(self.axis)
 
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        return "stack", [self.axis], []
-
 
 @dataclass(frozen=True)
 class Unstack(Step):
@@ -64,10 +65,6 @@ class Unstack(Step):
     def reverse(self) -> Step:
         """Return the step that undoes this one."""
         return Stack(self.axis)
-
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        return "unstack", [self.axis], []
 
 
 @dataclass(frozen=True)
@@ -84,14 +81,10 @@ class Concatenate(Step):
         """Return the step that undoes this one."""
         return Split(self.axis, self.parts)
 
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        return "concatenate", [self.axis], []
-
 
 @dataclass(frozen=True)
 class Split(Step):
-    """A tensor becomes one for each of the `parts`, its proportions along an axis; for each target, if there are none."""
+    """A tensor becomes one for each of the `parts`, its proportions along an axis; without them, for each target."""
 
     axis: int = 0
     parts: tuple[Size, ...] = ()
@@ -99,10 +92,6 @@ class Split(Step):
     def reverse(self) -> Step:
         """Return the step that undoes this one."""
         return Concatenate(self.axis, self.parts)
-
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        return "split", [self.axis], [number(part) for part in self.parts]
 
 
 @dataclass(frozen=True)
@@ -115,10 +104,6 @@ class Transpose(Step):
     def reverse(self) -> Step:
         """Return the step that undoes this one, which is the same."""
         return self
-
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        return "transpose", [self.first, self.second], []
 
 
 @dataclass(frozen=True)
@@ -136,11 +121,6 @@ class Interleave(Step):
         """Return the step that undoes this one."""
         return Deinterleave(self.axis, self.groups, self.parts)
 
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        groups = [] if self.groups is None else [number(self.groups)]
-        return "interleave", [self.axis, *groups], []
-
 
 @dataclass(frozen=True)
 class Deinterleave(Step):
@@ -153,11 +133,6 @@ class Deinterleave(Step):
     def reverse(self) -> Step:
         """Return the step that undoes this one."""
         return Interleave(self.axis, self.groups, self.parts)
-
-    def resolve(self, number: Numbers) -> _Step:
-        """Return the step as the compiled code takes it."""
-        groups = [] if self.groups is None else [number(self.groups)]
-        return "deinterleave", [self.axis, *groups], [number(part) for part in self.parts]
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def _beside(node: WeightsNode) -> dict[str, Any]:
     path = os.path.join(folder, _CONFIG)
     if not os.path.isfile(path):
         raise ArgumentError(
-            f"{shown(path)}: not found: the rules depend on the model's configuration; give config=, a mapping or a path"
+            f"{shown(path)}: not found: rules depend on the model's configuration; give config=, a mapping or a path"
         )
     return _read(path)
 

@@ -88,17 +88,19 @@ impl Catalog {
         let names = NameIndex::new(&table).map_err(|twice| {
             let (_, b) = twice.first().copied().unwrap_or_default();
             let from = match made.get(&(b as u32)) {
-                Some(Made::Of { group, .. }) => format!("the rule {} makes", rules[groups[*group as usize].rule].text()),
+                Some(Made::Of { group, .. }) => {
+                    format!("the rule {} makes", rules[groups[*group as usize].rule].text())
+                }
                 _ => "another rule makes, or another weight has,".to_owned(),
             };
             let cause = format!("{from} a weight of this name, and it is there already");
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             named(fault.unsupported())
         })?;
-        let groups = groups.iter().map(|group| (group.rule, group.weights(&rules[group.rule]))).collect();
+        let groups = groups.iter().map(|group| (group.rule, group.weights())).collect();
         let composition = Some(Arc::new(Composition { of: self.clone(), rules, groups, made }));
-        let (files, findings, note) = (self.files.clone(), self.findings.clone(), self.note.clone());
-        Ok(Self { files, table, names, findings, note, composition })
+        let (files, values, findings) = (self.files.clone(), self.values.clone(), self.findings.clone());
+        Ok(Self { files, values, table, names, findings, note: self.note.clone(), composition })
     }
 }
 

@@ -47,31 +47,32 @@ pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec
         .enumerate()
         .flat_map(|(rule, one)| one.sources.iter().zip(0..).map(move |(template, source)| (rule, source, template)))
         .collect();
+    let mut captures = Captures::default();
     for weight in 0..table.len() {
-        let (name, mut captures) = (table.name(weight), Captures::default());
+        let name = table.name(weight);
         let found = sources.iter().find(|(_, _, template)| template.matches(name, &mut captures));
         let Some(&(rule, source, _)) = found else {
             entries.push(Entry::Same(weight, None));
             continue;
         };
         if of[rule].only_renames() {
-            let new = of[rule].targets.first().map(|target| target.fill(&captures.stars, captures.number.unwrap_or_default()));
+            let new = of[rule]
+                .targets
+                .first()
+                .map(|target| target.fill(&captures.stars, captures.number.unwrap_or_default()));
             entries.push(Entry::Same(weight, new));
             continue;
         }
         let is_same =
             |group: &usize| groups[*group].stars.iter().map(|star| &**star).eq(captures.stars.iter().copied());
-        let group = match last[rule].filter(is_same) {
-            Some(group) => group,
-            None => {
-                let stars: Vec<Box<str>> = captures.stars.iter().map(|star| (*star).into()).collect();
-                *known.entry((rule, stars)).or_insert_with_key(|(_, stars)| {
-                    groups.push(Group { rule, stars: stars.clone(), members: Vec::new() });
-                    entries.push(Entry::Group(groups.len() - 1));
-                    groups.len() - 1
-                })
-            }
-        };
+        let group = last[rule].filter(is_same).unwrap_or_else(|| {
+            let stars: Vec<Box<str>> = captures.stars.iter().map(|star| (*star).into()).collect();
+            *known.entry((rule, stars)).or_insert_with_key(|(_, stars)| {
+                groups.push(Group { rule, stars: stars.clone(), members: Vec::new() });
+                entries.push(Entry::Group(groups.len() - 1));
+                groups.len() - 1
+            })
+        });
         last[rule] = Some(group);
         let members = &mut groups[group].members;
         budget::reserve(members, 1)?;
@@ -85,9 +86,9 @@ pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec
 
 impl Group {
     /// The weights of each source of the rule, in the order of their numbers.
-    pub(super) fn weights(&self, rule: &ConversionRule) -> Vec<Box<[u32]>> {
-        let of = |source: u32| self.members.iter().filter(move |member| member.source == source);
-        (0..rule.sources.len() as u32).map(|source| of(source).map(|member| member.weight).collect()).collect()
+    pub(super) fn weights(&self) -> Vec<Box<[u32]>> {
+        let of_sources = self.members.chunk_by(|a, b| a.source == b.source);
+        of_sources.map(|members| members.iter().map(|member| member.weight).collect()).collect()
     }
 
     /// The first of its weights in the order of the files.
@@ -106,9 +107,14 @@ impl Group {
             let like = info(&of_source[0]);
             for other in of_source.iter().map(info) {
                 if other.element != first.element {
-                    return refused(rule, &other, format!("it is {}, but '{}' is {}", other.element, shown(&first), first.element));
+                    return refused(
+                        rule,
+                        &other,
+                        format!("it is {}, but '{}' is {}", other.element, shown(&first), first.element),
+                    );
                 }
-                if other.shape != like.shape {
+                // Shapes are short: a loop here is faster than a call.
+                if !other.shape.iter().eq(like.shape) {
                     return refused(
                         rule,
                         &other,

@@ -6,5 +6,5 @@ mod groups;
 mod rule;
 
 pub(crate) use converted::{Composition, Made};
-pub use rule::{ConversionRule, Step};
 pub(crate) use rule::sizes_of_parts;
+pub use rule::{ConversionRule, Step};

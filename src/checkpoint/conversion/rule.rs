@@ -170,12 +170,13 @@ impl Step {
                     *count = Some(size as u32);
                 }
             }
-            Self::Concatenate(axis) => return joined(slots, *axis, block, None),
-            Self::Interleave(axis, groups) => return joined(slots, *axis, block, Some(*groups)),
+            Self::Concatenate(axis) => return joined(slots, *axis, block, Turns::None),
+            Self::Interleave(axis, groups) => return joined(slots, *axis, block, Turns::of(*groups)),
             Self::Split(axis, parts) => return parted(slots, *axis, parts, targets, block, 1),
             Self::Deinterleave(axis, groups, parts) => {
                 let size = slots.first().and_then(|slot| slot.shape.get(*axis)).copied().unwrap_or_default();
-                let groups = groups.unwrap_or(size / targets as u64).max(1);
+                let count = if parts.is_empty() { targets } else { parts.len() };
+                let groups = groups.unwrap_or(size / count as u64).max(1);
                 return parted(slots, *axis, parts, targets, block, groups);
             }
             Self::Transpose(first, second) => {
@@ -219,27 +220,36 @@ fn check_whole(shape: &[u64], axis: usize, size: u64, block: u64) -> std::result
     Err(format!("{block} elements of the last axis of {shape:?} are stored together, and cannot be taken apart"))
 }
 
-fn joined(
-    slots: Vec<Slot>,
-    axis: usize,
-    block: u64,
-    interleaved: Option<Option<u64>>,
-) -> std::result::Result<Vec<Slot>, String> {
+/// How tensors take turns where they are joined.
+#[derive(Clone, Copy)]
+enum Turns {
+    /// Not at all: one follows the other.
+    None,
+    /// Position by position.
+    Positions,
+    /// With so many groups of positions each.
+    Groups(u64),
+}
+
+impl Turns {
+    fn of(groups: Option<u64>) -> Self {
+        groups.map_or(Self::Positions, Self::Groups)
+    }
+}
+
+fn joined(slots: Vec<Slot>, axis: usize, block: u64, turns: Turns) -> std::result::Result<Vec<Slot>, String> {
     let mut slots = slots.into_iter();
     let Some(mut whole) = slots.next() else { return Ok(Vec::new()) };
     check_axis(&whole.shape, axis)?;
     let first = whole.shape.clone();
-    let check_groups = |shape: &[u64]| match interleaved {
-        Some(Some(groups)) if groups == 0 || !shape[axis].is_multiple_of(groups) => {
-            Err(format!("axis {axis} of {shape:?} is not cut into {groups} equal groups"))
+    let check_groups = |shape: &[u64]| match turns {
+        Turns::None => Ok(()),
+        Turns::Positions if shape[axis] == first[axis] => check_whole(shape, axis, 1, block),
+        Turns::Positions => Err(format!("{shape:?} and {first:?} are not as long along axis {axis}")),
+        Turns::Groups(groups) if groups > 0 && shape[axis].is_multiple_of(groups) => {
+            check_whole(shape, axis, shape[axis] / groups, block)
         }
-        Some(groups) => {
-            if groups.is_none() && shape[axis] != first[axis] {
-                return Err(format!("{shape:?} and {first:?} are not as long along axis {axis}"));
-            }
-            check_whole(shape, axis, groups.map_or(1, |groups| shape[axis] / groups), block)
-        }
-        None => Ok(()),
+        Turns::Groups(groups) => Err(format!("axis {axis} of {shape:?} is not cut into {groups} equal groups")),
     };
     check_groups(&first)?;
     for Slot { shape, count } in slots {

@@ -31,6 +31,7 @@ WITHOUT_A_FILE = {
     "index.shards": "takes an index of more shards than any checkpoint has",
     "index.too-long": "takes an index of 256 MiB",
     "names.collision": "raised where weights are renamed",
+    "names.conversion": "raised where weights are converted",
     "pickle.call": "raised where the file is opened: validation says code.broken and others",
     "pickle.dict": "raised where the file is opened: validation says code.broken and others",
     "pickle.frame": "raised where the file is opened: validation says code.broken and others",
