@@ -164,6 +164,15 @@ impl TensorTable {
         }
     }
 
+    /// Whether two tensors have elements of one type, and one shape.
+    #[inline]
+    pub fn are_alike(&self, a: usize, b: usize) -> bool {
+        let dims =
+            |i: usize| self.dims[self.entries[i].dims_start as usize..].iter().take(self.entries[i].rank as usize);
+        // Shapes are short: a loop here is faster than a call.
+        self.entries[a].element & !VIEW == self.entries[b].element & !VIEW && dims(a).eq(dims(b))
+    }
+
     /// Every tensor, in the table's order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = TensorInfo<'_>> {
         (0..self.len()).map(|i| self.get(i))

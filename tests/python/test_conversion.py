@@ -262,3 +262,32 @@ def test_megatron_gives_the_groups_of_its_projections_and_leads_back(
     _assert_equal(weights.renamed("megatron").load(framework="torch"), expected)
     back = _write(tmp_path / kind / "model.safetensors", expected, config)
     _assert_equal(back.renamed("hf").load(framework="torch"), hub)
+
+
+def test_gemma3_with_images_has_the_names_of_the_model(tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    vision = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model(
+        "gemma3",
+        text_config=_CONFIGS["gemma3_text"],
+        vision_config={**vision, "image_size": 8, "patch_size": 4},
+        mm_tokens_per_image=4,
+        image_token_index=47,
+    )
+    model = AutoModelForImageTextToText.from_config(config)
+    model.save_pretrained(tmp_path / "hub")
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}  # tied
+    hub, values = load_weights(tmp_path / "hub"), _config(tmp_path / "hub")
+    own = load_file(tmp_path / "hub" / "model.safetensors")
+    _assert_equal(hub.renamed("transformers5").load(framework="torch"), state)
+    back = _write(tmp_path / "transformers5" / "model.safetensors", state, values)
+    _assert_equal(back.renamed("hf").load(framework="torch"), own)
+    # vLLM has the hub's names here, with fused projections of both towers.
+    vllm = hub.renamed("vllm").load(framework="torch")
+    for front in ("language_model.model.layers.1", "vision_tower.encoder.layers.0"):
+        qkv = [own[f"{front}.self_attn.{name}_proj.weight"] for name in "qkv"]
+        assert torch.equal(vllm[f"{front}.self_attn.qkv_proj.weight"], torch.cat(qkv))
+    _assert_equal(
+        _write(tmp_path / "vllm" / "model.safetensors", vllm, values).renamed("hf").load(framework="torch"), own
+    )

@@ -73,13 +73,15 @@ impl Catalog {
             None => error,
         };
         let (entries, groups) = grouped(&self.table, &rules)?;
+        let weights_of = |group: &Group| Ok((group.rule, group.weights(&self.table, &rules[group.rule])?));
+        let sources = groups.iter().map(weights_of).collect::<Result<Vec<_>>>().map_err(named)?;
         let mut weights = Weights { of: self, table: TensorTable::default(), made: HashMap::new() };
         for entry in entries {
             match entry {
                 Entry::Same(number, name) => weights.push_same(number, name.as_deref())?,
                 Entry::Group(number) => {
-                    let rule = &rules[groups[number].rule];
-                    weights.push_made(number, &groups[number], rule).map_err(named)?;
+                    let (rule, _) = &sources[number];
+                    weights.push_made(number, &groups[number], &rules[*rule]).map_err(named)?;
                 }
             }
         }
@@ -97,8 +99,7 @@ impl Catalog {
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             named(fault.unsupported())
         })?;
-        let groups = groups.iter().map(|group| (group.rule, group.weights())).collect();
-        let composition = Some(Arc::new(Composition { of: self.clone(), rules, groups, made }));
+        let composition = Some(Arc::new(Composition { of: self.clone(), rules, groups: sources, made }));
         let (files, values, findings) = (self.files.clone(), self.values.clone(), self.findings.clone());
         Ok(Self { files, values, table, names, findings, note: self.note.clone(), composition })
     }

@@ -1,11 +1,11 @@
 //! Which weights the rules of a conversion take together: those whose names have the same text in the places of the stars.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::rule::{ConversionRule, Slot};
 use crate::budget;
 use crate::cast::elements_per_group;
-use crate::error::{Diagnostic, Error, Result};
+use crate::error::{Diagnostic, Result};
 use crate::names::{Captures, Template};
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable};
@@ -16,11 +16,15 @@ use crate::text;
 pub(super) struct Group {
     pub(super) rule: usize,
     pub(super) stars: Vec<Box<str>>,
-    /// By source of the rule, and then by the number that `#` stands for.
     members: Vec<Member>,
+    /// The first weight of each source, which the others have to be like.
+    firsts: Vec<Option<u32>>,
+    /// The first that is not, and the one that it should be like.
+    unlike: Option<(u32, u32)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A weight of a group: the source of the rule that its name fits, and the number that `#` stands for there.
+#[derive(Debug, Clone, Copy)]
 struct Member {
     source: u32,
     number: u32,
@@ -68,27 +72,29 @@ pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec
         let group = last[rule].filter(is_same).unwrap_or_else(|| {
             let stars: Vec<Box<str>> = captures.stars.iter().map(|star| (*star).into()).collect();
             *known.entry((rule, stars)).or_insert_with_key(|(_, stars)| {
-                groups.push(Group { rule, stars: stars.clone(), members: Vec::new() });
+                let (members, firsts) = (Vec::new(), vec![None; of[rule].sources.len()]);
+                groups.push(Group { rule, stars: stars.clone(), members, firsts, unlike: None });
                 entries.push(Entry::Group(groups.len() - 1));
                 groups.len() - 1
             })
         });
         last[rule] = Some(group);
-        let members = &mut groups[group].members;
-        budget::reserve(members, 1)?;
-        members.push(Member { source, number: captures.number.unwrap_or_default(), weight: weight as u32 });
-    }
-    for group in &mut groups {
-        group.members.sort_unstable();
+        groups[group]
+            .push(table, Member { source, number: captures.number.unwrap_or_default(), weight: weight as u32 })?;
     }
     Ok((entries, groups))
 }
 
 impl Group {
-    /// The weights of each source of the rule, in the order of their numbers.
-    pub(super) fn weights(&self) -> Vec<Box<[u32]>> {
-        let of_sources = self.members.chunk_by(|a, b| a.source == b.source);
-        of_sources.map(|members| members.iter().map(|member| member.weight).collect()).collect()
+    fn push(&mut self, table: &TensorTable, member: Member) -> Result<()> {
+        let first = *self.firsts[member.source as usize].get_or_insert(member.weight);
+        // Now, as what the table says of it is at hand.
+        if !table.are_alike(first as usize, member.weight as usize) {
+            self.unlike.get_or_insert((member.weight, first));
+        }
+        budget::reserve(&mut self.members, 1)?;
+        self.members.push(member);
+        Ok(())
     }
 
     /// The first of its weights in the order of the files.
@@ -96,62 +102,75 @@ impl Group {
         self.members.iter().map(|member| member.weight).min().unwrap_or_default() as usize
     }
 
-    /// What the rule makes of it, by name; or why it cannot.
+    /// The weights of each source of the rule, in the order of their numbers.
+    pub(super) fn weights(&self, table: &TensorTable, rule: &ConversionRule) -> Result<Vec<Box<[u32]>>> {
+        let count = self.members.iter().map(|member| member.number + 1).max().unwrap_or_default() as usize;
+        if count.checked_mul(rule.sources.len()) != Some(self.members.len()) {
+            return self.incomplete(table, rule);
+        }
+        // No two names have the same source and number, so that as many as there are places fill them.
+        let mut weights = vec![vec![0; count].into_boxed_slice(); rule.sources.len()];
+        for member in &self.members {
+            weights[member.source as usize][member.number as usize] = member.weight;
+        }
+        Ok(weights)
+    }
+
+    /// What the rule makes of these weights; or why it cannot.
     pub(super) fn made<'a>(&self, table: &'a TensorTable, rule: &ConversionRule) -> Result<(Element<'a>, Vec<Slot>)> {
-        self.check_whole(table, rule)?;
-        let info = |member: &Member| table.get(member.weight as usize);
-        let Some(first) = self.members.first().map(info) else { return Err(Error::Interrupted) };
-        let mut slots: Vec<Slot> = Vec::with_capacity(rule.sources.len());
         let is_list = rule.sources.first().is_some_and(Template::is_numbered);
-        for of_source in self.members.chunk_by(|a, b| a.source == b.source) {
-            let like = info(&of_source[0]);
-            for other in of_source.iter().map(info) {
-                if other.element != first.element {
-                    return refused(
-                        rule,
-                        &other,
-                        format!("it is {}, but '{}' is {}", other.element, shown(&first), first.element),
-                    );
-                }
-                // Shapes are short: a loop here is faster than a call.
-                if !other.shape.iter().eq(like.shape) {
-                    return refused(
-                        rule,
-                        &other,
-                        format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, shown(&like), like.shape),
-                    );
-                }
-            }
-            slots.push(Slot { shape: like.shape.to_vec(), count: is_list.then_some(of_source.len() as u32) });
+        let count = is_list.then_some((self.members.len() / rule.sources.len().max(1)) as u32);
+        let firsts: Vec<TensorInfo<'a>> =
+            self.firsts.iter().flatten().map(|&first| table.get(first as usize)).collect();
+        let Some(first) = firsts.first() else { return self.incomplete(table, rule) };
+        if let Some((other, like)) = self.unlike {
+            return unlike(rule, &table.get(other as usize), &table.get(like as usize), first);
+        }
+        if let Some(other) = firsts.iter().find(|other| other.element != first.element) {
+            return unlike(rule, other, other, first);
         }
         let block = match first.element {
             Element::Plain(dtype) => elements_per_group(dtype) as u64,
             Element::Packed(encoding) => encoding.elements_per_block() as u64,
-            other => return refused(rule, &first, format!("its elements are {other}, of which nothing is made")),
+            other => return refused(rule, first, format!("its elements are {other}, of which nothing is made")),
         };
+        let slots = firsts.iter().map(|info| Slot { shape: info.shape.to_vec(), count }).collect();
         match rule.apply(slots, block) {
             Ok(slots) => Ok((first.element, slots)),
-            Err(cause) => refused(rule, &first, cause),
+            Err(cause) => refused(rule, first, cause),
         }
     }
 
-    /// That each source of the rule is there, and all of its numbers from 0 on.
-    fn check_whole(&self, table: &TensorTable, rule: &ConversionRule) -> Result<()> {
+    /// An error for the first weight that a source of the rule needs and that is not there: all numbers from 0 on are.
+    fn incomplete<T>(&self, table: &TensorTable, rule: &ConversionRule) -> Result<T> {
         let stars: Vec<&str> = self.stars.iter().map(|star| &**star).collect();
-        let count = self.members.iter().map(|member| member.number + 1).max().unwrap_or_default();
-        let mut members = self.members.iter();
-        for (source, template) in rule.sources.iter().enumerate() {
-            for number in 0..count {
-                let expected = (source as u32, number);
-                if members.next().is_none_or(|member| (member.source, member.number) != expected) {
-                    let first = table.get(self.first());
-                    let missing = text::shown(&template.fill(&stars, number));
-                    return refused(rule, &first, format!("'{missing}', which belongs to it, is not there"));
-                }
-            }
-        }
-        Ok(())
+        let there: HashSet<(u32, u32)> = self.members.iter().map(|member| (member.source, member.number)).collect();
+        // Of so many places, one more than there are weights is free at the latest.
+        let numbers = 0..=self.members.len() as u32;
+        let missing = (0..rule.sources.len() as u32)
+            .flat_map(|source| numbers.clone().map(move |number| (source, number)))
+            .filter(|(source, number)| !there.contains(&(*source, *number)))
+            .find(|(_, number)| self.members.iter().any(|member| member.number >= *number));
+        let (source, number) = missing.unwrap_or_default();
+        let missing = rule.sources.get(source as usize).map(|template| template.fill(&stars, number));
+        let missing = text::shown(&missing.unwrap_or_default());
+        refused(rule, &table.get(self.first()), format!("'{missing}', which belongs to it, is not there"))
     }
+}
+
+/// An error for a weight of another type or shape than one that it belongs to.
+fn unlike<T>(
+    rule: &ConversionRule,
+    other: &TensorInfo<'_>,
+    like: &TensorInfo<'_>,
+    first: &TensorInfo<'_>,
+) -> Result<T> {
+    if other.element != first.element {
+        let cause = format!("it is {}, but '{}' is {}", other.element, shown(first), first.element);
+        return refused(rule, other, cause);
+    }
+    let cause = format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, shown(like), like.shape);
+    refused(rule, other, cause)
 }
 
 fn shown(info: &TensorInfo<'_>) -> String {
