@@ -19,7 +19,7 @@ CONFIG = {"model_type": "qwen3_moe", "num_attention_heads": 8, "num_key_value_he
 def _open(path: Path) -> Callable[[], object]:
     import max_weights
 
-    return lambda: max_weights.load_weights(path).renamed("transformers5", config=CONFIG)
+    return lambda: max_weights.renamed(max_weights.load_weights(path), "transformers5", config=CONFIG)
 
 
 def _open_plain(path: Path) -> Callable[[], object]:
@@ -32,7 +32,7 @@ def _load(path: Path) -> Callable[[], object]:
     import max_weights
 
     def run() -> object:
-        view = max_weights.load_weights(path).renamed("transformers5", config=CONFIG)
+        view = max_weights.renamed(max_weights.load_weights(path), "transformers5", config=CONFIG)
         tensors = view.load(framework="torch", copy=True)
         rivals.touch(tensors)
         return tensors

@@ -95,9 +95,7 @@ class _Candidate(NamedTuple):
     after: str
 
 
-def renamed(
-    node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config: Config | None = None
-) -> WeightsNode:
+def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config: Config | None = None) -> WeightsNode:
     """Return the weights by the names, and in the layout, of another library, as a tree over the same files.
 
     Nothing is read. Names that no rule fits stay as they are. Of a GGUF file, the names are those that the package gguf

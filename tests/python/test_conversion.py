@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from max_weights import load_weights
+from max_weights import load_weights, renamed
 from max_weights.errors import UnsupportedError
 from max_weights.torch import load_into
 
@@ -107,12 +107,12 @@ def test_transformers5_gives_the_tensors_of_the_model_and_hf_those_of_its_checkp
 ) -> None:
     kind, folder, state = saved
     hub = load_weights(folder)
-    view = hub.renamed("transformers5")
+    view = renamed(hub, "transformers5")
     _assert_equal(view.load(framework="torch"), state)
     _assert_equal({name: node.torch() for name, node in view.items()}, state)
     # And back, from a file in the layout of the model.
     other = _write(tmp_path / kind / "model.safetensors", state, _config(folder))
-    _assert_equal(other.renamed("hf").load(framework="torch"), load_file(folder / "model.safetensors"))
+    _assert_equal(renamed(other, "hf").load(framework="torch"), load_file(folder / "model.safetensors"))
 
 
 def test_load_into_fills_the_model(saved: tuple[str, Path, Tensors]) -> None:
@@ -181,11 +181,11 @@ def test_vllm_gives_fused_projections_and_packed_experts_and_leads_back(
     expected = _fused_by_torch(kind, config, hub)
     if kind != "phi3":
         assert expected.keys() != hub.keys()
-    _assert_equal(load_weights(folder).renamed("vllm").load(framework="torch"), expected)
+    _assert_equal(renamed(load_weights(folder), "vllm").load(framework="torch"), expected)
     back = _write(tmp_path / kind / "model.safetensors", expected, config)
-    _assert_equal(back.renamed("hf").load(framework="torch"), hub)
+    _assert_equal(renamed(back, "hf").load(framework="torch"), hub)
     # From one library's layout to another's, by way of the hub's.
-    _assert_equal(back.renamed("transformers5").load(framework="torch"), saved[2])
+    _assert_equal(renamed(back, "transformers5").load(framework="torch"), saved[2])
 
 
 def _groups_by_torch(config: dict[str, Any], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -255,13 +255,13 @@ def test_megatron_gives_the_groups_of_its_projections_and_leads_back(
     weights = load_weights(folder)
     if kind in ("gpt_oss", "deepseek_v2", "deepseek_v3"):
         with pytest.raises(UnsupportedError, match=f"no table for the model type '{kind}' in the layout of megatron"):
-            weights.renamed("megatron")
+            renamed(weights, "megatron")
         return
     hub, config = load_file(folder / "model.safetensors"), _config(folder)
     expected = _megatron_by_torch(kind, config, hub)
-    _assert_equal(weights.renamed("megatron").load(framework="torch"), expected)
+    _assert_equal(renamed(weights, "megatron").load(framework="torch"), expected)
     back = _write(tmp_path / kind / "model.safetensors", expected, config)
-    _assert_equal(back.renamed("hf").load(framework="torch"), hub)
+    _assert_equal(renamed(back, "hf").load(framework="torch"), hub)
 
 
 def test_gemma3_with_images_has_the_names_of_the_model(tmp_path: Path) -> None:
@@ -280,14 +280,14 @@ def test_gemma3_with_images_has_the_names_of_the_model(tmp_path: Path) -> None:
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}  # tied
     hub, values = load_weights(tmp_path / "hub"), _config(tmp_path / "hub")
     own = load_file(tmp_path / "hub" / "model.safetensors")
-    _assert_equal(hub.renamed("transformers5").load(framework="torch"), state)
+    _assert_equal(renamed(hub, "transformers5").load(framework="torch"), state)
     back = _write(tmp_path / "transformers5" / "model.safetensors", state, values)
-    _assert_equal(back.renamed("hf").load(framework="torch"), own)
+    _assert_equal(renamed(back, "hf").load(framework="torch"), own)
     # vLLM has the hub's names here, with fused projections of both towers.
-    vllm = hub.renamed("vllm").load(framework="torch")
+    vllm = renamed(hub, "vllm").load(framework="torch")
     for front in ("language_model.model.layers.1", "vision_tower.encoder.layers.0"):
         qkv = [own[f"{front}.self_attn.{name}_proj.weight"] for name in "qkv"]
         assert torch.equal(vllm[f"{front}.self_attn.qkv_proj.weight"], torch.cat(qkv))
     _assert_equal(
-        _write(tmp_path / "vllm" / "model.safetensors", vllm, values).renamed("hf").load(framework="torch"), own
+        renamed(_write(tmp_path / "vllm" / "model.safetensors", vllm, values), "hf").load(framework="torch"), own
     )

@@ -264,7 +264,7 @@ def test_what_cannot_be_renamed(file: Any, hf: Any, write: Write, make_file: Cal
         max_weights.renamed(file, "llama.cpp")
     with pytest.raises(ValueError, match=r"at the root"):
         max_weights.renamed(file.blk[0], "hf")
-    with pytest.raises(UnsupportedError, match="GGUF"):
+    with pytest.raises(ValueError, match=r"config\.json: not found"):
         max_weights.renamed(load_weights(make_file({"w": np.zeros(2, np.float32)})), "hf")
     with pytest.raises(UnsupportedError, match="'nonesuch'"):
         max_weights.renamed(load_weights(write("nonesuch", {"w": np.zeros(2, np.float32)})), "hf")

@@ -1,6 +1,6 @@
 """Names and layouts of other libraries: experts packed or apart, projections fused or split, as rules over names.
 
-`max_weights.load_weights(path).renamed("transformers5")` applies the rules for a model's architecture;
+`max_weights.renamed(weights, "transformers5")` applies the rules for a model's architecture;
 `conversion_rules` returns them, and own rules are lists of `ConversionRule`.
 """
 

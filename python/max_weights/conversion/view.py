@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import _convert_weights, _first_fitting, shown
+from max_weights._core import _convert_weights, _first_fitting, infos, shown
 from max_weights.conversion.rules import ConversionRule, Size
 from max_weights.conversion.tables import LAYOUTS, MODEL_TYPES
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -146,8 +146,8 @@ def _values(config: Config) -> dict[str, Any]:
 
 def _beside(node: WeightsNode) -> dict[str, Any]:
     """Return the configuration in the folder of the weights."""
-    infos = node.infos()
-    folder = os.path.dirname(infos[0].file) if len(infos) else ""
+    listing = infos(node)
+    folder = os.path.dirname(listing[0].file) if len(listing) else ""
     path = os.path.join(folder, _CONFIG)
     if not os.path.isfile(path):
         raise ArgumentError(

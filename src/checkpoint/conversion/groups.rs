@@ -124,10 +124,10 @@ impl Group {
             self.firsts.iter().flatten().map(|&first| table.get(first as usize)).collect();
         let Some(first) = firsts.first() else { return self.incomplete(table, rule) };
         if let Some((other, like)) = self.unlike {
-            return unlike(rule, &table.get(other as usize), &table.get(like as usize), first);
+            return unlike(rule, &table.get(other as usize), &table.get(like as usize));
         }
         if let Some(other) = firsts.iter().find(|other| other.element != first.element) {
-            return unlike(rule, other, other, first);
+            return unlike(rule, other, first);
         }
         let block = match first.element {
             Element::Plain(dtype) => elements_per_group(dtype) as u64,
@@ -159,17 +159,12 @@ impl Group {
 }
 
 /// An error for a weight of another type or shape than one that it belongs to.
-fn unlike<T>(
-    rule: &ConversionRule,
-    other: &TensorInfo<'_>,
-    like: &TensorInfo<'_>,
-    first: &TensorInfo<'_>,
-) -> Result<T> {
-    if other.element != first.element {
-        let cause = format!("it is {}, but '{}' is {}", other.element, shown(first), first.element);
-        return refused(rule, other, cause);
-    }
-    let cause = format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, shown(like), like.shape);
+fn unlike<T>(rule: &ConversionRule, other: &TensorInfo<'_>, like: &TensorInfo<'_>) -> Result<T> {
+    let cause = if other.element == like.element {
+        format!("its shape is {:?}, but that of '{}' is {:?}", other.shape, shown(like), like.shape)
+    } else {
+        format!("it is {}, but '{}' is {}", other.element, shown(like), like.element)
+    };
     refused(rule, other, cause)
 }
 
