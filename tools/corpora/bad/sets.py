@@ -95,6 +95,9 @@ def _model(config: Mapping[str, object] | None = None, **files: bytes) -> dict[s
 
 
 FOLDERS: dict[str, dict[str, bytes]] = {
+    "index.delta": _set(
+        index=text({"metadata": {"base_version": "000001", "delta_encoding": "xor"}, "weight_map": MAP})
+    ),
     "index.duplicate-name": _set(
         index=b'{"metadata":{"total_size":32},"weight_map":{"a":"%s","a":"%s","b":"%s"}}'
         % (FIRST.encode(), FIRST.encode(), SECOND.encode())
