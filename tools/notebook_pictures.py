@@ -20,12 +20,12 @@ import numpy as np
 
 import max_weights
 from max_weights import nn
-from max_weights.benching.result import BenchResult, BenchRow
+from max_weights._benching.result import BenchResult, BenchRow
+from max_weights._progress import progress_html
+from max_weights._resharding import reshard_plan
 from max_weights.driver import Buffer
 from max_weights.dtype import DType
 from max_weights.graph import DeviceRef
-from max_weights.progress import progress_html
-from max_weights.resharding import reshard_plan
 
 WIDTHS = {"wide": 1100, "narrow": 375}
 HEIGHT = 900

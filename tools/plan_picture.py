@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 import max_weights
-from max_weights.planning import LoadPlan, PlannedRange
+from max_weights._planning import LoadPlan, PlannedRange
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "plan.svg"

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
     import loads
     import report
     from harness import BenchError
-    from max_weights.benching.cuda import Driver
+    from max_weights._benching.cuda import Driver
     from rows import Limits
 
     found = report.environment() | {"device": Driver(options.device).name()}

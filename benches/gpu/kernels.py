@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from max_weights import Buffer, DeviceError, DType, UnsupportedError, dequantize, scale_blocks
-from max_weights.benching.cuda import Driver
+from max_weights._benching.cuda import Driver
 from max_weights.quantization import QuantizationEncoding
 from report import Column, Report, Target
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from max_weights.benching.worker import LoaderFailed, Worker
+from max_weights._benching.worker import LoaderFailed, Worker
 
 OURS: Final = "max_weights"
 LOAD_FILE: Final = "max_weights.torch.load_file"
@@ -23,7 +23,7 @@ LINK, LINK_BY_TORCH = "pinned copies", "pinned copies by torch"
 
 @dataclass
 class Row:
-    """A loader of `max_weights.benching.on_device`, over files, and what was measured of it.
+    """A loader of `max_weights._benching.on_device`, over files, and what was measured of it.
 
     Attributes:
         label: Its name in the tables.

@@ -40,7 +40,7 @@ def _on_the_stand_in(name: str, load: Callable[[Path, Any], Callable[[], object]
     def prepare(path: Path) -> Callable[[], object]:
         report = Path(os.environ[REPORTS]) / f"{name} {os.getpid()}.json"
         os.environ |= SETTINGS | {"FAKE_CUDA_REPORT": str(report)}
-        from max_weights.benching.cuda import Driver
+        from max_weights._benching.cuda import Driver
 
         return load(path, Driver())
 

@@ -202,7 +202,7 @@ def _lower(subgraph: bool) -> harness.Loader:
 
 def _onnx(graph: Any) -> bytes:
     """The model without the data of its weights."""
-    from max_weights.graph.lowering.model import lower
+    from max_weights.graph._lowering.model import lower
 
     model: bytes = lower(graph, {}, initializers=True).model.SerializeToString()
     return model

@@ -12,6 +12,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph, jax, nn, numpy, safetensors, sharding, torch
+    from max_weights._benching import BenchResult, bench
+    from max_weights._buffer import Buffer
+    from max_weights._checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
     from max_weights._core import (
         __version__,
         aliases,
@@ -22,12 +25,31 @@ if TYPE_CHECKING:
         verify_checksums,
         warnings,
     )
-    from max_weights.benching import BenchResult, bench
-    from max_weights.buffer import Buffer
-    from max_weights.checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
+    from max_weights._difference import Difference, diff
+    from max_weights._dropin import patch, patched, unpatch
+    from max_weights._expected_config import expectation_of_config
+    from max_weights._lazy import lazy_state_dict
+    from max_weights._loading import digests, load_ranks
+    from max_weights._planning import plan
+    from max_weights._quantized_weights import quantized
+    from max_weights._renaming import renamed
+    from max_weights._resharding import reshard, reshard_plan
+    from max_weights._saving import SafetensorsWriter, save_file, save_sharded
+    from max_weights._saving_gguf import save_gguf
+    from max_weights._versions import show_versions
+    from max_weights._weight_data import WeightData
+    from max_weights._weight_statistics import stats
+    from max_weights._weights import (
+        GGUFWeights,
+        PytorchWeights,
+        SafetensorWeights,
+        Weights,
+        WeightsFormat,
+        WeightsNode,
+        load_weights,
+        weights_format,
+    )
     from max_weights.devices import DeviceRef, virtual_devices
-    from max_weights.difference import Difference, diff
-    from max_weights.dropin import patch, patched, unpatch
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
         ClosedError,
@@ -39,27 +61,7 @@ if TYPE_CHECKING:
         WeightNotFoundError,
         WeightsError,
     )
-    from max_weights.lazy import lazy_state_dict
-    from max_weights.loading import digests, load_ranks
-    from max_weights.planning import plan
     from max_weights.quantization import dequantize, quantize, scale_blocks
-    from max_weights.quantized_weights import quantized
-    from max_weights.renaming import renamed
-    from max_weights.saving import SafetensorsWriter, save_file, save_sharded
-    from max_weights.saving_gguf import save_gguf
-    from max_weights.versions import show_versions
-    from max_weights.weight_data import WeightData
-    from max_weights.weight_statistics import stats
-    from max_weights.weights import (
-        GGUFWeights,
-        PytorchWeights,
-        SafetensorWeights,
-        Weights,
-        WeightsFormat,
-        WeightsNode,
-        load_weights,
-        weights_format,
-    )
 
 __all__ = [
     "BenchResult",
@@ -93,6 +95,7 @@ __all__ = [
     "diff",
     "digests",
     "driver",
+    "expectation_of_config",
     "finfo",
     "graph",
     "infos",
@@ -110,6 +113,8 @@ __all__ = [
     "quantized",
     "release_memory",
     "renamed",
+    "reshard",
+    "reshard_plan",
     "safetensors",
     "save_file",
     "save_gguf",
@@ -131,70 +136,73 @@ __all__ = [
 # Where each name lives. A name is imported when it is first used, so that `import max_weights` costs next to nothing.
 # The imports above repeat this for people and type checkers; a test compares the two.
 _HOMES = {
-    "BenchResult": "max_weights.benching",
-    "Buffer": "max_weights.buffer",
+    "BenchResult": "max_weights._benching",
+    "Buffer": "max_weights._buffer",
     "ClosedError": "max_weights.errors",
     "DType": "max_weights.dtype",
     "DeviceError": "max_weights.errors",
     "DeviceRef": "max_weights.devices",
-    "Difference": "max_weights.difference",
+    "Difference": "max_weights._difference",
     "FileChangedError": "max_weights.errors",
     "FormatError": "max_weights.errors",
-    "GGUFWeights": "max_weights.weights",
-    "InvalidCheckpointError": "max_weights.checking",
+    "GGUFWeights": "max_weights._weights",
+    "InvalidCheckpointError": "max_weights._checking",
     "MissingFileError": "max_weights.errors",
-    "PytorchWeights": "max_weights.weights",
-    "Report": "max_weights.checking",
-    "SafetensorWeights": "max_weights.weights",
-    "SafetensorsWriter": "max_weights.saving",
+    "PytorchWeights": "max_weights._weights",
+    "Report": "max_weights._checking",
+    "SafetensorWeights": "max_weights._weights",
+    "SafetensorsWriter": "max_weights._saving",
     "UnsupportedError": "max_weights.errors",
-    "WeightData": "max_weights.weight_data",
+    "WeightData": "max_weights._weight_data",
     "WeightNotFoundError": "max_weights.errors",
-    "Weights": "max_weights.weights",
+    "Weights": "max_weights._weights",
     "WeightsError": "max_weights.errors",
-    "WeightsFormat": "max_weights.weights",
-    "WeightsNode": "max_weights.weights",
+    "WeightsFormat": "max_weights._weights",
+    "WeightsNode": "max_weights._weights",
     "__version__": "max_weights._core",
     "aliases": "max_weights._core",
-    "assert_checkpoint_ok": "max_weights.checking",
-    "bench": "max_weights.benching",
+    "assert_checkpoint_ok": "max_weights._checking",
+    "bench": "max_weights._benching",
     "dequantize": "max_weights.quantization",
-    "diff": "max_weights.difference",
-    "digests": "max_weights.loading",
+    "diff": "max_weights._difference",
+    "digests": "max_weights._loading",
     "driver": "max_weights.driver",
+    "expectation_of_config": "max_weights._expected_config",
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",
     "infos": "max_weights._core",
     "jax": "max_weights.jax",
-    "lazy_state_dict": "max_weights.lazy",
-    "load_ranks": "max_weights.loading",
-    "load_weights": "max_weights.weights",
+    "lazy_state_dict": "max_weights._lazy",
+    "load_ranks": "max_weights._loading",
+    "load_weights": "max_weights._weights",
     "nn": "max_weights.nn",
     "numpy": "max_weights.numpy",
     "objects": "max_weights._core",
-    "patch": "max_weights.dropin",
-    "patched": "max_weights.dropin",
-    "plan": "max_weights.planning",
+    "patch": "max_weights._dropin",
+    "patched": "max_weights._dropin",
+    "plan": "max_weights._planning",
     "quantize": "max_weights.quantization",
-    "quantized": "max_weights.quantized_weights",
+    "quantized": "max_weights._quantized_weights",
     "release_memory": "max_weights._core",
-    "renamed": "max_weights.renaming",
+    "renamed": "max_weights._renaming",
+    "reshard": "max_weights._resharding",
+    "reshard_plan": "max_weights._resharding",
     "safetensors": "max_weights.safetensors",
-    "save_file": "max_weights.saving",
-    "save_gguf": "max_weights.saving_gguf",
-    "save_sharded": "max_weights.saving",
+    "save_file": "max_weights._saving",
+    "save_gguf": "max_weights._saving_gguf",
+    "save_sharded": "max_weights._saving",
     "scale_blocks": "max_weights.quantization",
     "set_threads": "max_weights._core",
     "sharding": "max_weights.sharding",
-    "show_versions": "max_weights.versions",
-    "stats": "max_weights.weight_statistics",
+    "show_versions": "max_weights._versions",
+    "stats": "max_weights._weight_statistics",
     "torch": "max_weights.torch",
-    "unpatch": "max_weights.dropin",
-    "validate": "max_weights.checking",
+    "unpatch": "max_weights._dropin",
+    "validate": "max_weights._checking",
     "verify_checksums": "max_weights._core",
     "virtual_devices": "max_weights.devices",
     "warnings": "max_weights._core",
-    "weights_format": "max_weights.weights",
+    "weights_format": "max_weights._weights",
 }
 
 

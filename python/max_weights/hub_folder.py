@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import GGUFWeights, infos, place_file, shown
+from max_weights._expected_config import expectation_of_config, quiet
+from max_weights._renaming import left_out, names_and_heads
+from max_weights._shape import listed
+from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
-from max_weights.expected_config import expectation_of_config, quiet
-from max_weights.renaming import left_out, names_and_heads
-from max_weights.shape import listed
-from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from max_weights.weights import WeightsNode
+    from max_weights._weights import WeightsNode
 
 __all__ = ["hub_names", "names_of", "write_hub_files"]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from max_weights._core import buffers
-from max_weights.loading import chosen, is_lazy
-from max_weights.weights import load_weights
+from max_weights._loading import chosen, is_lazy
+from max_weights._weights import load_weights
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from max_weights.loading import LoadOptions
+    from max_weights._loading import LoadOptions
 
 __all__ = ["load_file"]
 

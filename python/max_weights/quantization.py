@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from max_weights import _core
-from max_weights.buffer import Buffer
+from max_weights._buffer import Buffer
+from max_weights._shape import Shape, ShapeLike
 from max_weights.dtype import DType, DTypeLike
-from max_weights.shape import Shape, ShapeLike
 
 __all__ = [
     "BlockParameters",

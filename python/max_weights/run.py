@@ -9,7 +9,7 @@ import os
 import runpy
 import sys
 
-from max_weights.dropin import patch
+from max_weights._dropin import patch
 
 __all__ = ["main"]
 

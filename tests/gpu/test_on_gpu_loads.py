@@ -17,7 +17,7 @@ import gpu_files
 import max_weights
 from gpu_support import DEVICE, PIECE, STAND_IN, OnDevice, bits, each
 from max_weights import FileChangedError, load_weights, release_memory
-from max_weights.benching.cuda import Driver
+from max_weights._benching.cuda import Driver
 from max_weights.devices import Device
 
 FILES: dict[str, Callable[[Path], Path]] = {

@@ -401,7 +401,7 @@ def out_that_does_not_fit_is_refused_and_nothing_is_written(_: Path, models: Pat
 
 def a_module_on_a_gpu_is_filled_in_place(_: Path, models: Path) -> None:
     from max_weights.torch import load_into
-    from max_weights.torch.slots import Slot
+    from max_weights.torch._slots import Slot
 
     weights = load_weights(models / FILE)
     memory: dict[tuple[int, ...], Buffer] = {}

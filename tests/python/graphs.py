@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from max_weights.dim import StaticDim
+from max_weights._dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.graph import DeviceRef, Graph, TensorType

@@ -232,7 +232,7 @@ LOADERS: dict[str, Callable[[Path], dict[str, str]]] = {
 def load(folder: Path, libraries: list[str]) -> dict[str, Any]:
     """What every library gave, and which of our replacements served a call."""
     found: dict[str, Any] = {library: LOADERS[library](folder) for library in libraries}
-    dropin = sys.modules.get("max_weights.dropin")
+    dropin = sys.modules.get("max_weights._dropin")
     calls = dropin.patched() if dropin is not None else {}
     return found | {"served": sorted(name for name, call in calls.items() if call.served)}
 
@@ -248,7 +248,7 @@ def after(folder: Path, libraries: list[str]) -> dict[str, Any]:
         MAKERS[library](folder)
     found = {"none": load(folder, libraries)}
     # Where the package is installed, torch has imported its entry point, which imports no more.
-    assert not {"max_weights._core", "max_weights.dropin"} & sys.modules.keys()
+    assert not {"max_weights._core", "max_weights._dropin"} & sys.modules.keys()
     import max_weights
 
     originals = [torch.load, safetensors.safe_open, safetensors.torch.load_file, safetensors.numpy.load]

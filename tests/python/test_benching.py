@@ -14,9 +14,9 @@ import safetensors.numpy
 
 import max_weights
 from command_line import COMMAND, environment, run
-from max_weights.benching import loaders, measure
-from max_weights.benching.result import BenchResult, BenchRow
-from max_weights.benching.worker import LoaderFailed, Worker
+from max_weights._benching import loaders, measure
+from max_weights._benching.result import BenchResult, BenchRow
+from max_weights._benching.worker import LoaderFailed, Worker
 from max_weights.errors import ArgumentError
 
 ROOT = Path(__file__).resolve().parents[2]

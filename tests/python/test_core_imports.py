@@ -37,16 +37,16 @@ def test_a_class_of_the_core_finds_what_it_needs(make_file: Callable[..., Path])
     assert done.stdout == "WeightData('a', DType.float32, [2], 8 bytes)\n"
 
 
-@pytest.mark.parametrize("module", ["buffer", "weights", "weight_data", "quantization", "numpy"])
+@pytest.mark.parametrize("module", ["_buffer", "_weights", "_weight_data", "quantization", "numpy"])
 def test_one_module_alone_brings_what_its_classes_need(module: str, make_file: Callable[..., Path]) -> None:
     path = make_file({"a": np.arange(2, dtype="f4")})
     script = f"""
 import max_weights.{module}, pickle, sys
-from max_weights.buffer import Buffer
+from max_weights._buffer import Buffer
 zeros = Buffer.zeros([2], "float32")
 print(zeros.device, zeros.dtype, zeros.to_numpy(), pickle.loads(pickle.dumps(zeros)))
-if {module!r} in ("weights", "numpy"):
-    from max_weights.weights import SafetensorWeights
+if {module!r} in ("_weights", "numpy"):
+    from max_weights._weights import SafetensorWeights
     print(SafetensorWeights({str(path)!r}).a.data())"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stderr == ""

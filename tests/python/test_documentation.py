@@ -11,9 +11,9 @@ from max_weights import _core
 
 MODULES = [
     "max_weights",
-    "max_weights.buffer",
+    "max_weights._buffer",
     "max_weights.devices",
-    "max_weights.dropin",
+    "max_weights._dropin",
     "max_weights.dtype",
     "max_weights.errors",
     "max_weights.graph",
@@ -22,14 +22,14 @@ MODULES = [
     "max_weights.jax",
     "max_weights.nn",
     "max_weights.numpy",
-    "max_weights.planning",
+    "max_weights._planning",
     "max_weights.quantization",
-    "max_weights.resharding",
-    "max_weights.saving",
+    "max_weights._resharding",
+    "max_weights._saving",
     "max_weights.sharding",
-    "max_weights.streaming",
+    "max_weights._streaming",
     "max_weights.torch",
-    "max_weights.weights",
+    "max_weights._weights",
 ]
 
 

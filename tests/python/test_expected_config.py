@@ -12,8 +12,8 @@ import transformers
 
 import max_weights
 from max_weights import load_weights
+from max_weights._expected_config import _glob, expectation_of_config
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.expected_config import _glob, expectation_of_config
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
 MODELS: list[tuple[str, dict[str, Any]]] = [

@@ -20,7 +20,7 @@ from conftest import ROOT
 START = "import max_weights as mw, numpy as np, pickle, copy\n"
 OPEN = "w = mw.load_weights('model.safetensors')\n"
 # What needs another library that a user may not have, or a GPU.
-ELSEWHERE = {"max_weights.dropin", "max_weights.integrations", "max_weights.pytest_plugin", "max_weights.__main__"}
+ELSEWHERE = {"max_weights._dropin", "max_weights.integrations", "max_weights._pytest_plugin", "max_weights.__main__"}
 
 
 @pytest.fixture(scope="module")

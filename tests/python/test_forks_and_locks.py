@@ -141,7 +141,7 @@ def child_of(hold, act):
 
 FORK_WHILE_A_WEIGHT_IS_ADDED = f"""{CHILD_OF}
 from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Graph, Weight, declared, graph
+from max_weights.graph import DeviceRef, Graph, Weight, _declared as declared, _graph as graph
 built = Graph("built", input_types=[])
 for lock in (graph._adding, declared._adding):
     def add():
@@ -238,7 +238,7 @@ else:
 
 FORKS = f"""{CHILD_OF}
 import torch, max_weights
-from max_weights.dropin import calls, patching
+from max_weights._dropin import calls, patching
 
 def use():
     torch.save(torch.ones(3), "child.pt")

@@ -13,7 +13,7 @@ import pytest
 
 from max_weights import devices
 from max_weights.devices import torch_gpu
-from max_weights.safetensors.devices import as_asked, device_of
+from max_weights.safetensors._devices import as_asked, device_of
 from stand_in import keeps_promise, programs_of, stand_in
 
 __all__ = ["stand_in"]
@@ -77,7 +77,7 @@ def test_calls_for_gpus_that_torch_and_the_driver_agree_on_are_ours(monkeypatch:
 
 
 def test_bare_cuda_is_the_first_device_unless_the_program_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("max_weights.safetensors.devices.current_gpu", lambda: 3)
+    monkeypatch.setattr("max_weights.safetensors._devices.current_gpu", lambda: 3)
     monkeypatch.delenv("MAX_WEIGHTS_CUDA", raising=False)
     assert (as_asked("cuda"), device_of("cuda"), device_of("cuda:5"), device_of(5)) == ("cuda", "cuda:0", "cuda:5", 5)
     monkeypatch.setenv("MAX_WEIGHTS_CUDA", "first")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from max_weights import html
+from max_weights import _html as html
 
 VOID = {"br"}
 HOSTILE = "\x1b]0;x\x07\u202e<img src=x onerror=y>&'\"\n"

@@ -19,7 +19,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import max_weights.torch
-from max_weights.dropin.calls import Calls
+from max_weights._dropin.calls import Calls
 from max_weights.errors import ArgumentError, FormatError
 from max_weights.integrations.distributed import WeightsReader
 from torch_same import assert_same
@@ -423,8 +423,8 @@ print(is_patched, load is torch.load)
 def test_an_entry_point_that_fails_does_not_fail_the_import_of_torch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from max_weights import autoload
-    from max_weights.dropin import patching
+    from max_weights import _autoload as autoload
+    from max_weights._dropin import patching
 
     def broken() -> None:
         raise RuntimeError("cannot patch")

@@ -11,9 +11,9 @@ import torch
 
 from layer_runs import CPU, called, filled, near
 from max_weights import nn
+from max_weights._weights import load_weights
 from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, ops
 from max_weights.sharding import Segment
-from max_weights.weights import load_weights
 
 DEVICES = 2
 

@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import max_weights
-from max_weights.lazy import LazyTensor
+from max_weights._lazy import LazyTensor
 
 
 @pytest.fixture(autouse=True)

@@ -382,7 +382,7 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
     import max_weights.jax
     import max_weights.numpy
     import max_weights.torch
-    from max_weights.loading import LoadOptions
+    from max_weights._loading import LoadOptions
 
     path = models / "minilm.safetensors"
     plain = np.asarray(max_weights.load_weights(path).pooler.dense.bias)

@@ -13,7 +13,7 @@ import max_weights
 from max_weights import Buffer
 from max_weights.errors import ArgumentError
 from max_weights.sharding import Shard, ShardingStrategy, experts, tables
-from max_weights.sharding.shares import Share
+from max_weights.sharding._shares import Share
 from test_loading import FILES, raw
 
 S = ShardingStrategy

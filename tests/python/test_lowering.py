@@ -20,8 +20,8 @@ import torch
 from graphs import FLOATS, INTEGERS, STEP, Array, close, recorded, run
 from max_weights.dtype import DType
 from max_weights.graph import ops
-from max_weights.graph.lowering.dtypes import _KERNELS, ONNX_TYPES
-from max_weights.graph.lowering.table import LOWERINGS
+from max_weights.graph._lowering.dtypes import _KERNELS, ONNX_TYPES
+from max_weights.graph._lowering.table import LOWERINGS
 
 EXACT = 0.0
 FLOAT8 = tuple(dtype for dtype in ONNX_TYPES if dtype.is_float8())

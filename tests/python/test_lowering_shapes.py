@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from graphs import CPU, EVERY, FLOATS, INTEGERS, STEP, Array, close, counted, run
-from max_weights.dim import Dim
+from max_weights._dim import Dim
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
 from max_weights.errors import GraphError
@@ -281,7 +281,7 @@ def test_a_product_with_a_matrix_of_another_dtype() -> None:
     graph = Graph(
         "g", lambda x, y: x @ y.T, [TensorType("float32", x.shape, CPU), TensorType("bfloat16", y.shape, CPU)]
     )
-    from max_weights.graph.lowering.model import lower
+    from max_weights.graph._lowering.model import lower
 
     assert {node.op_type for node in lower(graph, {}, initializers=False).model.graph.node} == {
         *("Cast", "Gemm", "Identity")

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from max_weights._weights import load_weights
 from max_weights.dtype import DType
-from max_weights.weights import load_weights
 
 HERE = {
     "_core.safetensors": ("safe_open",),

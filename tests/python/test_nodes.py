@@ -9,7 +9,7 @@ import pytest
 
 import max_weights
 from max_weights import DType, WeightNotFoundError, load_weights
-from max_weights.weights import RESERVED, WeightsNode
+from max_weights._weights import RESERVED, WeightsNode
 
 ARRAY = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 import max_weights
+from max_weights._weights import WeightsNode
 from max_weights.graph import Graph, onnx
 from max_weights.sharding import Shard, ShardingStrategy
-from max_weights.weights import WeightsNode
 from stand_in import run, stand_in
 
 __all__ = ["stand_in"]

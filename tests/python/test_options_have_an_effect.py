@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import max_weights
+from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, FormatError, WeightNotFoundError
 from max_weights.sharding import Shard, ShardingStrategy, tables
-from max_weights.weights import WeightsNode
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
 # Cuts two axes at once, which the engine does not do.

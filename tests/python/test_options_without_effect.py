@@ -10,10 +10,10 @@ import pytest
 import max_weights
 from command_line import run as command
 from max_weights import DType, WeightNotFoundError, load_weights, save_gguf
-from max_weights.resharding import reshard
-from max_weights.selection import Pattern, fits, require_effect
+from max_weights._resharding import reshard
+from max_weights._selection import Pattern, fits, require_effect
 from max_weights.sharding import Shard, tables
-from max_weights.sharding.strategies import ShardingStrategy
+from max_weights.sharding._strategies import ShardingStrategy
 
 Make = Callable[..., Path]
 

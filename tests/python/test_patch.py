@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import max_weights
-from max_weights.dropin import Calls
+from max_weights._dropin import Calls
 from torch_same import assert_same
 
 # Held where no sweep finds them: not as a value of a module.
@@ -182,7 +182,7 @@ assert globals()["load"] is torch.load
 def test_the_import_of_the_package_and_patch_bring_no_library_along() -> None:
     script = """
 import sys, max_weights
-assert not [name for name in sys.modules if name.startswith("max_weights.dropin")]
+assert not [name for name in sys.modules if name.startswith("max_weights._dropin")]
 max_weights.patch()
 print(sorted({"torch", "gguf", "safetensors", "numpy", "transformers", "logging", "dataclasses"} & set(sys.modules)))
 """
@@ -193,7 +193,7 @@ def test_what_a_replacement_needs_is_imported_when_it_is_called(models: Path) ->
     script = """
 import sys, max_weights, safetensors.torch, torch
 max_weights.patch()
-print(sorted({"max_weights.weights", "max_weights.torch", "max_weights.safetensors.torch"} & set(sys.modules)))
+print(sorted({"max_weights._weights", "max_weights.torch", "max_weights.safetensors.torch"} & set(sys.modules)))
 safetensors.torch.load_file(sys.argv[1])
 print(max_weights.patched()["safetensors.torch.load_file"], "max_weights.safetensors.torch" in sys.modules)
 """

@@ -16,9 +16,9 @@ from gguf import GGUFValueType as Value
 
 import gguf_models
 import max_weights
-from max_weights.dropin import Calls
-from max_weights.dropin.calls import Counter
-from max_weights.dropin.gguf_functions import dequantize
+from max_weights._dropin import Calls
+from max_weights._dropin.calls import Counter
+from max_weights._dropin.gguf_functions import dequantize
 from test_patch import outcome
 
 # Held where no sweep finds them: not as a value of a module.

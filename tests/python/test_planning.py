@@ -11,8 +11,8 @@ import pytest
 
 import max_weights
 import plan_picture
+from max_weights._planning import LoadPlan
 from max_weights.dtype import DType
-from max_weights.planning import LoadPlan
 from test_loading import FILES
 
 Make = Callable[..., Path]

@@ -58,7 +58,7 @@ assert status == 0, ({script!r}, status)
         f"""
 import os, sys, warnings
 warnings.simplefilter("ignore")  # of forks beside the threads of a framework
-import numpy as np, {library}, max_weights.buffer
+import numpy as np, {library}, max_weights._buffer
 from max_weights.driver import Buffer
 {children}"""
     )

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import max_weights
-from max_weights import progress
-from max_weights.progress import progress_of
+from max_weights import _progress as progress
+from max_weights._progress import progress_of
 
 
 def test_what_is_not_wanted_is_nothing_and_a_function_is_itself() -> None:
@@ -140,8 +140,8 @@ def test_a_shell_of_ipython_without_a_kernel_has_a_line(
 
 
 def test_nobody_imports_ipython_for_a_bar() -> None:
-    script = "import sys; from max_weights.progress import progress_of; progress_of(True)[0](1, 1)"
-    script += "; sys.exit('IPython' in sys.modules or 'max_weights.html' in sys.modules)"
+    script = "import sys; from max_weights._progress import progress_of; progress_of(True)[0](1, 1)"
+    script += "; sys.exit('IPython' in sys.modules or 'max_weights._html' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
 
 

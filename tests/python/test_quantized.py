@@ -14,8 +14,8 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import max_weights
 from max_weights import FormatError, UnsupportedError, WeightNotFoundError, load_weights
-from max_weights.quantized_weights import QuantizedWeight, QuantizedWeights
-from max_weights.weights import WeightsNode
+from max_weights._quantized_weights import QuantizedWeight, QuantizedWeights
+from max_weights._weights import WeightsNode
 from test_html import Page
 
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import max_weights
 from max_weights import FormatError, UnsupportedError, load_weights
-from max_weights.weights import WeightsNode
+from max_weights._weights import WeightsNode
 
 VECTORS = Path(__file__).parents[1] / "data/bitsandbytes.safetensors"
 NAMES = [

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 
 import max_weights
 from max_weights import FormatError, load_weights
-from max_weights.quantized_weights import QuantizedWeight
+from max_weights._quantized_weights import QuantizedWeight
 
 Make = Callable[..., tuple[QuantizedWeight, torch.Tensor]]
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import max_weights
 from max_weights import FormatError, UnsupportedError, load_weights
-from max_weights.quantized_weights import QuantizedWeight
+from max_weights._quantized_weights import QuantizedWeight
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 Array = np.ndarray[Any, Any]

@@ -20,8 +20,8 @@ import gguf_models
 import max_weights
 from command_line import COMMAND
 from max_weights import DType, load_weights
+from max_weights._resharding import reshard, reshard_plan
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.resharding import reshard, reshard_plan
 from max_weights.sharding import Shard, ShardingStrategy, tables
 from test_loading import raw
 
@@ -219,7 +219,7 @@ def test_what_cannot_be_divided_is_refused_by_name_before_anything_is_written(tm
 
 
 def run(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "max_weights.resharding", *map(str, arguments)]
+    command = [sys.executable, "-m", "max_weights._resharding", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -267,7 +267,7 @@ def test_a_gguf_file_of_which_no_checkpoint_is_made_is_refused(tmp_path: Path, a
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, saved: Any) -> None:
-    command = f"{sys.executable} -m max_weights.resharding {saved('mixtral')} {tmp_path}/out --tp 2 --dry-run | true"
+    command = f"{sys.executable} -m max_weights._resharding {saved('mixtral')} {tmp_path}/out --tp 2 --dry-run | true"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

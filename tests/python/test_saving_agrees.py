@@ -10,8 +10,8 @@ import torch
 
 import max_weights
 from max_weights import load_weights, save_file, save_gguf, save_sharded
+from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.weights import WeightsNode
 
 
 def pytorch(folder: Path) -> WeightsNode:

@@ -11,7 +11,7 @@ import pytest
 
 import max_weights.graph.weight as functions
 from max_weights.graph import Dim, Segment, Shape, ShardingStrategy, Weight
-from max_weights.sharding.strategies import ShapeOnly, concat
+from max_weights.sharding._strategies import ShapeOnly, concat
 
 S = ShardingStrategy
 Make = Callable[[int], ShardingStrategy]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from max_weights.graph import DeviceRef, Graph, Segment, ShardingStrategy, TensorType, TensorValue, Weight, ops
-from max_weights.sharding.pieces import Pieces
+from max_weights.sharding._pieces import Pieces
 
 S = ShardingStrategy
 CPU = DeviceRef.CPU()

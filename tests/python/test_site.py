@@ -19,20 +19,14 @@ MEGABYTES = 10
 # `safetensors.torch`, `.numpy`, `.flax` and `.jax` are in the documentation of the safetensors package.
 # fmt: off
 PUBLIC = [
-    "", "benching", "buffer", "checking", "conversion", "devices", "difference", "dim", "driver", "driver.tensor",
-    "dropin", "dtype", "engine", "errors", "graph", "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops",
-    "graph.quantization", "graph.shape", "graph.type", "graph.value", "graph.weight", "graph.weights",
-    "graph.weights.format", "graph.weights.load", "graph.weights.weights", "hub_folder",
-    "integrations.distributed", "integrations.lightning", "jax", "lazy", "nn", "nn.layer", "nn.layer.layer",
-    "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer", "planning", "quantization", "quantized_weights",
-    "resharding", "safetensors", "saving", "saving_gguf", "shape", "sharding", "sharding.functions",
-    "sharding.tables", "streaming", "torch", "versions", "weight_data", "weight_statistics", "weights",
+    "", "conversion", "devices", "driver", "driver.tensor", "dtype", "engine", "errors", "graph",
+    "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops", "graph.quantization", "graph.shape", "graph.type", "graph.value", "graph.weight",
+    "graph.weights", "graph.weights.format", "graph.weights.load", "graph.weights.weights", "hub_folder",
+    "integrations.distributed", "integrations.lightning", "jax", "nn", "nn.layer", "nn.layer.layer", "nn.sequential",
+    "numpy", "pipelines.nn", "pipelines.nn.layer", "quantization", "safetensors", "sharding", "sharding.functions",
+    "sharding.tables", "torch", "types",
 ]
-INTERNAL = {
-    "allocation", "autoload", "command_errors", "expected_config", "fork_lock", "html",
-    "load_report", "load_request", "loading", "node", "progress", "pytest_plugin", "renaming", "run", "selection",
-    "sizes", "unsupported", "views",
-}
+INTERNAL = {"run"}
 # fmt: on
 
 
@@ -118,5 +112,5 @@ def test_the_reference_has_the_whole_texts_of_compiled_names(site: Path) -> None
     page = (site / "reference" / "tensors.html").read_text()
     assert "Give the largest finite value instead of infinity or NaN" in page  # an argument of Buffer.astype
     page = (site / "reference" / "weights.html").read_text()
-    assert "max_weights.weights.WeightsNode.load" in page  # overloads alone
+    assert "max_weights.WeightsNode.load" in page  # overloads alone
     assert "max_host_bytes" in page  # an option by a TypedDict

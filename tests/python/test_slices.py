@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 import max_weights
 from conftest import safetensors_bytes
 from max_weights import DType, load_weights
-from max_weights.weights import WeightsNode
+from max_weights._weights import WeightsNode
 
 FILES = [
     "minilm.safetensors",

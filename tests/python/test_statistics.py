@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import max_weights
 from conftest import safetensors_bytes
-from max_weights.weight_statistics import WeightStatistics
+from max_weights._weight_statistics import WeightStatistics
 
 INTEGERS = {
     "I8": np.int8,

@@ -19,7 +19,7 @@ import pytest
 
 import max_weights
 from max_weights import DType, GGUFWeights
-from max_weights.streaming import WeightStream
+from max_weights._streaming import WeightStream
 from test_loading import FILES, raw
 
 Make = Callable[..., Path]

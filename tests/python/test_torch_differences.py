@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
+from max_weights._weights import Placeholder
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.torch import load
-from max_weights.weights import Placeholder
 from torch_same import assert_same
 
 

@@ -15,7 +15,7 @@ import torch
 
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.torch import load
-from max_weights.torch.opened import path_of
+from max_weights.torch._opened import path_of
 from torch_same import assert_same
 
 

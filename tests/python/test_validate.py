@@ -14,7 +14,7 @@ import pytest
 
 import max_weights
 from conftest import safetensors_bytes
-from max_weights.checking import Report, validate
+from max_weights._checking import Report, validate
 
 
 class Payload:

@@ -10,12 +10,12 @@ import torch
 import max_weights
 from conftest import safetensors_bytes
 from max_weights import DType, load_weights, nn
-from max_weights.benching.result import BenchResult, BenchRow
+from max_weights._benching.result import BenchResult, BenchRow
+from max_weights._resharding import reshard_plan
+from max_weights._weight_data import WeightData
 from max_weights.driver import Buffer
 from max_weights.graph import DeviceRef
 from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.resharding import reshard_plan
-from max_weights.weight_data import WeightData
 from test_html import Page
 
 

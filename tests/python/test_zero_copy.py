@@ -69,7 +69,7 @@ def test_reads_where_the_system_refuses_to_map_and_says_so_once(make_file: Make)
         }
     )
     script = f"""
-import logging, resource, numpy, max_weights, max_weights.buffer
+import logging, resource, numpy, max_weights, max_weights._buffer
 logging.basicConfig(format="LOG %(name)s %(message)s")
 weights = max_weights.load_weights({str(path)!r})
 numpy.asarray(numpy.zeros(1))

@@ -34,7 +34,7 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, Failure> {
-    let mut command = host.module("max_weights.benching")?;
+    let mut command = host.module("max_weights._benching")?;
     if let Some(names) = &options.against {
         command.arg(format!("--against={names}"));
     }

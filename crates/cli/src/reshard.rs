@@ -49,7 +49,7 @@ pub(crate) struct Reshard {
 }
 
 pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
-    let mut command = host.module("max_weights.resharding")?;
+    let mut command = host.module("max_weights._resharding")?;
     command.arg(format!("--tp={}", options.tp));
     if let Some(dtype) = options.dtype {
         command.arg(format!("--dtype={}", dtype.name()));

@@ -73,7 +73,7 @@ impl WeightsNode {
 }
 
 /// Weights in safetensors files.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights._weights")]
 pub(crate) struct SafetensorWeights;
 
 #[pymethods]
@@ -102,7 +102,7 @@ impl SafetensorWeights {
 ///
 /// A quantized weight's data are its packed blocks: dtype uint8, the shape of the bytes, the encoding set; `astype`
 /// decodes them.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights._weights")]
 pub(crate) struct GGUFWeights;
 
 #[pymethods]
@@ -139,7 +139,7 @@ fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 /// Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
 /// is no array (a sparse or quantized tensor, one on the device "meta") is listed, and its `data()` says why; the
 /// arrays that it is made of have names below its own.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights._weights")]
 pub(crate) struct PytorchWeights;
 
 #[pymethods]

@@ -16,7 +16,7 @@ use crate::convert::{element_to_python, encoding_to_python};
 use crate::package;
 
 /// The weights at and below a node, in file order: a sequence that makes each record on demand.
-#[pyclass(frozen, sequence, module = "max_weights.weights")]
+#[pyclass(frozen, sequence, module = "max_weights._weights")]
 pub(crate) struct WeightInfos {
     catalog: Arc<Catalog>,
     numbers: Vec<u32>,
@@ -67,7 +67,7 @@ impl WeightInfos {
 }
 
 /// The iterator over a listing.
-#[pyclass(frozen, module = "max_weights.weights")]
+#[pyclass(frozen, module = "max_weights._weights")]
 pub(crate) struct WeightInfosIterator {
     infos: Py<WeightInfos>,
     next: AtomicUsize,
@@ -91,7 +91,7 @@ impl WeightInfosIterator {
 }
 
 /// One weight of a listing, without its tensor. Unpacks as (name, dtype, shape, bytes, file, offset, aligned).
-#[pyclass(frozen, sequence, module = "max_weights.weights")]
+#[pyclass(frozen, sequence, module = "max_weights._weights")]
 pub(crate) struct WeightInfo {
     catalog: Arc<Catalog>,
     number: u32,

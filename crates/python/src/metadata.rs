@@ -26,7 +26,7 @@ const NEAR: usize = 3;
 ///
 /// Arrays of numbers are NumPy arrays over the header's bytes, other arrays lists; strings that are not UTF-8 are
 /// bytes.
-#[pyclass(frozen, mapping, module = "max_weights.weights")]
+#[pyclass(frozen, mapping, module = "max_weights._weights")]
 pub(crate) struct Metadata {
     catalog: Arc<Catalog>,
 }

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 /// and others take a weight as the array that it is. All weights at and below: `items()`, `len(node)`; `name in node` asks
 /// for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in one tree.
 /// What takes a node and is used less is a function of the package: `max_weights.infos(node)`, `max_weights.stats(node)` …
-#[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
+#[pyclass(frozen, subclass, mapping, module = "max_weights._weights")]
 pub(crate) struct WeightsNode {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: String,

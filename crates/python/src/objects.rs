@@ -23,7 +23,7 @@ use crate::values::{Made, Maker, Values, at_path, short};
 ///
 /// Numbers, text, bytes, lists, tuples, sets and dicts are Python's own; NumPy scalars are numbers, NumPy arrays
 /// arrays, dtypes `DType`s, shapes tuples. Everything else is a `Placeholder`.
-#[pyclass(frozen, mapping, module = "max_weights.weights")]
+#[pyclass(frozen, mapping, module = "max_weights._weights")]
 pub(crate) struct Objects {
     catalog: Arc<Catalog>,
     /// (file, position among the file's objects), in the order of the files.
@@ -237,7 +237,7 @@ pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
 }
 
 /// Stands for an object that a pickle would have made. It is not built; this is what the file says about it.
-#[pyclass(frozen, module = "max_weights.weights")]
+#[pyclass(frozen, module = "max_weights._weights")]
 pub(crate) struct Placeholder {
     catalog: Arc<Catalog>,
     file: u32,

@@ -28,7 +28,7 @@ macro_rules! imported {
 }
 
 imported! {
-    "buffer" => {
+    "_buffer" => {
         ARRAY = "array",
         ASSIGN = "assign",
         BUFFER_HTML = "html",
@@ -53,22 +53,22 @@ imported! {
     "dtype" => {
         DTYPE = "DType",
     }
-    "node" => {
+    "_node" => {
         WEIGHTS_NODE = "WeightsNode",
     }
     "quantization" => {
         QUANTIZATION_ENCODING = "QuantizationEncoding",
     }
-    "shape" => {
+    "_shape" => {
         SHAPE = "Shape",
     }
-    "views" => {
+    "_views" => {
         HTML = "html_of",
     }
-    "weight_data" => {
+    "_weight_data" => {
         WEIGHT_DATA = "WeightData",
     }
-    "weights" => {
+    "_weights" => {
         REOPEN_RENAMED = "_reopened_renamed",
         REOPEN_WEIGHTS = "_reopened",
     }

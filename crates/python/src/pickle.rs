@@ -127,7 +127,7 @@ pub(crate) fn is_written(py: Python<'_>, tensor: &Tensor) -> bool {
 }
 
 /// A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping where they arrive.
-#[pyclass(frozen, module = "max_weights.buffer", name = "_PickledFile")]
+#[pyclass(frozen, module = "max_weights._buffer", name = "_PickledFile")]
 pub(crate) struct PickledFile {
     path: PathBuf,
     mark: Mark,

@@ -13,7 +13,7 @@ use crate::node::WeightsNode;
 use crate::objects::Objects;
 
 /// The iterator of `items()`: a walk in file order.
-#[pyclass(frozen, module = "max_weights.weights")]
+#[pyclass(frozen, module = "max_weights._weights")]
 pub(crate) struct Items {
     pub(crate) node: Py<WeightsNode>,
     pub(crate) numbers: Mutex<std::vec::IntoIter<u32>>,

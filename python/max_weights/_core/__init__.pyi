@@ -21,10 +21,10 @@ from max_weights._core._weights import (
 from max_weights._core._weights import (
     WeightInfos as WeightInfos,
 )
+from max_weights._node import WeightsNode as WeightsNode
+from max_weights._weight_data import WeightData
 from max_weights.dtype import DType, DTypeLike
-from max_weights.node import WeightsNode as WeightsNode
 from max_weights.quantization import QuantizationEncoding
-from max_weights.weight_data import WeightData
 
 _T = TypeVar("_T")
 

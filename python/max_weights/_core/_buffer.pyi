@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, SupportsIndex, final, overload
 import numpy as np
 import torch as _torch
 
-from max_weights.buffer import DLPackArray
+from max_weights._buffer import DLPackArray
 from max_weights.devices import Device, DeviceRef
 from max_weights.dtype import DType, DTypeLike
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch as _torch
 from typing_extensions import disjoint_base
 
+from max_weights._buffer import DLPackArray
 from max_weights._core import Metadata
 from max_weights._core._buffer import Buffer
-from max_weights.buffer import DLPackArray
+from max_weights._node import WeightsNode
+from max_weights._weight_data import WeightData
 from max_weights.dtype import DType
 from max_weights.graph.weight import Weight
-from max_weights.node import WeightsNode
 from max_weights.quantization import QuantizationEncoding
-from max_weights.weight_data import WeightData
 
 _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.ndarray[Any, np.dtype[Any]]

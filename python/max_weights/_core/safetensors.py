@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
+from max_weights._buffer import Buffer
 from max_weights._core import SafetensorWeights, infos
-from max_weights.buffer import Buffer
 from max_weights.devices import Device, require_cpu
 
 __all__ = ["SafeTensor", "safe_open"]

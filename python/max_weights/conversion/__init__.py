@@ -4,7 +4,7 @@
 `conversion_rules` returns them, and own rules are lists of `ConversionRule`.
 """
 
-from max_weights.conversion.rules import (
+from max_weights.conversion._rules import (
     Concatenate,
     ConversionRule,
     Deinterleave,
@@ -14,7 +14,7 @@ from max_weights.conversion.rules import (
     Transpose,
     Unstack,
 )
-from max_weights.conversion.view import conversion_rules
+from max_weights.conversion._view import conversion_rules
 
 __all__ = [
     "Concatenate",

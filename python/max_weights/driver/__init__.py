@@ -1,8 +1,8 @@
 """Tensors and devices under the dotted path of MAX."""
 
+from max_weights._buffer import Buffer, DLPackArray
+from max_weights._buffer import Buffer as Tensor
 from max_weights._core import __version__
-from max_weights.buffer import Buffer, DLPackArray
-from max_weights.buffer import Buffer as Tensor
 from max_weights.devices import (
     CPU,
     Accelerator,

@@ -1,5 +1,5 @@
 """`DLPackArray` under the dotted path of MAX."""
 
-from max_weights.buffer import DLPackArray
+from max_weights._buffer import DLPackArray
 
 __all__ = ["DLPackArray"]

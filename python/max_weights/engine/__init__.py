@@ -3,9 +3,9 @@
 It needs the extra `max-weights[graph]`; ONNX Runtime is imported when a graph is loaded.
 """
 
-from max_weights.engine.model import Model, TensorSpec
-from max_weights.engine.session import InferenceSession
-from max_weights.unsupported import unsupported_names
+from max_weights._unsupported import unsupported_names
+from max_weights.engine._model import Model, TensorSpec
+from max_weights.engine._session import InferenceSession
 
 _ADVICE = "graphs are not compiled ahead of time here; InferenceSession().load(graph) makes them ready to run"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from max_weights.buffer import Buffer, DLPackArray
+from max_weights._buffer import Buffer, DLPackArray
 from max_weights.devices import Device
 from max_weights.dtype import DType
 

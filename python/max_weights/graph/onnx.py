@@ -16,8 +16,8 @@ from max_weights.errors import ArgumentError
 if TYPE_CHECKING:
     import onnx
 
-    from max_weights.buffer import Buffer
-    from max_weights.graph.graph import Graph
+    from max_weights._buffer import Buffer
+    from max_weights.graph._graph import Graph
 
 __all__ = ["save", "to_model"]
 
@@ -38,7 +38,7 @@ def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None)
         ValueError: the weights have more than 2 GiB; see `save`.
         UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
     """
-    from max_weights.graph.lowering.values import values_of
+    from max_weights.graph._lowering.values import values_of
 
     values = values_of(graph, weights_registry)
     size = sum(value.nbytes for value in values.values())
@@ -75,7 +75,7 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
         ValueError: a weight is in the file that would be written.
         UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
     """
-    from max_weights.graph.lowering.values import values_of
+    from max_weights.graph._lowering.values import values_of
 
     target = Path(path).absolute()
     folder = target.parent.resolve()
@@ -145,7 +145,7 @@ def _real_folder(path: Path) -> Path:
 
 
 def _model(graph: Graph, values: Mapping[str, Buffer]) -> onnx.ModelProto:
-    from max_weights.graph.lowering.model import lower
+    from max_weights.graph._lowering.model import lower
 
     shapes = {name: value.shape for name, value in values.items()}
     return lower(graph, shapes, initializers=True).model

@@ -1,5 +1,5 @@
 """`Shape` under the dotted path of MAX."""
 
-from max_weights.shape import Shape, ShapeLike
+from max_weights._shape import Shape, ShapeLike
 
 __all__ = ["Shape", "ShapeLike"]

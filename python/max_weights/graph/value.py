@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
+from max_weights._dim import Dim, DimLike
+from max_weights._shape import Shape, ShapeLike
 from max_weights.devices import DeviceRef
-from max_weights.dim import Dim, DimLike
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.type import TensorType
-from max_weights.shape import Shape, ShapeLike
 
 if TYPE_CHECKING:
     from typing import Self
 
     import numpy as np
 
-    from max_weights.sharding.pieces import Pieces
+    from max_weights.sharding._pieces import Pieces
 
 __all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
 

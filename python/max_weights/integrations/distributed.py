@@ -20,10 +20,10 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from max_weights._core import infos, shown
+from max_weights._lazy import lazy_state_dict
+from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.lazy import lazy_state_dict
-from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

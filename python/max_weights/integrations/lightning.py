@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from max_weights.dropin.calls import Counter
-from max_weights.dropin.torch_load import replacement
+from max_weights._dropin.calls import Counter
+from max_weights._dropin.torch_load import replacement
 
 if TYPE_CHECKING:
     import torch

@@ -24,6 +24,6 @@ def register() -> None:
 def _iterate(original: Callable[..., Any], hf_weights_files: Iterable[str], *arguments: Any, **options: Any) -> Any:
     """Iterate over the tensors of these files, in the order of sglang's iterators."""
     del original, arguments
-    from max_weights.integrations.streamed import streamed
+    from max_weights.integrations._streamed import streamed
 
     return streamed(hf_weights_files, drop_cache=bool(options.get("drop_cache_after_load", False)))

@@ -33,7 +33,7 @@ def _register() -> None:
     from vllm.model_executor.model_loader import register_model_loader
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-    from max_weights.integrations.streamed import streamed
+    from max_weights.integrations._streamed import streamed
 
     @register_model_loader("max_weights")
     class MaxWeightsLoader(DefaultModelLoader):  # type: ignore[misc]

@@ -2,21 +2,21 @@
 
 import sys
 
-from max_weights.load_report import LoadReport
-from max_weights.nn.base_layer import Layer, add_layer_hook, clear_hooks
+from max_weights._load_report import LoadReport
+from max_weights.nn._base_layer import Layer, add_layer_hook, clear_hooks
+from max_weights.nn._layer_list import LayerList, MissingLayer, Sequential
+from max_weights.nn._layer_v2 import LayerV2
+from max_weights.nn._module import Module, Shardable, recursive_named_layers
+from max_weights.nn._unsupported_layers import unsupported_layers
 from max_weights.nn.hooks import PrintHook
-from max_weights.nn.layer_list import LayerList, MissingLayer, Sequential
-from max_weights.nn.layer_v2 import LayerV2
-from max_weights.nn.module import Module, Shardable, recursive_named_layers
-from max_weights.nn.unsupported_layers import unsupported_layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from max_weights.nn._identity import Identity
     from max_weights.nn.activation import activation_function_from_name, clamp
     from max_weights.nn.attention import Attention, MHAMaskVariant, MultiheadAttention, scaled_dot_product_attention
     from max_weights.nn.conv import Conv1D, Conv2d
     from max_weights.nn.embedding import Embedding
-    from max_weights.nn.identity import Identity
     from max_weights.nn.linear import MLP, Linear
     from max_weights.nn.norm import ConstantLayerNorm, GroupNorm, LayerNorm, RMSNorm
     from max_weights.nn.rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
@@ -63,7 +63,7 @@ _HOMES = {
     "Conv2d": "max_weights.nn.conv",
     "Embedding": "max_weights.nn.embedding",
     "GroupNorm": "max_weights.nn.norm",
-    "Identity": "max_weights.nn.identity",
+    "Identity": "max_weights.nn._identity",
     "LayerNorm": "max_weights.nn.norm",
     "Linear": "max_weights.nn.linear",
     "Llama3RopeScalingParams": "max_weights.nn.rotary_embedding",

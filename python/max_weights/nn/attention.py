@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import max_weights.graph.infer as infer
+import max_weights.graph._infer as infer
+from max_weights._dim import StaticDim
+from max_weights._shape import listed
 from max_weights.devices import DeviceRef
-from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
-from max_weights.graph.call_site import graph_error
-from max_weights.graph.ops.operands import operand
+from max_weights.graph._call_site import graph_error
+from max_weights.graph.ops._operands import operand
 from max_weights.graph.value import TensorValue
+from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._unsupported_layers import unsupported_layers
 from max_weights.nn.linear import Linear
 from max_weights.nn.norm import RMSNorm
-from max_weights.nn.shardable import ShardableLayer
-from max_weights.nn.unsupported_layers import unsupported_layers
-from max_weights.shape import listed
-from max_weights.sharding.strategies import Segment, ShardingStrategy
+from max_weights.sharding._strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
     from max_weights.dtype import DTypeLike

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
 from max_weights.graph import ops
-from max_weights.graph.ops.operands import operand
+from max_weights.graph.ops._operands import operand
 from max_weights.graph.type import ConvInputLayout, FilterLayout
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
-from max_weights.nn.shardable import ShardableLayer
-from max_weights.nn.unsupported_layers import unsupported_layers
+from max_weights.nn._shardable import ShardableLayer
+from max_weights.nn._unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights.dtype import DTypeLike
     from max_weights.graph.value import TensorValueLike
-    from max_weights.sharding.strategies import ShardingStrategy
+    from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["Conv1D", "Conv2d"]
 

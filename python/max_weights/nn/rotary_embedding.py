@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
-from max_weights.dim import Dim, to_dim
+from max_weights._dim import Dim, to_dim
 from max_weights.dtype import DType
 from max_weights.graph import ops
-from max_weights.graph.graph import Graph
-from max_weights.graph.ops.operands import operand
+from max_weights.graph._graph import Graph
+from max_weights.graph.ops._operands import operand
 from max_weights.graph.value import TensorValue
-from max_weights.nn.module import Module
-from max_weights.nn.unsupported_layers import unsupported_layers
+from max_weights.nn._module import Module
+from max_weights.nn._unsupported_layers import unsupported_layers
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

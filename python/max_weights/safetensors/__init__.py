@@ -15,15 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from max_weights._core import PySafeSlice
-from max_weights.safetensors.deserializing import deserialize
-from max_weights.safetensors.open_file import _safe_open_handle, safe_open
-from max_weights.safetensors.serializing import serialize, serialize_file
-from max_weights.safetensors.tensor_meta import TensorMeta
+from max_weights.safetensors._deserializing import deserialize
+from max_weights.safetensors._open_file import _safe_open_handle, safe_open
+from max_weights.safetensors._serializing import serialize, serialize_file
+from max_weights.safetensors._tensor_meta import TensorMeta
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from max_weights.safetensors.prefetch import PrefetchLoader
+    from max_weights.safetensors._prefetch import PrefetchLoader
 
     SafetensorError: type[Exception]
     """The error class of the installed safetensors package, or one of the same name if it is not installed."""
@@ -47,19 +47,19 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "SafetensorError":
-        from max_weights.safetensors.errors import error_class
+        from max_weights.safetensors._errors import error_class
 
         return error_class()
     if name == "TensorSpec":
-        from max_weights.safetensors.installed import needed
+        from max_weights.safetensors._installed import needed
 
         return needed("TensorSpec")
     if name == "PrefetchLoader":
-        from max_weights.safetensors.prefetch import PrefetchLoader
+        from max_weights.safetensors._prefetch import PrefetchLoader
 
         return PrefetchLoader
     if name == "__version__":
-        from max_weights.safetensors.installed import version
+        from max_weights.safetensors._installed import version
 
         return version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

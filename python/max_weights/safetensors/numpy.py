@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from max_weights.dtype import DType
-from max_weights.safetensors.deserializing import deserialize
-from max_weights.safetensors.package_files import run_package_file
+from max_weights.safetensors._deserializing import deserialize
+from max_weights.safetensors._package_files import run_package_file
 
 if TYPE_CHECKING:
     from safetensors import TensorSpec
@@ -49,7 +49,7 @@ if _package:
         return specs
 
 else:
-    from max_weights.safetensors.without_package import functions
+    from max_weights.safetensors._without_package import functions
 
     def _loaded(data: Any) -> dict[str, Array]:
         return {

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from max_weights.dtype import DType
-from max_weights.safetensors.deserializing import deserialize
-from max_weights.safetensors.package_files import run_package_file
+from max_weights.safetensors._deserializing import deserialize
+from max_weights.safetensors._package_files import run_package_file
 
 if TYPE_CHECKING:
     from safetensors.torch import _SIZE
@@ -108,6 +108,6 @@ if _package:
         _package["save_model"](model, filename, None if metadata is None else dict(metadata), force_contiguous)
 
 else:
-    from max_weights.safetensors.without_package import contiguous, functions
+    from max_weights.safetensors._without_package import contiguous, functions
 
     globals().update(functions("pt", lambda data: _view2torch(deserialize(data)), contiguous))

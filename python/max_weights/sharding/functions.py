@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from max_weights.sharding.rules import Segment
-from max_weights.sharding.strategies import (
+from max_weights.sharding._rules import Segment
+from max_weights.sharding._strategies import (
     COLUMNWISE,
     EXPERT_PARALLEL,
     REPLICATE,

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from max_weights._selection import Pattern
 from max_weights.errors import ArgumentError
-from max_weights.selection import Pattern
-from max_weights.sharding.rules import count
-from max_weights.sharding.shares import HeadShare, Share, StackedExperts
-from max_weights.sharding.strategies import ShardingStrategy
+from max_weights.sharding._rules import count
+from max_weights.sharding._shares import HeadShare, Share, StackedExperts
+from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["Table", "deepseek", "llama", "mixtral", "named", "qwen"]
 

@@ -1,8 +1,8 @@
 """Load checkpoints as torch tensors, and into torch modules. Importing this module imports torch."""
 
-from max_weights.load_report import LoadReport
-from max_weights.torch.builder import load
-from max_weights.torch.file import load_file
-from max_weights.torch.into import load_into
+from max_weights._load_report import LoadReport
+from max_weights.torch._builder import load
+from max_weights.torch._file import load_file
+from max_weights.torch._into import load_into
 
 __all__ = ["LoadReport", "load", "load_file", "load_into"]

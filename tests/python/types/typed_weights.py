@@ -14,14 +14,14 @@ import torch
 import max_weights
 from max_weights import DType, WeightData, load_ranks
 from max_weights._core import WeightInfo
+from max_weights._quantized_weights import QuantizedWeight, QuantizedWeights
+from max_weights._streaming import WeightStream
+from max_weights._weights import WeightsFormat, WeightsNode
 from max_weights.driver import Buffer, Device
 from max_weights.graph import DeviceRef, Shape, Weight
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights import GGUFWeights, SafetensorWeights, Weights, load_weights, weights_format
-from max_weights.quantized_weights import QuantizedWeight, QuantizedWeights
 from max_weights.sharding import Shard
-from max_weights.streaming import WeightStream
-from max_weights.weights import WeightsFormat, WeightsNode
 
 
 def hops(path: Path) -> None:

@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path, host: &Host, screen: &Screen) -> Result<Expectat
 fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, Failure> {
     let python = host.interpreter()?;
     screen.tell(&format!("asking transformers what {} requires; importing it may take a while", text::path(path)));
-    let run = Command::new(&python).args(["-m", "max_weights.expected_config"]).arg(path).output();
+    let run = Command::new(&python).args(["-m", "max_weights._expected_config"]).arg(path).output();
     let failed = |why: &str| {
         Failure::Needs(format!(
             "torch and transformers in Python cannot tell what {} requires: {why}",

@@ -1,7 +1,10 @@
 """The operations of a graph: each takes values, records itself in the current graph, and returns its results."""
 
-from max_weights.graph.ops import complex, elementwise, reduction
-from max_weights.graph.ops.comparison import (
+from max_weights._unsupported import unsupported_names
+from max_weights.graph.ops import _complex as complex
+from max_weights.graph.ops import _elementwise as elementwise
+from max_weights.graph.ops import _reduction as reduction
+from max_weights.graph.ops._comparison import (
     equal,
     greater,
     greater_equal,
@@ -14,22 +17,22 @@ from max_weights.graph.ops.comparison import (
     not_equal,
     where,
 )
-from max_weights.graph.ops.complex import (
+from max_weights.graph.ops._complex import (
     as_interleaved_complex,
 )
-from max_weights.graph.ops.conv import conv2d
-from max_weights.graph.ops.creation import (
+from max_weights.graph.ops._conv import conv2d
+from max_weights.graph.ops._creation import (
     constant,
     hann_window,
     range,
     shape_to_tensor,
 )
-from max_weights.graph.ops.effects import (
+from max_weights.graph.ops._effects import (
     call,
     print,
     transfer_to,
 )
-from max_weights.graph.ops.elementwise import (
+from max_weights.graph.ops._elementwise import (
     abs,
     acos,
     add,
@@ -64,11 +67,11 @@ from max_weights.graph.ops.elementwise import (
     tanh,
     trunc,
 )
-from max_weights.graph.ops.extremes import (
+from max_weights.graph.ops._extremes import (
     max,
     min,
 )
-from max_weights.graph.ops.images import (
+from max_weights.graph.ops._images import (
     InterpolationMode,
     non_maximum_suppression,
     resize,
@@ -76,31 +79,31 @@ from max_weights.graph.ops.images import (
     resize_linear,
     resize_nearest,
 )
-from max_weights.graph.ops.indexing import (
+from max_weights.graph.ops._indexing import (
     gather,
     slice_tensor,
 )
-from max_weights.graph.ops.joining import (
+from max_weights.graph.ops._joining import (
     chunk,
     concat,
     split,
     stack,
 )
-from max_weights.graph.ops.linear import (
+from max_weights.graph.ops._linear import (
     band_part,
     matmul,
     outer,
 )
-from max_weights.graph.ops.methods import bind_methods as _bind_methods
-from max_weights.graph.ops.normalization import (
+from max_weights.graph.ops._methods import bind_methods as _bind_methods
+from max_weights.graph.ops._normalization import (
     group_norm,
     layer_norm,
     logsoftmax,
     rms_norm,
     softmax,
 )
-from max_weights.graph.ops.quantized import dequantize, qmatmul
-from max_weights.graph.ops.reduction import (
+from max_weights.graph.ops._quantized import dequantize, qmatmul
+from max_weights.graph.ops._reduction import (
     argmax,
     argmin,
     cumsum,
@@ -108,10 +111,10 @@ from max_weights.graph.ops.reduction import (
     prod,
     sum,
 )
-from max_weights.graph.ops.repeating import (
+from max_weights.graph.ops._repeating import (
     repeat_interleave,
 )
-from max_weights.graph.ops.scattering import (
+from max_weights.graph.ops._scattering import (
     gather_nd,
     masked_scatter,
     nonzero,
@@ -126,12 +129,12 @@ from max_weights.graph.ops.scattering import (
     scatter_nd_min,
     scatter_nd_mul,
 )
-from max_weights.graph.ops.selecting import (
+from max_weights.graph.ops._selecting import (
     argsort,
     bottom_k,
     top_k,
 )
-from max_weights.graph.ops.shaping import (
+from max_weights.graph.ops._shaping import (
     broadcast_to,
     flatten,
     pad,
@@ -143,8 +146,7 @@ from max_weights.graph.ops.shaping import (
     transpose,
     unsqueeze,
 )
-from max_weights.graph.ops.windows import avg_pool2d, fold, max_pool2d
-from max_weights.unsupported import unsupported_names
+from max_weights.graph.ops._windows import avg_pool2d, fold, max_pool2d
 
 __all__ = [
     "InterpolationMode",

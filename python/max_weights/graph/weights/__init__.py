@@ -1,8 +1,8 @@
 """Weights of checkpoints under the dotted path of MAX."""
 
-from max_weights.unsupported import unsupported_names
-from max_weights.weight_data import WeightData
-from max_weights.weights import (
+from max_weights._unsupported import unsupported_names
+from max_weights._weight_data import WeightData
+from max_weights._weights import (
     RESERVED,
     GGUFWeights,
     PytorchWeights,

@@ -1,5 +1,5 @@
 """`WeightsFormat` under the dotted path of MAX."""
 
-from max_weights.weights import WeightsFormat, weights_format
+from max_weights._weights import WeightsFormat, weights_format
 
 __all__ = ["WeightsFormat", "weights_format"]

@@ -1,5 +1,5 @@
 """`load_weights` under the dotted path of MAX."""
 
-from max_weights.weights import load_weights
+from max_weights._weights import load_weights
 
 __all__ = ["load_weights"]

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from max_weights.graph.value import TensorValue
-from max_weights.nn.base_layer import Layer, add_layer_hook, remove_layer_hook
-from max_weights.nn.walk import ModuleNode, Walk
+from max_weights.nn._base_layer import Layer, add_layer_hook, remove_layer_hook
+from max_weights.nn._walk import ModuleNode, Walk
 
 __all__ = ["PrintHook"]
 

@@ -1,9 +1,9 @@
 """Layers and modules under the dotted path of MAX's file of that name."""
 
-from max_weights.nn.base_layer import Layer, add_layer_hook, clear_hooks
-from max_weights.nn.layer_list import LayerList, MissingLayer
-from max_weights.nn.layer_v2 import LayerV2
-from max_weights.nn.module import Module, Shardable, recursive_named_layers
+from max_weights.nn._base_layer import Layer, add_layer_hook, clear_hooks
+from max_weights.nn._layer_list import LayerList, MissingLayer
+from max_weights.nn._layer_v2 import LayerV2
+from max_weights.nn._module import Module, Shardable, recursive_named_layers
 
 __all__ = [
     "Layer",

@@ -1,0 +1,157 @@
+"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph.
+
+The value may be converted, or moved to a GPU, when it is first used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import shown
+from max_weights._shape import Shape, listed, matches
+from max_weights.devices import DeviceRef
+from max_weights.dtype import DType
+from max_weights.errors import DeviceError
+from max_weights.graph.weight import Weight
+
+if TYPE_CHECKING:
+    from max_weights._core import Buffer, WeightsNode
+    from max_weights._shape import Shape
+    from max_weights._weight_data import WeightData
+    from max_weights.dtype import DType
+    from max_weights.quantization import QuantizationEncoding
+
+# The alignment in bytes of memory that the package allocates.
+_BLOCK_ALIGN = 64
+
+
+def allocate(
+    node: WeightsNode,
+    dtype: DType | None,
+    shape: Iterable[Any] | None,
+    encoding: QuantizationEncoding | None,
+    device: DeviceRef | None,
+) -> Weight:
+    """Check the arguments against the file, then record the value; nothing is recorded unless everything is valid."""
+    value = node.data()
+    if encoding is not None and encoding != value.quantization_encoding:
+        _settle_encoding(node.name, encoding, value.quantization_encoding)
+    if shape is not None:
+        _require_shape(node.name, Shape(shape), value.logical_shape)
+    dtype = value.dtype if dtype is None else DType(dtype)
+    converts = dtype is not value.dtype
+    place = DeviceRef.CPU() if device is None else DeviceRef.from_device(device)
+    lazy = converts or place.is_gpu()
+    if converts and value.refusal is not None:
+        raise value.refusal.with_traceback(None)
+    weight = Weight(
+        node.name,
+        dtype,
+        value.logical_shape if converts else value.shape,
+        place,
+        quantization_encoding=None if converts else value.quantization_encoding,
+        align=_BLOCK_ALIGN if lazy else _alignment(value.data),
+    )
+    node.allocated_weights[node.name] = LazyCast(value, dtype, place) if lazy else value.data
+    return weight
+
+
+def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
+    """Return a uint8 `Weight` over the bytes of a weight; see `SafetensorWeights.allocate_as_bytes`."""
+    value = node.data()
+    if dtype is not None and DType(dtype) not in (value.dtype, DType.uint8):
+        raise ValueError(f"weight '{shown(node.name)}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
+    buffer = value.to_buffer()
+    raw = buffer.view(DType.uint8) if buffer.shape else buffer.view(DType.uint8, (buffer.nbytes,))
+    weight = Weight(node.name, DType.uint8, raw.shape, DeviceRef.CPU(), align=_alignment(raw))
+    node.allocated_weights[node.name] = raw
+    return weight
+
+
+def _settle_encoding(name: str, asked: QuantizationEncoding, stored: QuantizationEncoding | None) -> None:
+    """Let a weight keep its own encoding, if a file has several: files called Q4_K_M also have weights in Q6_K."""
+    if stored is None or not asked.is_gguf:
+        found = "is not quantized" if stored is None else f"is stored as {stored.value}"
+        raise ValueError(f"weight '{shown(name)}' {found}, but quantization_encoding={asked.value} was asked for")
+    # The same text for every weight, so that the warning is shown once.
+    warnings.warn(
+        f"quantization_encoding={asked.value} was asked for; weights stored as {stored.value} stay that way",
+        stacklevel=4,
+    )
+
+
+def _require_shape(name: str, asked: Shape, found: Shape) -> None:
+    if not matches(asked, found):
+        raise ValueError(f"weight '{shown(name)}' has shape {listed(found)}, but shape {listed(asked)} was asked for")
+
+
+def _alignment(data: Any) -> int:
+    """Return the largest power of two, up to 64, that the data's address is a multiple of."""
+    address = data._data_ptr()
+    return min(_BLOCK_ALIGN, address & -address) if address else _BLOCK_ALIGN
+
+
+class LazyCast:
+    """The data of a weight as another dtype, or on a GPU; converted and moved at the first use, and kept."""
+
+    __slots__ = ("_buffer", "_source", "device", "dtype")
+
+    def __init__(self, source: WeightData, dtype: DType, device: DeviceRef | None = None) -> None:
+        """Record the conversion; nothing is converted yet."""
+        self._source: WeightData | None = source
+        self._buffer: Buffer | None = None
+        self.dtype = dtype
+        self.device = DeviceRef.CPU() if device is None else device
+
+    @property
+    def shape(self) -> Shape | tuple[int, ...]:
+        """The shape, known without converting."""
+        source = self._source
+        if source is None:
+            return self.to_buffer().shape
+        return source.shape if self.dtype is source.dtype else source.logical_shape
+
+    def to_buffer(self) -> Buffer:
+        """Return the data; two threads that ask first at the same time may both convert, with the same result.
+
+        Raises:
+            DeviceError: the GPU does not exist, or has too little memory.
+        """
+        source = self._source
+        if self._buffer is None and source is not None:
+            self._buffer = self._made_there(source) if self.device.is_gpu() else source.astype(self.dtype).to_buffer()
+            self._source = None  # the original's memory is no longer needed
+        assert self._buffer is not None
+        return self._buffer
+
+    def _made_there(self, source: WeightData) -> Buffer:
+        there = source.to_buffer().to(self.device)
+        try:
+            return dataclasses.replace(source, data=there).astype(self.dtype).to_buffer()
+        except DeviceError:  # there is no GPU kernel for it
+            del there
+            return source.astype(self.dtype).to_buffer().to(self.device)
+
+    def on_host(self) -> Buffer:
+        """Return the data in host memory: a copy if a GPU has it already; otherwise the GPU is not used."""
+        source = self._source
+        if self._buffer is None and source is not None and self.device.is_gpu():
+            return source.astype(self.dtype).to_buffer()
+        return self.to_buffer().to("cpu")
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.to_buffer().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.to_buffer().__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.on_host().__array__(dtype, copy)
+
+    def __repr__(self) -> str:
+        state = "not converted yet" if self._buffer is None else "converted"
+        there = f", {self.device}" if self.device.is_gpu() else ""
+        return f"LazyCast({self.dtype!s}, {listed(self.shape)}{there}, {state})"

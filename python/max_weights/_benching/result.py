@@ -1,0 +1,215 @@
+"""The result of `bench`: rows, one paragraph in words, a table, and plain data."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from max_weights._benching.loaders import LOADERS, OURS, OWN, PACKAGES
+from max_weights._core import printable
+from max_weights._html import paragraph, table, view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["BenchResult", "BenchRow"]
+
+WHATS = ("call", "touched", "cold")
+ON_DEVICE = ("first", "warm", "cold")
+SAME = 1.05
+"""Two loaders within five percent count as equally fast."""
+
+
+@dataclass
+class BenchRow:
+    """One loader: the seconds of each round by what was timed, peak memory, and bytes read from the disk.
+
+    Attributes:
+        loader: The name.
+        of: The package, as `against` names it; "" for ours, "limit" for what the machine itself needs.
+        seconds: {"call": [...], "touched": [...], "cold": [...]}; for a device "first", "warm" and "cold".
+        peak: The bytes that the first run added to the process at its peak, including pages of mapped files. For a
+            device, the bytes that the host had less at the peak of the second run, including pinned memory.
+        device_peak: The bytes that the device had less then.
+        read: The bytes that each cold run read from the disk.
+        failed: Why it was not measured, or "".
+    """
+
+    loader: str
+    of: str
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {what: [] for what in WHATS})
+    peak: int = 0
+    read: list[int] = field(default_factory=list)
+    failed: str = ""
+    device_peak: int = 0
+
+    def median(self, what: str) -> float | None:
+        """Return the median seconds of what `seconds` names; `None` if it was not measured."""
+        return statistics.median(self.seconds[what]) if self.seconds[what] else None
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """The measurements of one checkpoint.
+
+    Attributes:
+        files: The paths of its files.
+        format: "safetensors", "gguf" or "pytorch".
+        bytes: The size of all files.
+        tensors: The number of tensors.
+        rows: A row for each loader, ours first, the limits last.
+        not_cold: Why nothing was measured from the disk, or "".
+        device: The device that it was loaded to, such as "cuda:0"; "" for host memory.
+    """
+
+    files: list[str]
+    format: str
+    bytes: int
+    tensors: int
+    rows: list[BenchRow]
+    not_cold: str = ""
+    device: str = ""
+
+    @property
+    def whats(self) -> tuple[str, ...]:
+        """What was timed, by the names in the rows."""
+        return ON_DEVICE if self.device else WHATS
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
+        return {
+            "files": self.files,
+            "format": self.format,
+            "bytes": self.bytes,
+            "tensors": self.tensors,
+            "environment": _environment(),
+            "not_cold": self.not_cold,
+            "device": self.device,
+            "rows": [
+                {
+                    "loader": row.loader,
+                    "of": row.of,
+                    "copies": bool(self.device) or LOADERS[row.loader].copies,
+                    "median_seconds": {what: row.median(what) for what in self.whats},
+                    "seconds": row.seconds,
+                    "peak_bytes": row.peak,
+                    "device_peak_bytes": row.device_peak,
+                    "read_bytes": row.read,
+                    "failed": row.failed,
+                }
+                for row in self.rows
+            ],
+            "summary": self.summary,
+        }
+
+    @property
+    def summary(self) -> str:
+        """Return one paragraph of findings, which also says where another loader is ahead."""
+        said = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
+        warm = "warm" if self.device else "touched"
+        for what, where in ((warm, "from the page cache"), ("cold", "from the disk")):
+            said += self._compared(what, where)
+        if self.not_cold:
+            said.append(f"Nothing was measured from the disk: {self.not_cold}.")
+        peaks = [f"{row.loader} {_size(row.peak)}" for row in self.rows if row.peak and row.of != "limit"]
+        if peaks:
+            which = (
+                "of host memory at the peak, pinned or not"
+                if self.device
+                else "at the peak, including pages of mapped files"
+            )
+            said.append(f"Memory {which}: {', '.join(peaks)}.")
+        said += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]
+        return printable(" ".join(said))
+
+    def _compared(self, what: str, where: str) -> list[str]:
+        found = {row.loader: seconds for row in self.rows if (seconds := row.median(what)) is not None}
+        ours = {row.loader: found[row.loader] for row in self.rows if self._is_told(row) and row.loader in found}
+        if not ours:
+            return []
+        theirs = {
+            row.loader: found[row.loader] for row in self.rows if row.of not in ("", "limit") and row.loader in found
+        }
+        least = {row.loader: found[row.loader] for row in self.rows if row.of == "limit" and row.loader in found}
+        told = " and ".join(f"{name} {_time(seconds)}" for name, seconds in ours.items())
+        until = f"To {self.device}" if self.device else "With every page read"
+        sentence = f"{until}, {where}: {told}"
+        if theirs:
+            rival = min(theirs, key=lambda name: theirs[name])
+            ahead = min(ours, key=lambda name: ours[name])
+            sentence += f"; the fastest of the others, {rival}, {_time(theirs[rival])}: "
+            sentence += _verdict(ahead, ours[ahead], rival, theirs[rival])
+        if least:
+            limit = min(least, key=lambda name: least[name])
+            sentence += f"; the least that this machine needs, {limit}, {_time(least[limit])}"
+        return [f"{sentence}."]
+
+    def _is_told(self, row: BenchRow) -> bool:
+        return row.of == "" if self.device else row.loader in (OURS, OWN)
+
+    def _cells(self) -> Iterator[list[str]]:
+        for row in self.rows:
+            name = f"limit: {row.loader}" if row.of == "limit" else row.loader
+            times = ["" if (found := row.median(what)) is None else _time(found) for what in self.whats]
+            yield [name, *times, _size(row.peak) if row.peak else "", row.failed]
+
+    def _repr_html_(self) -> str:
+        numbers = (*self.whats, "peak")
+        cells = table(("loader", *numbers, ""), self._cells(), total=len(self.rows), numbers=numbers, code=("loader",))
+        return view("BenchResult", f"{self.tensors:,} tensors, {_size(self.bytes)}", cells, paragraph(self.summary))
+
+    def __str__(self) -> str:
+        heads = ["loader", *self.whats, "peak", ""]
+        rows = [heads, *self._cells()]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(heads) - 1)]
+        lines = []
+        for name, *cells, failed in rows:
+            line = "  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:]), failed])
+            lines.append(printable(line.rstrip()))
+        return "\n".join([*lines, "", self.summary])
+
+
+def _verdict(ours: str, our_seconds: float, theirs: str, their_seconds: float) -> str:
+    times = max(our_seconds, their_seconds) / min(our_seconds, their_seconds)
+    if times <= SAME:
+        return "equally fast"
+    ahead = ours if our_seconds < their_seconds else theirs
+    return f"{ahead} is ahead, {times:.2f} times as fast"
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1 or unit == "µs":
+            return f"{seconds * factor:.3g} {unit}"
+    raise AssertionError
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 999.95:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def _environment() -> dict[str, Any]:
+    import os
+    import platform
+    from importlib import metadata
+
+    from max_weights._core import __version__
+
+    versions = {"max_weights": __version__}
+    for package in ("numpy", *PACKAGES.values()):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "packages": versions,
+    }

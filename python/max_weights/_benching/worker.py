@@ -1,0 +1,160 @@
+"""A process that holds one loader, and runs it on request."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from max_weights._benching.loaders import LOADERS, touch
+from max_weights._core import printable
+
+__all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
+
+RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
+"""glibc then returns no memory, so that later runs do not measure how fast the system provides fresh pages."""
+COMMAND = "from max_weights._benching.worker import serve; serve()"
+LONGEST_REASON = 200
+TIME_WAS_UP = "time ran out"
+
+
+class LoaderFailed(Exception):
+    """A loader raised an error, its process ended, or time ran out; the message is the reason."""
+
+
+class Worker:
+    """The side that sends requests.
+
+    Args:
+        loader: A name of `LOADERS`; with a device, of `on_device.LOADERS`.
+        paths: The checkpoint.
+        device: The number of the device to load to; `None` for the host.
+        ahead: A folder where the process looks for packages before all others.
+    """
+
+    def __init__(self, loader: str, paths: list[str], device: int | None = None, ahead: str = "") -> None:
+        self.loader = loader
+        answers, write_end = os.pipe()
+        self._answers = os.fdopen(answers, "rb", buffering=0)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; nobody reads a pipe meanwhile)
+        environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
+        try:
+            self._process = subprocess.Popen(
+                # In a session of its own, so that Ctrl-C only reaches the caller, which ends its workers.
+                [sys.executable, "-P", "-c", COMMAND, loader, str(write_end), json.dumps([paths, device])],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._said,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+
+    def run(self, *, touched: bool, until: float) -> dict[str, Any]:
+        """Run the loader once; return seconds, peak bytes of memory, and bytes read from the disk.
+
+        Args:
+            touched: Whether one byte of every page of the result is read within the time.
+            until: The `time.monotonic()` at which to give up.
+
+        Raises:
+            LoaderFailed: it raised an error, its process ended, or time ran out.
+        """
+        return self.ask("touched" if touched else "call", until)
+
+    def ask(self, request: str, until: float) -> dict[str, Any]:
+        """Get the answer to a request: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{request}\n".encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise LoaderFailed(self._last_words()) from None
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([self._answers], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise LoaderFailed(TIME_WAS_UP)
+            if not (part := self._answers.read(1 << 16)):
+                raise LoaderFailed(self._last_words())
+            line += part
+        answer: dict[str, Any] = json.loads(line)
+        if reason := answer.get("failed"):
+            raise LoaderFailed(reason)
+        return answer
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        said = [line for line in lines if line.strip()]
+        return printable(said[-1])[:LONGEST_REASON] if said else f"its process ended with status {status}"
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.communicate()
+        self._answers.close()
+        self._said.close()
+
+
+def serve() -> None:
+    """Answer requests until there are no more: the side that runs."""
+    loader, answers, work = sys.argv[1:]
+    with os.fdopen(int(answers), "w", encoding="utf-8") as out:
+        answering: Answering | None = None
+        for request in sys.stdin:
+            try:
+                answering = answering or _prepared(loader, *json.loads(work))
+                answer = {} if request.strip() == "ready" else answering(request.strip())
+            except Exception as error:  # whatever another package raises becomes a row that says so
+                answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
+            print(json.dumps(answer), file=out, flush=True)
+
+
+Answering = Callable[[str], dict[str, Any]]
+
+
+def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
+    if device is not None:
+        from max_weights._benching.on_device import DeviceRun
+
+        return DeviceRun(loader, paths, device).answer
+    run = LOADERS[loader].prepare(paths)
+    return lambda request: _measured(run, touched=request == "touched")
+
+
+def _measured(run: Any, *, touched: bool) -> dict[str, Any]:
+    gc.collect()
+    _reset_peak()
+    before, read = _status("VmRSS"), _read_bytes()
+    start = time.perf_counter()
+    result = run()
+    if touched:
+        touch(result)
+    seconds = time.perf_counter() - start
+    peak = max(0, _status("VmHWM") - before)
+    return {"seconds": seconds, "peak": peak, "read": _read_bytes() - read}
+
+
+def _reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status(name: str) -> int:
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[name].split()[0]) * 1024
+
+
+def _read_bytes() -> int:
+    fields = dict(line.split(": ", 1) for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["read_bytes"])

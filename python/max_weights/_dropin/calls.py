@@ -1,0 +1,61 @@
+"""Counts of the calls of a replacement: those that we served, and those that went to the original."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from max_weights._core import printable
+from max_weights._fork_lock import ForkLock
+
+__all__ = ["Calls", "Counter", "log"]
+
+
+_counting = ForkLock()
+
+
+def log(message: str, *arguments: str) -> None:
+    """Write one line to the logger `max_weights.dropin`, at level INFO."""
+    import logging
+
+    logging.getLogger("max_weights.dropin").info(message, *arguments)
+
+
+class Calls(NamedTuple):
+    """How many calls of a replaced function we served, and how many went to the original."""
+
+    served: int
+    handed_over: int
+
+
+class Counter:
+    """Counts the calls of one replacement, and logs once for each reason why a call went to the original."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.active = True
+        """Whether calls are to be served; code that still holds the replacement after `unpatch` calls the original."""
+        self._served = 0
+        self._handed_over = 0
+        self._reasons: set[str] = set()
+
+    def served(self) -> None:
+        """Count a call that we served."""
+        with _counting:
+            self._served += 1
+
+    def handed_over(self, reason: str | Exception) -> None:
+        """Count a call that goes to the original; a reason is logged once, exceptions by their kind."""
+        kind = reason if isinstance(reason, str) else type(reason).__name__
+        with _counting:
+            self._handed_over += 1
+            known = kind in self._reasons
+            self._reasons.add(kind)
+        if not known:
+            said = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
+            log("%s: handed over to the original: %s", self.name, said)
+
+    @property
+    def calls(self) -> Calls:
+        """Return the counts so far."""
+        with _counting:
+            return Calls(self._served, self._handed_over)

@@ -1,0 +1,217 @@
+"""`patch` and `unpatch`: replace functions in every loaded module, and in modules that are imported later."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+from max_weights._core import shown
+from max_weights._dropin.calls import Calls, Counter, log
+from max_weights._fork_lock import ForkLock
+
+__all__ = ["patch", "patched", "unpatch"]
+
+
+class Target(NamedTuple):
+    """A name of another library, and the function that makes its replacement."""
+
+    module: str
+    """The module whose import defines the name."""
+    name: str
+    maker: str
+    """`module:function`, called with the original and a `Counter`."""
+    homes: tuple[str, ...]
+    """The modules that define the original; a function from any other is somebody else's replacement."""
+
+    @property
+    def full_name(self) -> str:
+        """The name as a program writes it."""
+        return f"{self.module}.{self.name}"
+
+
+_GGUF = "max_weights._dropin.gguf_functions"
+_VALUES = "transformers.integrations.ggml"
+_SAFETENSORS = "max_weights._dropin.safetensors_functions"
+TARGETS = (
+    Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
+    Target("safetensors", "serialize", f"{_SAFETENSORS}:function", ("safetensors._safetensors_rust",)),
+    Target("safetensors", "serialize_file", f"{_SAFETENSORS}:function", ("safetensors._safetensors_rust",)),
+    Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:load_file", ("safetensors.torch",)),
+    Target("safetensors.torch", "load", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.torch", "save_file", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.torch", "save", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.torch", "save_model", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "save_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "save", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    Target("torch", "load", "max_weights._dropin.torch_load:replacement", ("torch.serialization",)),
+    Target("gguf", "GGUFReader", "max_weights._dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
+    Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
+    Target("gguf", "get_tensor_name_map", f"{_GGUF}:get_tensor_name_map", ("gguf.tensor_mapping",)),
+    Target(_VALUES, "_gguf_parse_value", f"{_GGUF}:parse_value", (_VALUES,)),
+)
+
+
+class Pair(NamedTuple):
+    """An original and its replacement."""
+
+    original: Any
+    replacement: Any
+    counter: Counter
+
+
+class _State:
+    """What is replaced in this process."""
+
+    def __init__(self) -> None:
+        self.lock = ForkLock()
+        self.active = False
+        self.pairs: dict[str, Pair] = {}
+        """By full name; created once, so that a second `patch` installs the same objects."""
+
+
+_state = _State()
+
+
+def patch() -> None:
+    """Make this program load and save its checkpoints with max_weights, by replacing functions of other libraries.
+
+    These functions are replaced: `safetensors.safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
+    `save_file` and `save` of `safetensors.torch` and `safetensors.numpy`, which its other modules call, and
+    `save_model`; `torch.load`; `gguf.GGUFReader`, and what else transformers needs for a GGUF file. They are replaced
+    in every module that is loaded, under whatever name it imported them, and in their libraries when these are imported
+    later.
+
+    A call that we do not serve (another device than the CPU, `weights_only=False`, a damaged file, tensors that cannot
+    be saved …) goes to the original, and has its result or error; one line of the logger `max_weights.dropin`, at level
+    INFO, says so once for each reason. Calling `patch` again changes nothing. Forked processes are patched too; for
+    spawned ones set `MAX_WEIGHTS_PATCH=1`.
+    """
+    with _state.lock:
+        _state.active = True
+        for pair in _state.pairs.values():
+            pair.counter.active = True
+        for module in dict.fromkeys(target.module for target in TARGETS):
+            if module in sys.modules:
+                importlib.import_module(module)  # waits where another thread is importing it
+                _make_pairs(module)
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
+        _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()})
+
+
+def unpatch() -> None:
+    """Restore the originals, wherever a loaded module has one of our replacements.
+
+    Handles and readers that were opened meanwhile keep working. Replacements that others have installed since stay, and
+    call the originals.
+    """
+    with _state.lock:
+        _state.active = False
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+        for pair in _state.pairs.values():
+            pair.counter.active = False
+        _exchange({id(pair.replacement): pair.original for pair in _state.pairs.values()})
+
+
+def patched() -> Mapping[str, Calls]:
+    """Return what is replaced in this process, and how many calls we served and handed over; empty if nothing is.
+
+    The keys are full names such as `torch.load`. Libraries that are not imported yet are not included.
+    """
+    with _state.lock:
+        pairs = _state.pairs if _state.active else {}
+        return MappingProxyType({name: pair.counter.calls for name, pair in pairs.items()})
+
+
+def _make_pairs(module: str) -> None:
+    """Create the replacements for the functions of a loaded module."""
+    for target in TARGETS:
+        if target.module != module or target.full_name in _state.pairs:
+            continue
+        original = getattr(sys.modules[module], target.name, None)
+        if getattr(original, "__module__", None) not in target.homes:
+            if original is not None:
+                found = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
+                log("%s stays as it is: it is %s, which is not the library's own", target.full_name, found)
+            continue
+        where, _, function = target.maker.partition(":")
+        counter = Counter(target.full_name)
+        try:
+            replacement = getattr(importlib.import_module(where), function)(original, counter)
+        except Exception as error:
+            # A version of the library that we do not know: the program continues with its functions.
+            counter.handed_over(error)
+            continue
+        _state.pairs[target.full_name] = Pair(original, replacement, counter)
+
+
+def _exchange(by_id: Mapping[int, Any], modules: Sequence[str] | None = None) -> None:
+    """Replace values by identity in the namespaces of all loaded modules, or of these."""
+    wanted = by_id.keys()
+    for name in list(sys.modules) if modules is None else modules:
+        module = sys.modules.get(name)
+        # Our own modules keep the originals that they hand calls over to. Some entries are not modules.
+        if name.partition(".")[0] == "max_weights" or not isinstance(module, ModuleType):
+            continue
+        namespace = vars(module)
+        if wanted.isdisjoint(map(id, list(namespace.values()))):
+            continue
+        for key, value in list(namespace.items()):
+            if id(value) in wanted:
+                namespace[key] = by_id[id(value)]
+
+
+def _imported(module: str) -> None:
+    """Replace the functions of a library that was just imported; nobody else can have them yet."""
+    with _state.lock:
+        if _state.active:
+            _make_pairs(module)
+            package = module.partition(".")[0]
+            inside = [name for name in list(sys.modules) if name.partition(".")[0] == package]
+            _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()}, inside)
+
+
+class _Finder:
+    """Finds nothing itself: it makes sure that a library is patched when it has been imported."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Return the spec of the other finders, with a loader that calls us."""
+        if name not in _LIBRARIES or name in _finding.names:
+            return None
+        _finding.names.add(name)
+        try:
+            spec = find_spec(name)
+        finally:
+            _finding.names.discard(name)
+        if spec is not None and spec.loader is not None:
+            _tell(spec.loader, name)
+        return spec
+
+
+class _Finding(threading.local):
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+
+_finding = _Finding()
+_LIBRARIES = frozenset(target.module for target in TARGETS)
+
+
+def _tell(loader: Any, name: str) -> None:
+    """Make a loader call us when it has run the module."""
+    run: Callable[[ModuleType], None] = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        run(module)
+        _imported(name)
+
+    loader.exec_module = exec_module

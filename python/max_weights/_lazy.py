@@ -1,0 +1,151 @@
+"""Lazy tensors: a state dict whose values are read when they are used, as transformers uses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import Ahead, load_tensors
+from max_weights._load_request import LoadRequest
+from max_weights._loading import restore_torch_dtype
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._load_request import Rename
+    from max_weights._selection import Select
+
+__all__ = ["LazyTensor", "lazy_state_dict"]
+
+
+def lazy_state_dict(
+    node: WeightsNode,
+    select: Select | None = None,
+    *,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    copy: bool | None = None,
+) -> dict[str, LazyTensor]:
+    """Return what `node.load` returns, as torch tensors that are read when they are indexed, with `[...]` or otherwise.
+
+    `from_pretrained(None, config=…, state_dict=…)` of transformers accepts it. `get_shape()` and `get_dtype()` read
+    nothing. The arguments are those of `load`. A dtype that the model is to have belongs here, too, so that nothing is
+    there twice.
+    """
+    request = LoadRequest(select, rename, dtype, packed).resolve(node)
+    nodes = dict(request.node.items())
+    ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
+    rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)
+    return {
+        new: LazyTensor(nodes[name], info, to, copy, (ahead, position))
+        for position, (name, new, info, to) in enumerate(rows)
+    }
+
+
+class LazyTensor:
+    """A weight of a checkpoint that is read when it is indexed: `lazy[...]` is all of it, `lazy[:8]` its first rows.
+
+    The results are torch tensors. Nothing is kept here: indexing twice reads twice.
+    """
+
+    __slots__ = ("_ahead", "_copy", "_info", "_node", "_wanted")
+
+    def __init__(
+        self, node: WeightsNode, info: WeightInfo, wanted: DType | None, copy: bool | None, ahead: tuple[Ahead, int]
+    ) -> None:
+        self._node = node
+        self._info = info
+        self._wanted = wanted
+        self._copy = copy
+        self._ahead = ahead
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Read the tensor, or the part of it that the index selects.
+
+        Raises:
+            IndexError: there is no such part.
+            ClosedError: the checkpoint was closed.
+        """
+        from torch.utils.dlpack import from_dlpack
+
+        info = self._info
+        if index is not Ellipsis and (info.encoding is not None or isinstance(info.dtype, str)):
+            whole: torch.Tensor = self[...]
+            return whole[index]
+        if index is not Ellipsis:
+            part = self._node[index if isinstance(index, tuple) else (index,)]
+            converted = part if self._wanted is None else part.astype(self._wanted)
+            return from_dlpack(converted.copy() if self._copy and converted is part else converted)
+        ahead, position = self._ahead
+        ahead.take(position)  # the other tensors will probably be wanted, too
+        (buffer,), _ = load_tensors(self._node, [info.name], [self._wanted], own=self._copy, outs={})
+        taken: torch.Tensor = restore_torch_dtype(from_dlpack(buffer), info)
+        return taken
+
+    def get_shape(self) -> list[int]:
+        """Return the shape, slowest dimension first."""
+        return list(self._info.shape if self._wanted is None else self._info.logical_shape)
+
+    def get_dtype(self) -> str:
+        """Return the dtype by its name in safetensors files, such as `BF16`."""
+        dtype = self._dtype()
+        name = _NAMES.get(dtype)
+        if name is None:
+            raise UnsupportedError(f"safetensors files have no name for the dtype {dtype!r}; `dtype` is torch's")
+        return name
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape, slowest dimension first."""
+        import torch
+
+        return torch.Size(self.get_shape())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The torch dtype."""
+        import torch
+
+        dtype = self._dtype()
+        if isinstance(dtype, DType):
+            return dtype.to_torch()
+        found = getattr(torch, dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise ArgumentError(f"torch has no dtype {dtype!r}")
+        return found
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are floats."""
+        return self.dtype.is_floating_point
+
+    def _dtype(self) -> DType | str:
+        return self._info.dtype if self._wanted is None else self._wanted
+
+    def __repr__(self) -> str:
+        return f"LazyTensor({self._dtype()!r}, {tuple(self.get_shape())})"
+
+
+_NAMES: dict[DType | str, str] = {
+    DType.bool: "BOOL",
+    DType.uint8: "U8",
+    DType.int8: "I8",
+    DType.uint16: "U16",
+    DType.int16: "I16",
+    DType.uint32: "U32",
+    DType.int32: "I32",
+    DType.uint64: "U64",
+    DType.int64: "I64",
+    DType.float16: "F16",
+    DType.bfloat16: "BF16",
+    DType.float32: "F32",
+    DType.float64: "F64",
+    DType.complex64: "C64",
+    DType.float8_e4m3fn: "F8_E4M3",
+    DType.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    DType.float8_e5m2: "F8_E5M2",
+    DType.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    DType.float8_e8m0fnu: "F8_E8M0",
+}

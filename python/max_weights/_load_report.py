@@ -1,0 +1,108 @@
+"""What was loaded into a module, of torch or of this package; and the error for everything that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from max_weights._core import near_names, shown
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
+
+__all__ = ["LoadReport", "misfit", "suggestions"]
+
+_LISTED = 20
+_NAMED = 5
+
+
+@dataclass(frozen=True, repr=False)
+class LoadReport:
+    """What was loaded into a module. Names are the module's, and of `unexpected` and `kept` the file's, renamed."""
+
+    missing: tuple[str, ...]
+    """Weights of the module that the file or state dict does not have, in the order of the module."""
+    unexpected: tuple[str, ...]
+    """Names in the file or state dict that the module does not have, in its order."""
+    loaded: tuple[str, ...] = ()
+    """Weights that got their values, in the order of the module."""
+    kept: tuple[str, ...] = ()
+    """Names in the file of buffers that the module does not save; they keep the values that the module gave them."""
+    converted: Mapping[str, tuple[DType | str, DType | str]] = field(default_factory=dict)
+    """{name: (the dtype or packing in the file, the new dtype)} of tensors whose elements were converted."""
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """{name: the name under which the file has the values} of tensors that share memory with another."""
+    bytes: int = 0
+    """The number of bytes of the module that were filled; 0 if that was not counted."""
+    seconds: float = 0.0
+    """How long it took, including opening the file; 0 if that was not measured."""
+
+    def __repr__(self) -> str:
+        done = f"LoadReport: {len(self.loaded):,} loaded"
+        if self.seconds:
+            done += f", {self.bytes / 1e6:,.1f} MB in {self.seconds:.2f} s ({self.bytes / self.seconds / 1e9:.2f} GB/s)"
+        lines = [done]
+        kinds: dict[str, list[str]] = {}
+        for name, (old, new) in self.converted.items():
+            kinds.setdefault(f"{_kind(old)} -> {_kind(new)}", []).append(name)
+        lines += [f"  converted, {kind}: {_some(names)}" for kind, names in kinds.items()]
+        if self.tied:
+            lines.append(f"  tied: {_some([f'{name} = {other}' for name, other in self.tied.items()])}")
+        for what in ("missing", "unexpected", "kept"):
+            if names := getattr(self, what):
+                lines.append(f"  {what}: {_some(names)}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from max_weights._html import count, details, table, view
+
+        kinds = [(kind, getattr(self, kind)) for kind in ("loaded", "missing", "unexpected", "kept")]
+        parts = [
+            details(kind, count(len(names), "name"), table(("name",), ((name,) for name in names), code=("name",)))
+            for kind, names in kinds
+            if names
+        ]
+        about = ", ".join(f"{len(names):,} {kind}" for kind, names in kinds if names or kind != "kept")
+        return view("LoadReport", about, *parts)
+
+
+def _kind(dtype: DType | str) -> str:
+    return shown(dtype) if isinstance(dtype, str) else repr(dtype)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(map(shown, names[:_NAMED])) + more
+
+
+def misfit(
+    what: str, missing: Sequence[str], unexpected: Sequence[str], problems: Sequence[str], remedy: str
+) -> ArgumentError:
+    """Return the error that lists everything that is missing, unexpected, or does not fit.
+
+    `what` begins its first line ("the file does not fit Model"); `remedy` ends it where names are not the same.
+    """
+    kinds = ("missing", missing), ("unexpected", unexpected), ("that do not fit", problems)
+    lines = [f"{what}: {', '.join(f'{len(names):,} {kind}' for kind, names in kinds if names)}"]
+    near = suggestions(unexpected, missing[:_LISTED])
+    named = [f"'{shown(name)}'{meant}" for name, meant in zip(missing, near, strict=False)]
+    lines += _section("missing", named, len(missing))
+    lines += _section("unexpected", [f"'{shown(name)}'" for name in unexpected[:_LISTED]], len(unexpected))
+    lines += _section("does not fit", problems[:_LISTED], len(problems))
+    if missing or unexpected:
+        lines.append(f"({remedy})")
+    return ArgumentError("\n".join(lines))
+
+
+def suggestions(names: Iterable[str], absent: Sequence[str]) -> list[str]:
+    """Return, for each name that is not there, the similar ones of `names` as the end of a sentence; or nothing."""
+    texts = []
+    for near in near_names(list(names), list(absent)):
+        quoted = [f"'{shown(name)}'" for name in near]
+        listed_names = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
+        texts.append(f" (did you mean {listed_names}?)" if near else "")
+    return texts
+
+
+def _section(title: str, lines: Sequence[str], total: int) -> list[str]:
+    rest = [f"  and {total - _LISTED:,} more"] if total > _LISTED else []
+    return [f"{title}:", *(f"  {line}" for line in lines), *rest] if total else []

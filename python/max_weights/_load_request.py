@@ -1,0 +1,206 @@
+"""`LoadRequest`: which weights are loaded, under which names, as which dtype, and which part of each.
+
+`load`, `stream`, `plan`, `save`, `load_into`, `lazy_state_dict` and `Module.load` all resolve their arguments here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from max_weights._core import infos, renamed_names, shown
+from max_weights._renaming import renamed
+from max_weights._selection import Pattern, Select, fits, not_found, require_effect, selected
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
+from max_weights.sharding._by_name import Cut, Shard, parts_of_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from max_weights._core import WeightInfo, WeightsNode
+
+__all__ = ["LoadRequest", "Rename", "ResolvedRequest", "holds_floats", "renamed_by"]
+
+Rename = Callable[[str], "str | None"] | Mapping[str, str]
+
+_UNPACK = ": say what they become with dtype='bfloat16' or another, or keep the bytes of the blocks with packed=True"
+
+
+class ResolvedRequest(NamedTuple):
+    """What a request asks for, with one entry for each weight, in the order of the files."""
+
+    node: WeightsNode
+    """The tree that has them: for `rename="hf"`, the one with the new names."""
+    names: Sequence[str]
+    new_names: Sequence[str]
+    infos: Sequence[WeightInfo]
+    dtypes: Sequence[DType | None]
+    """`None` for the dtype in the file."""
+    parts: Sequence[Cut | None]
+    """`None` for the whole weight."""
+
+    def only(self, dtypes: Mapping[str, DType | None]) -> ResolvedRequest:
+        """Return the weights of these new names alone, each as another dtype."""
+        rows = [row for row in zip(*self[1:], strict=True) if row[1] in dtypes]
+        names, new_names, infos, _, parts = zip(*rows, strict=True) if rows else [()] * 5
+        return ResolvedRequest(self.node, names, new_names, infos, [dtypes[new] for new in new_names], parts)
+
+    def by_position(self, out: Mapping[str, Any]) -> dict[int, Any]:
+        """Look up memory of the caller's by new name, and return it by the positions of the weights."""
+        positions = {new: position for position, new in enumerate(self.new_names)}
+        for name in out:
+            if name not in positions:
+                raise not_found(name, list(positions), "out names")
+        return {positions[name]: memory for name, memory in out.items()}
+
+    def digests(self, verify: Mapping[str, str]) -> list[str]:
+        """Return the digest that each weight must have, or raise an error for a weight that has none in `verify`."""
+        for name in self.names:
+            if not isinstance(verify.get(name), str):
+                raise ArgumentError(
+                    f"verify has no digest of '{shown(name)}': it needs one for every weight that is loaded"
+                )
+        return [verify[name] for name in self.names]
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """The arguments of `WeightsNode.load` that say what is loaded; `None` and False for all of it as it is."""
+
+    select: Select | None = None
+    rename: Rename | str | None = None
+    dtype: Any = None
+    packed: bool = False
+    shard: Shard | None = None
+
+    def resolve(self, node: WeightsNode, *, unpack: DType | str = _UNPACK) -> ResolvedRequest:
+        """Look up what is asked for among the weights at and below a node.
+
+        Args:
+            node: The node.
+            unpack: What packed blocks become that the request says nothing of; or what to do, for the error that they
+                are.
+
+        Raises:
+            WeightNotFoundError: a name or a pattern that fits no weight.
+            ArgumentError: two weights get one name, a mapping is empty, or nothing says what packed blocks become (a
+                ValueError).
+        """
+        rename = self.rename
+        if isinstance(rename, str):
+            node, rename = renamed(node, rename), None
+        below = {info.name: info for info in infos(node)}
+        names = list(below) if self.select is None else selected(list(below), self.select)
+
+        # A table of options may be for more than this node.
+        def every() -> list[str]:
+            return [info.name for info in infos(node._root)]
+
+        new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
+        chosen = [below[name] for name in new_names]
+        parts: list[Cut | None] = [None] * len(chosen)
+        if self.shard is not None:
+            parts = parts_of_rank(node, chosen, self.shard)
+        dtypes = self._dtypes(chosen, every, unpack)
+        return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
+
+    def _dtypes(
+        self, chosen: list[WeightInfo], every: Callable[[], Iterable[str]], unpack: DType | str
+    ) -> list[DType | None]:
+        """Return the dtype of each weight; `None` for the one in the file.
+
+        Raises:
+            WeightNotFoundError: a pattern fits no weight.
+            ArgumentError: nothing says what packed blocks become (a ValueError).
+        """
+        if isinstance(self.dtype, Mapping):
+            require_effect("dtype", self.dtype, [info.name for info in chosen], every)
+            by_name = {pattern: DType(dtype) for pattern, dtype in self.dtype.items()}
+            table = [(fits(pattern), dtype) for pattern, dtype in by_name.items()]
+            named = [
+                by_name[info.name]
+                if info.name in by_name
+                else next((dtype for fit, dtype in table if fit(info.name)), None)
+                for info in chosen
+            ]
+        else:
+            dtype = None if self.dtype is None else DType(self.dtype)
+            named = [dtype if holds_floats(info) else None for info in chosen]
+        if self.packed:
+            return [None if info.encoding is not None else one for info, one in zip(chosen, named, strict=True)]
+        unsaid = [info for info, one in zip(chosen, named, strict=True) if one is None and info.encoding is not None]
+        if isinstance(unpack, str):
+            if unsaid:
+                raise _packed(unsaid, unpack)
+            return named
+        return [
+            unpack if one is None and info.encoding is not None else one
+            for info, one in zip(chosen, named, strict=True)
+        ]
+
+
+def _packed(weights: list[WeightInfo], advice: str) -> ArgumentError:
+    """Return the error for packed blocks of which nothing is said."""
+    first, others = weights[0], len(weights) - 1
+    encoding = "" if first.encoding is None else f" ({first.encoding.name})"
+    more = "is" if not others else f"and {others} more weight{'s' * (others > 1)} are"
+    error = ArgumentError(f"'{shown(first.name)}'{encoding} {more} packed in blocks{advice}")
+    error.tensor = first.name
+    return error
+
+
+def holds_floats(info: WeightInfo) -> bool:
+    """Whether the elements of a weight are floats, packed ones too."""
+    return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
+
+
+def renamed_by(
+    names: Iterable[str], rename: Rename, every: Callable[[], Iterable[str]] | None = None
+) -> dict[str, str]:
+    """Return {name: new name}, without the names that are dropped.
+
+    Args:
+        names: The current names.
+        rename: A function (returning `None` drops the weight) or a mapping. A key that ends with a dot stands for every
+            name that starts with it; each `*` in a key is any text, which the new name has for its `*` of the same
+            number. A key for one name applies before the longest that ends with a dot, and that before the first
+            with `*`; other names stay.
+        every: Returns all names that a key may stand for; default: `names`.
+
+    Raises:
+        ArgumentError: two names become the same, or the mapping is empty (a ValueError).
+        WeightNotFoundError: a key stands for no name.
+    """
+    names = list(names)
+    if isinstance(rename, Mapping):
+        require_effect("rename", rename, names, every, fits=_renames)
+        new_names = renamed_names(names, list(rename.items()))
+        table = {name: name if new is None else new for name, new in zip(names, new_names, strict=True)}
+        new_name: Callable[[str], str | None] = table.__getitem__
+    else:
+        new_name = rename
+    result: dict[str, str] = {}
+    old_names: dict[str, str] = {}
+    for name in names:
+        new = new_name(name)
+        if new is None:
+            continue
+        if new in old_names:
+            raise ArgumentError(
+                f"rename gives '{shown(old_names[new])}' and '{shown(name)}' the same name, '{shown(new)}'"
+            )
+        result[name], old_names[new] = new, name
+    return result
+
+
+def _renames(key: Pattern) -> Callable[[str], bool]:
+    """Return a function that says whether a key of `rename` stands for a name."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key of rename is a name, a begin of names that ends with a dot, or has *, not {key!r}")
+    if "*" in key:
+        any_text = re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
+        return lambda name: any_text.fullmatch(name) is not None
+    return (lambda name: name.startswith(key)) if key.endswith(".") else (lambda name: name == key)

@@ -1,0 +1,474 @@
+"""Load many weights at once: which ones, under which names, as which dtype, and into which memory."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+
+from max_weights._core import GGUFWeights, data_of_all, digests_of, infos, load_tensors, shown
+from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
+from max_weights._progress import Progress, progress_of
+from max_weights._selection import Select, selected
+from max_weights._sizes import bytes_of
+from max_weights.devices import place
+from max_weights.errors import ArgumentError, DeviceError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import jax
+    import torch
+
+    from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights.sharding._by_name import Shard
+
+__all__ = [
+    "Convert",
+    "LoadOptions",
+    "RanksOptions",
+    "ReadOptions",
+    "StreamOptions",
+    "TensorsOptions",
+    "check_device",
+    "chosen",
+    "converter",
+    "digests",
+    "host_bytes",
+    "is_lazy",
+    "load",
+    "load_ranks",
+    "load_resolved",
+    "log_choice",
+    "resolve_backend",
+    "resolve_device",
+    "restore_torch_dtype",
+]
+
+Convert = Callable[["Buffer", "WeightInfo"], Any]
+
+
+class _Read(TypedDict, total=False):
+    """What is read and how."""
+
+    rename: Rename | str | None
+    dtype: Any
+    packed: bool
+    backend: Literal["auto", "mmap", "read", "direct", "cufile"]
+    max_host_bytes: int | str | None
+    threads: int | None
+    progress: Progress | bool | None
+    drop_cache: bool
+    verify: Mapping[str, str] | None
+
+
+class _Kept(_Read, total=False):
+    copy: bool | None
+    storage: Literal["arena", "per-tensor"]
+
+
+class LoadOptions(_Kept, total=False):
+    """The options of `WeightsNode.load` that the functions which load a file accept, too."""
+
+    shard: Shard | None
+    select: Select | None
+
+
+class TensorsOptions(_Kept, total=False):
+    """The keyword arguments of `WeightsNode.load`, but for `framework`, which decides the type of the tensors."""
+
+    shard: Shard | None
+    device: Any
+    out: Mapping[str, Any] | None
+
+
+class StreamOptions(_Read, total=False):
+    """The keyword arguments of `WeightsNode.stream`, but for `framework`, which decides the type of the tensors."""
+
+    shard: Shard | None
+    device: Any
+    reuse: bool
+
+
+class RanksOptions(_Read, total=False):
+    """The keyword arguments of `load_ranks`, but for `framework`."""
+
+    storage: Literal["arena", "per-tensor"]
+
+
+# The values that mean the same as leaving the option out.
+_DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *LoadOptions.__required_keys__)) | {
+    "packed": False,
+    "storage": "arena",
+    "backend": "auto",
+    "drop_cache": False,
+}
+_WHICH = ("select", "rename", "packed")
+_STORAGES = ("arena", "per-tensor")
+_CUDA = 2  # DLPack's number for CUDA devices
+
+
+def load(
+    node: WeightsNode,
+    request: LoadRequest,
+    how: ReadOptions,
+    *,
+    framework: str | None,
+    device: Any,
+    out: Mapping[str, Any] | None,
+    progress: Progress | bool | None,
+) -> dict[str, Any]:
+    """Load the weights below a node; see `WeightsNode.load`."""
+    device = resolve_device(device, out)
+    check_device(device, how.copy, framework)
+    convert = converter(framework)
+    with gc_paused():
+        resolved = request.resolve(node)
+    places = None if device is None else [(device, len(resolved.names))]
+    loaded = load_resolved(resolved, how, convert=convert, places=places, out=out, progress=progress)
+    return dict(zip(resolved.new_names, loaded, strict=True))
+
+
+# fmt: off
+@overload
+def load_ranks(
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    framework: None = None, **options: Unpack[RanksOptions],
+) -> list[dict[str, Buffer]]: ...
+@overload
+def load_ranks(
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    framework: Literal["torch"], **options: Unpack[RanksOptions],
+) -> list[dict[str, torch.Tensor]]: ...
+@overload
+def load_ranks(
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    framework: Literal["jax"], **options: Unpack[RanksOptions],
+) -> list[dict[str, jax.Array]]: ...
+# fmt: on
+def load_ranks(
+    weights: WeightsNode,
+    shards: Sequence[Shard],
+    devices: Sequence[Any],
+    select: Select | None = None,
+    *,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    framework: str | None = None,
+    storage: str = "arena",
+    backend: str = "auto",
+    max_host_bytes: int | str | None = None,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+    drop_cache: bool = False,
+    verify: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Load the parts of several ranks, each to a GPU of its own, from one pass over the files.
+
+    Bytes that several ranks need are read once. A process that has one rank gives its `Shard` to `weights.load`.
+
+    Args:
+        weights: The tree, or a branch of it.
+        shards: What each rank has: `[Shard(rank, 2, "llama") for rank in range(2)]`.
+        devices: The GPU of each: `["cuda:0", "cuda:1"]`.
+        select: This and all others are what they are for `weights.load`.
+        rename: New names.
+        dtype: What floats become.
+        packed: Keep packed blocks as bytes.
+        framework: `torch` or `jax`; default: Buffer.
+        storage: `arena` or `per-tensor`.
+        backend: How files are read.
+        max_host_bytes: The most bytes of host memory.
+        threads: How many read and convert.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+        drop_cache: Let the page cache forget what was read.
+        verify: The digests of the weights.
+
+    Returns:
+        {name: tensor} of each rank, in the order of `shards`.
+
+    Raises:
+        ArgumentError: there are not as many different GPUs as ranks; and for the reasons of `weights.load`.
+    """
+    how = ReadOptions(None, storage, backend, max_host_bytes, threads, drop_cache, verify)
+    if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
+        raise ArgumentError(f"{len(shards)} ranks need as many different devices, not {list(devices)!r}")
+    if any(place(device)[0] == "cpu" for device in devices):
+        raise ArgumentError("several ranks go to separate GPUs; to the CPU, load one at a time")
+    for device in devices:
+        check_device(device, None, framework)
+    convert = converter(framework)
+    with gc_paused():
+        what = LoadRequest(select, rename, dtype, packed)
+        requests = [replace(what, shard=shard).resolve(weights) for shard in shards]
+        joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in requests), strict=True))
+        request = ResolvedRequest(requests[0].node, *joined)
+    places = [(device, len(one.names)) for device, one in zip(devices, requests, strict=True)]
+    loaded = iter(load_resolved(request, how, convert=convert, places=places, progress=progress))
+    return [dict(zip(one.new_names, loaded, strict=False)) for one in requests]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The arguments of `WeightsNode.load` that say how it is read, and into whose memory."""
+
+    copy: bool | None = None
+    storage: str = "arena"
+    backend: str = "auto"
+    max_host_bytes: int | str | None = None
+    threads: int | None = None
+    drop_cache: bool = False
+    verify: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
+        if not (self.copy is None or isinstance(self.copy, bool)):
+            raise ArgumentError(f"copy must be True, False or None, not {self.copy!r}")
+        if self.storage not in _STORAGES:
+            raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {self.storage!r}")
+        if self.copy is False and (self.drop_cache or self.backend not in ("auto", "mmap")):
+            raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+        if self.copy is False and self.verify is not None:
+            raise ArgumentError(
+                "verify compares bytes that nothing changes later: it gives no views, as copy=False asks"
+            )
+        object.__setattr__(self, "max_host_bytes", host_bytes(self.max_host_bytes))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them as the compiled functions take them."""
+        return {
+            "own": self.copy,
+            "backend": resolve_backend(self.backend, self.copy),
+            "threads": self.threads,
+            "drop_cache": self.drop_cache,
+            "per_tensor": self.storage == "per-tensor",
+            "max_host_bytes": self.max_host_bytes,
+        }
+
+
+def load_resolved(
+    request: ResolvedRequest,
+    how: ReadOptions,
+    *,
+    convert: Convert,
+    places: list[tuple[Any, int]] | None = None,
+    out: Mapping[str, Any] | None = None,
+    progress: Progress | bool | None = None,
+) -> list[Any]:
+    """Load what was resolved, in its order.
+
+    Args:
+        request: Which weights, as which dtype, and which part of each.
+        how: How they are read.
+        convert: Turns a `Buffer` into a tensor of a framework.
+        places: Devices, each with the number of weights that go there; default: host memory.
+        out: Memory to write to, by new name.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+    """
+    outs = request.by_position({} if out is None else out)
+    expected = None if how.verify is None else request.digests(how.verify)
+    report, finish = progress_of(progress)
+    try:
+        loaded, choice = load_tensors(
+            request.node,
+            request.names,
+            request.dtypes,
+            cuts=request.parts,
+            outs=outs,
+            places=places,
+            verify=expected,
+            progress=report,
+            **how.arguments(),
+        )
+    finally:
+        finish()
+    log_choice("load", choice)
+    with gc_paused():
+        return [convert(buffer, info) for buffer, info in zip(loaded, request.infos, strict=True)]
+
+
+@contextlib.contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause garbage collection: it would run again and again over many new objects, all of which stay alive."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def digests(
+    node: WeightsNode,
+    select: Select | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+) -> dict[str, str]:
+    """Return {name: `sha256:` and 64 hexadecimal digits} of a weight, if the node is one, and of all below it.
+
+    A digest is the SHA-256 of the elements in C order and little-endian byte order, of packed blocks as they are: a
+    tensor has the same one in every file and format. All bytes are read.
+
+    Args:
+        node: A tree of weights, a branch of it, or a weight.
+        select: Which; see `WeightsNode.load`.
+        threads: How many; see `WeightsNode.load`.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+
+    Raises:
+        WeightNotFoundError: `select` names what is not there.
+        FileChangedError: a file was truncated meanwhile.
+    """
+    names = [info.name for info in infos(node)]
+    names = names if select is None else selected(names, select)
+    report, finish = progress_of(progress)
+    try:
+        return dict(zip(names, digests_of(node, names, threads=threads, progress=report), strict=True))
+    finally:
+        finish()
+
+
+def resolve_device(device: Any, out: Mapping[str, Any] | None) -> Any:
+    """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`.
+
+    Raises:
+        DeviceError: some of the memory is elsewhere.
+    """
+    if not out:
+        return device
+    found = {name: _place_of(memory) for name, memory in out.items()}
+    if device is None:
+        device = next((f"{kind}:{number}" for kind, number in found.values() if kind == "gpu"), None)
+    wanted = ("cpu", 0) if device is None else place(device)
+    for name, there in found.items():
+        if there != wanted:
+            raise DeviceError(
+                f"out of '{shown(name)}' is on {there[0]}:{there[1]}, but the load goes to {wanted[0]}:{wanted[1]}: "
+                "load to one device at a time"
+            )
+    return device
+
+
+def host_bytes(most: Any) -> int | None:
+    """Return `max_host_bytes` as a number: it may be a string such as "500MB"."""
+    if most is None:
+        return None
+    count = bytes_of(most, "max_host_bytes") if isinstance(most, str) else most
+    if not isinstance(count, int) or count <= 0:
+        raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {most!r}")
+    return count
+
+
+def _place_of(memory: Any) -> tuple[str, int]:
+    """Return where memory is; host memory if it does not say, or does not say it as GPU memory does."""
+    try:
+        kind, number = memory.__dlpack_device__()
+    except Exception:
+        return "cpu", 0  # the code that uses the memory reports what is wrong
+    return ("gpu", int(number)) if kind == _CUDA else ("cpu", 0)
+
+
+def check_device(device: Any, copy: bool | None, framework: str | None) -> None:
+    """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
+    if device is None or place(device)[0] == "cpu":
+        return
+    refused = {
+        "copy=False": copy is False,
+        "framework='numpy'": framework == "numpy",
+    }
+    if asked := next((name for name, given in refused.items() if given), None):
+        raise DeviceError(
+            f'load to {shown(str(device))} has no {asked} yet: load to the CPU, and move the tensors with .to("cuda")'
+        )
+
+
+def resolve_backend(backend: str, copy: bool | None = None) -> str:
+    """Return the requested backend, or else the one that the environment variable names, which gives way to views."""
+    if copy is False:
+        return "mmap"
+    return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
+
+
+def log_choice(what: str, choice: str) -> None:
+    """Log one line on how files are read for `what`; without `logging` imported, nobody can be listening."""
+    if logging := sys.modules.get("logging"):
+        logging.getLogger("max_weights").info("%s: %s", what, choice)
+
+
+def is_lazy(options: LoadOptions) -> bool:
+    """Whether `load_file` gives views, which are read when they are used, and not what `load` has read.
+
+    `select`, `rename` and `packed` say which tensors there are; any other option says what is done with them.
+    """
+    return all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in options.items() if name not in _WHICH)
+
+
+def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, WeightInfo]] | None:
+    """Return the tensors that the options choose, by their new names, or `None` for all as they are."""
+    select, rename, packed = options.get("select"), options.get("rename"), options.get("packed", False)
+    if select is None and rename is None and (packed or not isinstance(node, GGUFWeights)):
+        return None
+    request = LoadRequest(select, rename, packed=packed).resolve(node)
+    data = data_of_all([request.node[name] for name in request.names])
+    return [
+        (new, weight.to_buffer(), info)
+        for new, weight, info in zip(request.new_names, data, request.infos, strict=True)
+    ]
+
+
+def converter(framework: str | None) -> Convert:
+    """Return the function that turns a `Buffer` into a tensor of a framework."""
+    if framework not in _FRAMEWORKS:
+        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
+        meant = _ELSEWHERE.get(framework) if isinstance(framework, str) else None
+        hint = "" if meant is None else f": did you mean {meant!r}?"
+        raise ArgumentError(f"framework must be {known} or None, not {framework!r}{hint}")
+    return _FRAMEWORKS[framework]()
+
+
+def _as_numpy() -> Convert:
+    return lambda buffer, _: buffer.to_numpy()
+
+
+def _as_torch() -> Convert:
+    from torch.utils.dlpack import from_dlpack
+
+    def convert(buffer: Buffer, info: WeightInfo) -> Any:
+        tensor = from_dlpack(buffer)
+        return restore_torch_dtype(tensor, info) if isinstance(info.dtype, str) else tensor
+
+    return convert
+
+
+def restore_torch_dtype(tensor: Any, info: WeightInfo) -> Any:
+    """Return a torch tensor in its own dtype, if it came as bytes because only torch has that dtype."""
+    import torch
+
+    dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None
+    rank = len(info.shape)
+    is_bytes = isinstance(dtype, torch.dtype) and tensor.ndim == rank + 1 and tensor.shape[-1] == dtype.itemsize
+    return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
+
+
+def _as_jax() -> Convert:
+    from jax.dlpack import from_dlpack
+
+    return lambda buffer, _: from_dlpack(buffer)
+
+
+# What other libraries call them.
+_ELSEWHERE = {"pt": "torch", "pytorch": "torch", "np": "numpy", "flax": "jax"}
+_FRAMEWORKS: dict[str | None, Callable[[], Convert]] = {
+    None: lambda: lambda buffer, _: buffer,
+    "numpy": _as_numpy,
+    "torch": _as_torch,
+    "jax": _as_jax,
+}

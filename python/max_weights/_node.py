@@ -1,0 +1,375 @@
+"""`WeightsNode`: a node of a tree of weights, and what can be done with the weights at and below it.
+
+Names, hops and single tensors are compiled; the rest is here. Each module that does the work is imported when it is
+first needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from os import PathLike
+    from pathlib import Path
+    from typing import Any, Literal, Unpack
+
+    import jax
+    import numpy as np
+    import torch
+
+    from max_weights._core import Buffer
+    from max_weights._core._weights import Node
+    from max_weights._dim import Dim
+    from max_weights._load_request import Rename
+    from max_weights._loading import StreamOptions, TensorsOptions
+    from max_weights._progress import Progress
+    from max_weights._selection import Select
+    from max_weights._streaming import WeightStream
+    from max_weights.devices import DeviceRef
+    from max_weights.dtype import DType
+    from max_weights.graph.weight import Weight
+    from max_weights.quantization import QuantizationEncoding
+    from max_weights.sharding._by_name import Shard
+else:
+    from max_weights._core import WeightsNode as Node
+
+from max_weights._core import SafetensorWeights
+
+__all__ = ["WeightsNode"]
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def _added_to(compiled: type) -> Callable[[_Class], _Class]:
+    """Give a compiled class what the decorated one defines, and return the compiled one in its place.
+
+    Nodes are made by compiled code, a million of them in a second: it makes instances of its own classes alone.
+    """
+
+    def add(face: Any) -> Any:
+        for name, value in vars(face).items():
+            if callable(value) or (name == "__doc__" and value):
+                setattr(compiled, name, value)
+        return compiled
+
+    return add
+
+
+@_added_to(Node)
+class WeightsNode(Node):
+    """One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither.
+
+    `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a
+    component. A name is looked up when it is used, and where it is not there, the error has near names.
+
+    Where a node is a weight, it answers `shape` and `dtype`, unless a child has such a name; slices, `...` and tuples
+    are NumPy's basic indexing, `weight[1:2]`, while an integer is always a child, `layers[1]`, `layers[-1]`. NumPy,
+    torch, JAX and others take a weight as the array that it is. All weights at and below: `items()`, `len(node)`;
+    `name in node` asks for one below. One level of the tree: `children()`. Two nodes are equal if they have one name in
+    one tree. What takes a node and is used less is a function of the package: `max_weights.infos(node)`,
+    `max_weights.stats(node)` …
+    """
+
+    __slots__ = ()
+
+    # fmt: off
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[TensorsOptions]
+    ) -> dict[str, Buffer]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, np.ndarray[Any, np.dtype[Any]]]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, torch.Tensor]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[TensorsOptions]
+    ) -> dict[str, jax.Array]: ...
+    @overload
+    def load(
+        self, select: Select | None = None, *, framework: str | None, **options: Unpack[TensorsOptions]
+    ) -> dict[str, Any]: ...
+    # fmt: on
+    def load(
+        self,
+        select: Select | None = None,
+        *,
+        rename: Rename | str | None = None,
+        dtype: Any = None,
+        packed: bool = False,
+        shard: Shard | None = None,
+        framework: str | None = None,
+        copy: bool | None = None,
+        storage: str = "arena",
+        backend: str = "auto",
+        max_host_bytes: int | str | None = None,
+        threads: int | None = None,
+        progress: Progress | bool | None = None,
+        drop_cache: bool = False,
+        verify: Mapping[str, str] | None = None,
+        device: Any = None,
+        out: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Load this weight, if it is one, and all below it: {name: tensor}, in file order.
+
+        They are resident: nobody waits at the first touch. Without `dtype`, tensors are views of private pages of the
+        file, brought into memory; those that the file does not have as they are wanted get their own memory, which they
+        share. Files are read in their order, several requests at a time.
+
+        Args:
+            select: Which: a name (that weight, or all below it), a glob, a compiled regular expression that matches the
+                whole name, several of these, or a function of the name. Default: all. Here, and in the three mappings
+                below, what fits no weight is an error.
+            rename: New names: a function (None drops the weight), a mapping (a key that ends with a dot stands for
+                every name that begins with it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at
+                the names of the file, or, for `hf`, at the new ones.
+            dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as
+                `select` takes them, to dtypes, of which that of the name itself, or else the first that fits counts,
+                for numbers of any kind.
+            packed: Keep packed blocks of a GGUF file as bytes. They need this or a `dtype`: nothing is decoded unasked.
+            shard: The part that one rank has, such as `max_weights.sharding.Shard(0, 8, "llama")`: no more is read.
+                `dtype` comes after the cut. `max_weights.load_ranks` loads several ranks at once.
+            framework: `numpy`, `torch` or `jax`; default: Buffer.
+            copy: Give every tensor its own memory; tied tensors stay tied. False: views, whatever MAX_WEIGHTS_BACKEND
+                says; a weight that cannot be one is an error.
+            storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
+            backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache;
+                `auto`: the environment variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache
+                and the memory that is free. The logger `max_weights` says which and why, at level INFO.
+            max_host_bytes: The most bytes of host memory that the load may take, or a text such as "500MB"; pages of
+                views are fetched as far as they fit. Pinned buffers on the way to a device count; without a bound they
+                are at most 512 MiB.
+            threads: How many read and convert. Default: what `max_weights.set_threads` or the environment variable
+                MAX_WEIGHTS_THREADS says; or as many as the process may use, and more where a disk is waited for.
+            progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
+                True draws a bar.
+            drop_cache: Let the page cache forget what was read; every tensor has its own memory then.
+            verify: {name: digest}, as `max_weights.digests` gives them, of every weight that is loaded: compared with
+                what the tensors are made of, before any is handed out. They have their own memory then.
+            device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
+                be going on when this returns; who takes a tensor by DLPack waits for them. Not with `copy=False` and
+                NumPy.
+            out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on
+                one device.
+
+        Raises:
+            WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
+            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; a mapping is empty; an
+                `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
+            UnsupportedError: a conversion that there is not.
+            FileChangedError: a file is another than when it was opened.
+            FormatError: a digest is another than in `verify`.
+            DeviceError: the device is not there, has too little memory, or cannot do what is asked for; nothing is left
+                there.
+        """
+        from max_weights._load_request import LoadRequest
+        from max_weights._loading import ReadOptions, load
+
+        request = LoadRequest(select, rename, dtype, packed, shard)
+        how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+        return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
+
+    # fmt: off
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: None = None, **options: Unpack[StreamOptions]
+    ) -> WeightStream[Buffer]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[StreamOptions]
+    ) -> WeightStream[np.ndarray[Any, np.dtype[Any]]]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[StreamOptions]
+    ) -> WeightStream[torch.Tensor]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: Literal["jax"], **options: Unpack[StreamOptions]
+    ) -> WeightStream[jax.Array]: ...
+    @overload
+    def stream(
+        self, select: Select | None = None, *, framework: str | None, **options: Unpack[StreamOptions]
+    ) -> WeightStream[Any]: ...
+    # fmt: on
+    def stream(
+        self,
+        select: Select | None = None,
+        *,
+        rename: Rename | str | None = None,
+        dtype: Any = None,
+        packed: bool = False,
+        shard: Shard | None = None,
+        framework: str | None = None,
+        backend: str = "auto",
+        max_host_bytes: int | str | None = None,
+        threads: int | None = None,
+        progress: Progress | bool | None = None,
+        drop_cache: bool = False,
+        verify: Mapping[str, str] | None = None,
+        reuse: bool = False,
+        device: Any = None,
+    ) -> WeightStream[Any]:
+        """Return an iterator of (name, tensor) over this weight, if it is one, and all below it, in bounded memory.
+
+        They come in file order; a thread reads ahead. Every tensor has its own memory, which goes when the tensor does:
+        those that are kept take memory beside `max_host_bytes`. The stream ends with its last weight, with an error,
+        with `close()` or the end of a `with` block, and when nobody has it any more, as after a `break`. It holds its
+        files: closing the weights does not end it. Threads may share it; a forked child opens its own.
+
+        Args:
+            select: Which; this and the next four are what they are for `load`.
+            rename: New names.
+            dtype: What floats become, and what packed blocks are decoded to.
+            packed: Keep packed blocks as bytes.
+            shard: The part of one rank.
+            framework: `numpy`, `torch` or `jax`; default: Buffer.
+            backend: How files are read: `read`, `direct` or `auto`, as for `load`; `mmap` is `read`.
+            max_host_bytes: The most bytes of host memory that tensors take which are being read, wait, or were given
+                last, or on their way to a device. Default: 2 GiB, or an eighth of what this process may use; more, if
+                the largest weights need more.
+            threads: How many read and convert.
+            progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream.
+                True draws a bar.
+            drop_cache: Let the page cache forget what was read.
+            verify: Digests, by the names of the file, as for `load`: that of each tensor is compared before it is
+                given.
+            reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host
+                memory, and whoever copies.
+            device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
+
+        Returns:
+            A `max_weights._streaming.WeightStream`.
+
+        Raises:
+            WeightNotFoundError: `select` names what is not there.
+            ValueError: packed blocks without `dtype` or `packed`; two weights get one name; `max_host_bytes` is too
+                small for a weight, which is named.
+            UnsupportedError: a conversion that there is not.
+            FileChangedError: from the iterator; a file is another than when it was opened.
+            FormatError: from the iterator; a digest is another than in `verify`.
+            DeviceError: from the iterator; the GPU lacks memory.
+        """
+        from max_weights._load_request import LoadRequest
+        from max_weights._loading import ReadOptions
+        from max_weights._streaming import stream
+
+        request = LoadRequest(select, rename, dtype, packed, shard)
+        how = ReadOptions(None, "arena", backend, max_host_bytes, threads, drop_cache, verify)
+        return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
+
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        dtype: Any = None,
+        rename: Rename | str | None = None,
+        select: Select | None = None,
+        shard: Shard | None = None,
+        metadata: Mapping[str, str] | None = None,
+        max_shard_size: int | str | None = None,
+        name: str = "model",
+        alignment: int = 64,
+        sync: bool = True,
+        verify: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> list[Path]:
+        """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
+
+        They are read, converted and written in parts, so memory does not grow with the model. You can save over the
+        file that the tree was loaded from. A branch keeps the full names.
+
+        Args:
+            path: The file; with `max_shard_size`, the folder.
+            dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only. Packed weights of
+                GGUF files need one, because a safetensors file cannot hold them.
+            rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors
+                that llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
+                otherwise.
+            select: As for `load`.
+            shard: As for `load`: that rank's part of each weight is saved.
+            metadata: As for `save_file`.
+            max_shard_size: As for `save_sharded`; `None` for one file.
+            name: As for `save_sharded`.
+            alignment: As for `save_file`.
+            sync: As for `save_file`.
+            verify: As for `save_file`.
+            progress: As for `save_file`.
+
+        Returns:
+            The paths of the files, with the index, if there is one, last.
+
+        Raises:
+            ValueError: packed blocks without a `dtype`, two weights get the same new name, a name that a file cannot
+                have, a size that is not valid, a weight that cannot be split this way, floats that would become
+                integers, or the path of one of several files that the tree was loaded from.
+            UnsupportedError: elements of a type that safetensors files do not have.
+            WeightNotFoundError: a name or pattern that selects nothing.
+            FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
+            OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error
+                says that the file has been replaced.
+        """
+        from max_weights._saving import save_weights
+
+        return save_weights(
+            self,
+            path,
+            dtype=dtype,
+            rename=rename,
+            select=select,
+            shard=shard,
+            metadata=metadata,
+            max_shard_size=max_shard_size,
+            name=name,
+            alignment=alignment,
+            sync=sync,
+            verify=verify,
+            progress=progress,
+        )
+
+    def allocate(
+        self,
+        dtype: DType | None = None,
+        shape: Iterable[int | str | Dim] | None = None,
+        quantization_encoding: QuantizationEncoding | None = None,
+        device: DeviceRef | None = None,
+    ) -> Weight:
+        """Return a `Weight` of this name for a graph; its value is recorded in `allocated_weights`.
+
+        Args:
+            dtype: Converts the value to this dtype; default: the dtype of the file.
+            shape: Must equal the weight's shape, except where a dimension is symbolic.
+            quantization_encoding: That of the file. Of several that a file of mixed encodings has, the weight keeps its
+                own, and a warning says so.
+            device: Where the weight is wanted; default: the CPU. On a GPU its value arrives when it is first used.
+
+        Raises:
+            WeightNotFoundError: a KeyError; there is no such weight.
+            ValueError: another shape, or an encoding for a weight that is not quantized.
+        """
+        from max_weights._allocation import allocate
+
+        return allocate(self, dtype, shape, quantization_encoding, device)
+
+
+@_added_to(SafetensorWeights)
+class _SafetensorWeights(WeightsNode):
+    __slots__ = ()
+
+    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
+        """Return a uint8 `Weight` over the bytes: the last dimension times the item size; a scalar gets one.
+
+        Args:
+            dtype: What the weight's dtype must be, if it is given.
+
+        Raises:
+            WeightNotFoundError: a KeyError; there is no such weight.
+            ValueError: its dtype is another one.
+        """
+        from max_weights._allocation import allocate_as_bytes
+
+        return allocate_as_bytes(self, dtype)

@@ -1,0 +1,11 @@
+"""Quantized weights of checkpoints: what they are made of, and their values.
+
+>>> weights = max_weights.load_weights("model")
+>>> weight = max_weights.quantized(weights, "model.layers.0.mlp.down_proj")
+>>> weight.scheme, weight.bits, weight.shape, weight.block
+>>> weight.astype("bfloat16")
+"""
+
+from max_weights._quantized_weights.view import QuantizedWeight, QuantizedWeights, quantized
+
+__all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]

@@ -1,0 +1,281 @@
+"""`QuantizedWeight`: one weight that several tensors make up, and `QuantizedWeights`, all of a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from max_weights._core import near_names, shown
+from max_weights._html import count, properties, table, view
+from max_weights._quantized_weights.declared import Declared, declared
+from max_weights._quantized_weights.group import Group, Refused
+from max_weights._quantized_weights.layout import Layout
+from max_weights._quantized_weights.names import BARE, ROLES, WEIGHT, groups, is_quantized, parts_of, split
+from max_weights._quantized_weights.schemes import layout_of
+from max_weights._shape import Shape
+from max_weights._weight_data import WeightData
+from max_weights.dtype import DType, DTypeLike
+from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
+
+if TYPE_CHECKING:
+    from max_weights._core import WeightsNode
+
+__all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
+
+_DECODED = (DType.float32, DType.bfloat16, DType.float16)
+
+
+class QuantizedWeight:
+    """A weight that is stored as packed numbers, scales and what else its scheme needs.
+
+    Nothing but headers, and a few numbers that say sizes, is read before `astype`. Where a scheme is known and cannot
+    be decoded here, `scheme`, `parts` and `nbytes` are there, and everything else raises an UnsupportedError.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._found: Layout | Refused
+        try:
+            self._found = layout_of(group)
+        except Refused as refused:
+            self._found = refused
+
+    @property
+    def _layout(self) -> Layout:
+        if isinstance(self._found, Refused):
+            raise self._found.error.with_traceback(None)
+        return self._found
+
+    @property
+    def name(self) -> str:
+        """The full name: that of the module, or of experts in one tensor that of the weight."""
+        return self._group.name
+
+    @property
+    def weight_name(self) -> str:
+        """The name that the weight has in a checkpoint that is not quantized."""
+        bare = BARE in self._group or "_blocks" in self._group
+        return self.name if bare else f"{self.name}.{WEIGHT}"
+
+    @property
+    def scheme(self) -> str:
+        """How numbers are packed and scaled.
+
+        It is `fp8`, `mxfp8`, `int8`, `fp4`, `mxfp4`, `mxfp6`, `nvfp4`, `int4`, `pack-quantized`, `gptq`, `gptq_v2`,
+        `awq`, `modelopt-int4`, `bitsandbytes-nf4`, `bitsandbytes-fp4` or `bitsandbytes-int8`; or the name of a scheme
+        that cannot be decoded.
+        """
+        return self._found.scheme
+
+    @property
+    def method(self) -> str | None:
+        """What the configuration calls the method, such as `compressed-tensors`; `None` where it says nothing."""
+        return self._group.declared.method
+
+    @property
+    def bits(self) -> int:
+        """The bits of one packed number."""
+        return self._layout.bits
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the decoded weight, as a linear layer has it: [out, in], of experts [experts, out, in]."""
+        return Shape(self._layout.shape)
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """How many rows and columns share a scale: (128, 128), (1, 32); all of a matrix, if it has one scale."""
+        return self._layout.block
+
+    @property
+    def group_size(self) -> int | None:
+        """How many inputs of a row share a scale; `None` where rows share scales, too."""
+        rows, columns = self.block
+        return columns if rows == 1 else None
+
+    @property
+    def symmetric(self) -> bool | None:
+        """Whether there are no zero points, or all are the middle; `None` where only their values would tell."""
+        return self._layout.symmetric
+
+    @property
+    def reordered(self) -> bool:
+        """Whether the inputs of a group are anywhere in a row (act-order), and an index says which they are."""
+        return self._layout.reordered
+
+    @property
+    def parts(self) -> dict[str, WeightsNode]:
+        """The tensors by their roles, such as `packed`, `scales`, `zero_points`; `.data()` of one is its `WeightData`.
+
+        Scales of activations, which decoding does not need, are among them.
+        """
+        return {ROLES[part]: found.node for part, found in self._group.parts.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all parts."""
+        return sum(found.info.bytes for found in self._group.parts.values())
+
+    def decoded_nbytes(self, dtype: DTypeLike = DType.bfloat16) -> int:
+        """Return the bytes of the decoded weight."""
+        return math.prod(self._layout.shape) * DType(dtype).size_in_bits // 8
+
+    def astype(self, dtype: DTypeLike = DType.bfloat16, *, out: Any = None) -> WeightData:
+        """Decode the weight, on all cores: the values that the library of the scheme computes, in `shape`.
+
+        Products are computed in float32 and rounded once.
+
+        Args:
+            dtype: float32, bfloat16 or float16. The default is what the libraries decode to, and most models ran in
+                before they were quantized.
+            out: A contiguous Buffer, array or DLPack tensor of `shape` and the dtype, to write to.
+
+        Raises:
+            UnsupportedError: another dtype, or a scheme that cannot be decoded here.
+            ValueError: `out` does not fit, or an index of groups or a zero point is not possible.
+            FileChangedError: the file of a mapped weight was truncated.
+        """
+        dtype, layout = DType(dtype), self._layout
+        if dtype not in _DECODED:
+            names = ", ".join(one.name for one in _DECODED)
+            raise UnsupportedError(f"a quantized weight is decoded to {names}, not to {dtype.name}; cast it from these")
+        return WeightData(layout.decode(dtype, out), self.weight_name, dtype, layout.shape)
+
+    def __repr__(self) -> str:
+        about = "cannot be decoded"
+        if isinstance(self._found, Layout):
+            about = f"{self.bits} bits, {list(self._found.shape)}, {_block(self)}"
+        return f"QuantizedWeight('{shown(self.name)}', {self.scheme}, {about})"
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [("scheme", self.scheme), ("method", self.method)]
+        about = self.scheme
+        if isinstance(self._found, Refused):
+            facts.append(("decoding", str(self._found.error)))
+        else:
+            about = f"{self.scheme} {list(self._found.shape)}"
+            facts += [
+                ("bits", self.bits),
+                ("shape", self._found.shape),
+                ("scales", _block(self)),
+                ("symmetric", None if self.symmetric is None else "yes" if self.symmetric else "no"),
+                ("reordered", "yes" if self.reordered else None),
+                ("bytes as bfloat16", self.decoded_nbytes()),
+            ]
+        facts.append(("bytes", self.nbytes))
+        columns = ("part", "name", "dtype", "shape", "bytes")
+        rows = [
+            (ROLES[role], part.name, getattr(part.dtype, "name", part.dtype), part.shape, part.info.bytes)
+            for role, part in self._group.parts.items()
+        ]
+        shown_parts = table(columns, rows, numbers=("bytes",), code=("name", "dtype", "shape"))
+        return view(shown(self.name), about, properties(facts), shown_parts)
+
+
+class QuantizedWeights(Mapping[str, QuantizedWeight]):
+    """All quantized weights at and below a node, by full name, in file order. A view is made when it is asked for."""
+
+    def __init__(self, node: WeightsNode) -> None:
+        self._node = node
+        self._declared = declared(node)
+        self._names = self._declared.of_modules(groups(node, self._declared.method == "mxfp4"))
+
+    def __getitem__(self, name: str) -> QuantizedWeight:
+        if name not in self._names:
+            raise _not_found(self._node, name, list(self._names))
+        front = f"{self._node.name}." if self._node.name else ""
+        relative = "" if name == self._node.name else name.removeprefix(front)
+        return QuantizedWeight(_group(self._node, relative, self._names[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<QuantizedWeights: {count(len(self), 'weight')}>"
+
+    def _repr_html_(self) -> str:
+        columns = ("name", "scheme", "bits", "shape", "scales", "bytes", "bytes as bfloat16")
+        shown_weights = table(
+            columns, map(self._row, self), total=len(self), numbers=("bits", *columns[5:]), code=("name", "shape")
+        )
+        return view("quantized weights", count(len(self), "weight"), shown_weights)
+
+    def _row(self, name: str) -> tuple[object, ...]:
+        try:
+            weight = self[name]
+            if isinstance(weight._found, Refused):
+                return name, weight.scheme, None, None, None, weight.nbytes, None
+            sizes = weight.nbytes, weight.decoded_nbytes()
+            return name, weight.scheme, weight.bits, weight._found.shape, _block(weight), *sizes
+        except WeightsError as error:
+            return name, str(error), None, None, None, None, None
+
+
+@overload
+def quantized(node: WeightsNode) -> QuantizedWeights: ...
+@overload
+def quantized(node: WeightsNode, name: str) -> QuantizedWeight: ...
+@overload
+def quantized(node: WeightsNode, name: str | None) -> QuantizedWeight | QuantizedWeights: ...
+def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | QuantizedWeights:
+    """Return the quantized weight of this name below a node; without a name, all of them, by full name.
+
+    The name is that of the module, of its weight or of a packed tensor; a FormatError (a ValueError) says which tensor
+    is missing or does not fit.
+    """
+    if name is None:
+        return QuantizedWeights(node)
+    said = declared(node)
+    part = split(name)
+    # `MODULE.weight` with `MODULE.weight_scale_inv` is no tensor of experts with `…_scale_inv`.
+    bases = [name.removesuffix(f".{WEIGHT}"), name, *([] if part is None else part[:1])]
+    for base in dict.fromkeys(bases):
+        parts = parts_of(node, base)
+        weight = parts.get(WEIGHT) or parts.get(BARE)
+        dtype = None if weight is None else node[weight].dtype
+        if is_quantized(parts, dtype, said.method == "mxfp4"):
+            full = ".".join(part for part in (node.name, base) if part)
+            return QuantizedWeight(_group(node, base, said.of_modules([full])[full]))
+    raise _not_found(node, f"{node.name}.{name}" if node.name else name, list(QuantizedWeights(node)))
+
+
+def _group(node: WeightsNode, name: str, said: Declared) -> Group:
+    """Return the group of this name below a node."""
+    full = ".".join(part for part in (node.name, name) if part)
+    parts = parts_of(node, name)
+    if WEIGHT in parts or "qweight" in parts or "weight_packed" in parts or "_blocks" in parts:
+        parts.pop(BARE, None)  # another tensor, whose name is that of the module
+    return Group(node, full, parts, said)
+
+
+def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFoundError:
+    """Return the error for a name of which there is no quantized weight, with near names."""
+    front = f"{node.name}." if node.name else ""
+    relative = name.removeprefix(front)
+    (near,) = near_names(names, [name])
+    meant = f"; did you mean {' or '.join(repr(shown(one)) for one in near)}?" if near else ""
+    plain = next((one for one in (relative, f"{relative}.{WEIGHT}") if one in node), None)
+    if plain is not None:
+        dtype = node[plain].dtype
+        problem = f"'{shown(name)}' is not quantized: it is {getattr(dtype, 'name', dtype)}, without scales"
+    else:
+        problem = f"no quantized weight is named '{shown(name)}'"
+        meant = meant or ("" if names else "; nothing is quantized there")
+    error = WeightNotFoundError(f"{problem}{meant}")
+    error.tensor = name
+    return error
+
+
+def _block(weight: QuantizedWeight) -> str:
+    """Return in words what shares a scale."""
+    (rows, columns), shape = weight.block, weight._layout.shape
+    matrix = shape[-2:] if len(shape) >= 2 else (1, math.prod(shape))
+    if rows >= matrix[0] and columns >= matrix[1] and rows > 1:
+        return "one for all" if len(shape) < 3 else "one for each matrix"
+    if rows == 1:
+        return "one for each row" if columns >= matrix[1] else f"one for each {columns} inputs"
+    return f"one for each {rows} x {columns}"

@@ -1,0 +1,421 @@
+"""A checkpoint as one folder for each rank of tensor parallelism, with that rank's part of each weight.
+
+    max-weights reshard PATH OUT --tp N [--dtype DTYPE] [--max-shard-size SIZE] [--no-sync] [--verify] [--dry-run]
+        [--json]
+
+runs this module. The tables of `max_weights.sharding` define the part of each rank, as for `load(shard=...)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import os
+import re
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from max_weights._command_errors import complain
+from max_weights._core import GGUFWeights, infos, place_file, printable, shown, warnings
+from max_weights._html import count, details, paragraph, table, view
+from max_weights._load_request import LoadRequest
+from max_weights._renaming import renamed
+from max_weights._saving import save_weights
+from max_weights._weights import load_weights
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, WeightsError
+from max_weights.hub_folder import names_of, write_hub_files
+from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from max_weights._load_request import ResolvedRequest
+    from max_weights._progress import Progress
+    from max_weights._weights import WeightInfo, WeightsNode
+
+__all__ = ["Part", "RankPlan", "ReshardPlan", "reshard", "reshard_plan"]
+
+SCHEMA = "max-weights.reshard/1"
+StrPath = str | os.PathLike[str]
+
+# Files that are copied beside the weights of each rank: all such files of a folder, or, beside a file that was named
+# alone, those that are known to belong to a model.
+_BESIDE = tuple(f"*.{suffix}" for suffix in ("json", "txt", "model", "jinja", "tiktoken", "py", "md"))
+_KNOWN = (
+    "*config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
+    "chat_template.*", "tekken.json",
+)  # fmt: skip
+_NOT_COPIED = (".*", "*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
+# A larger file is not one of these.
+_MAX_COPIED = 256 << 20
+# An error names this many weights and reasons.
+_NAMED = 5
+_UNPACK = ", which safetensors files cannot hold: say what they become with dtype (--dtype bfloat16)"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the ranks have of one weight."""
+
+    name: str
+    """The name in the files that are written."""
+    shape: tuple[int, ...]
+    """The shape of the whole weight, in elements."""
+    axis: int | None
+    """The axis that it is split along; `None` if each rank has the whole."""
+    sizes: tuple[int, ...]
+    """The size of that axis on each rank; empty for a whole weight."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether ranks have elements in common, as when there are fewer key heads than ranks."""
+        return self.axis is not None and sum(self.sizes) > self.shape[self.axis]
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """What is written for one rank."""
+
+    rank: int
+    folder: Path
+    tensors: int
+    bytes: int
+    """The number of bytes of the tensors."""
+
+
+@dataclass(frozen=True)
+class ReshardPlan:
+    """What `reshard` writes."""
+
+    ranks: tuple[RankPlan, ...]
+    parts: tuple[Part, ...]
+    """One part for each weight, in the order of the files."""
+    copied: tuple[str, ...]
+    """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as JSON data."""
+        ranks = [vars(rank) | {"folder": os.fspath(rank.folder)} for rank in self.ranks]
+        parts = [vars(part) | {"shape": list(part.shape), "sizes": list(part.sizes)} for part in self.parts]
+        return {"schema": SCHEMA, "tp": len(ranks), "ranks": ranks, "weights": parts, "copied": list(self.copied)}
+
+    def _kinds(self) -> list[tuple[tuple[str, str], int]]:
+        """Return how each kind of weight is split, by names with `*` for numbers, and how many weights it has."""
+        return sorted(Counter((_how(part), _kind(part.name)) for part in self.parts).items())
+
+    def _repr_html_(self) -> str:
+        columns = ("rank", "tensors", "bytes", "folder")
+        ranks = ((one.rank, one.tensors, one.bytes, one.folder) for one in self.ranks)
+        kinds = [(name, times, how) for (how, name), times in self._kinds()]
+        parts = [
+            table(columns, ranks, total=len(self.ranks), numbers=columns[:3], code=("folder",)),
+            details(
+                "weights", "", table(("name", "weights", "part of a rank"), kinds, numbers=("weights",), code=("name",))
+            ),
+        ]
+        if self.copied:
+            parts.append(paragraph(f"beside the weights of each rank: {', '.join(self.copied)}"))
+        return view("ReshardPlan", f"{count(len(self.parts), 'weight')} for {count(len(self.ranks), 'rank')}", *parts)
+
+    def __str__(self) -> str:
+        """Return the plan in readable form: weights whose names differ only in numbers share one line."""
+        lines = [
+            f"rank {one.rank}: {one.tensors} tensors, {one.bytes:,} bytes -> {printable(one.folder)}"
+            for one in self.ranks
+        ]
+        before = None
+        for (how, name), times in self._kinds():
+            if how != before:
+                lines.append(f"{how}:")
+                before = how
+            lines.append(f"  {shown(name)}" + (f" ({times})" if times > 1 else ""))
+        if self.copied:
+            lines.append(f"beside the weights of each rank: {', '.join(map(printable, self.copied))}")
+        return "\n".join(lines)
+
+
+def _kind(name: str) -> str:
+    """Return a name without the numbers of layers and experts."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+
+
+def _how(part: Part) -> str:
+    if part.axis is None:
+        return "whole on each rank"
+    return f"cut along axis {part.axis}" + (", neighbouring ranks have the same part" if part.is_shared else "")
+
+
+def reshard_plan(
+    path: StrPath | Iterable[StrPath], folder: StrPath, tp: int, *, strategies: Strategies = "auto", dtype: Any = None
+) -> ReshardPlan:
+    """Return what `reshard` with these arguments would write; only the headers of the files are read.
+
+    Raises:
+        ArgumentError: as for `reshard`.
+        UnsupportedError: as for `reshard`.
+    """
+    with load_weights(path) as node:
+        return _plan(node, path, Path(folder), tp, strategies, dtype)[1]
+
+
+def reshard(
+    path: StrPath | Iterable[StrPath],
+    folder: StrPath,
+    tp: int,
+    *,
+    strategies: Strategies = "auto",
+    dtype: Any = None,
+    max_shard_size: int | str = "5GB",
+    sync: bool = True,
+    verify: bool = False,
+    progress: Progress | bool | None = None,
+) -> ReshardPlan:
+    """Write `rank-0` to `rank-(tp - 1)`, each a folder that `load_weights` opens, with what `load(shard=...)` gives.
+
+    The metadata of each file has `tensor_parallel_rank` and `tensor_parallel_size`. The configuration, which is that of
+    the whole model, and the tokenizer are copied to each folder. Weights of GGUF files get Hugging Face's names, which
+    the tables use; transformers makes the other files from the metadata.
+
+    Args:
+        path: The checkpoint, as for `load_weights`.
+        folder: The folder that gets the folders of the ranks; it is created if it does not exist.
+        tp: The number of ranks.
+        strategies: How weights are split, as for `load(shard=Shard(rank, tp, strategies))`. "auto" uses the
+            table of the model that the configuration names.
+        dtype: As for `save`.
+        max_shard_size: As for `save_sharded`.
+        sync: As for `save_file`.
+        verify: As for `save_file`, of the files of weights.
+        progress: As for `save_file`, for each rank separately.
+
+    Raises:
+        ArgumentError: an invalid number of ranks, some shards of a set without the others, a table that is not known or
+            that needs a configuration, or weights that cannot be divided, which the message names (a ValueError).
+            Nothing has been written then.
+        UnsupportedError: a GGUF file that `hub_folder` refuses.
+        ImportError: gguf-py or transformers is missing, for a GGUF file.
+        OSError: the system refuses. The ranks that have been written are complete.
+    """
+    folder = Path(folder)
+    with load_weights(path) as node:
+        node, plan, beside = _plan(node, path, folder, tp, strategies, dtype)
+        beside = _made_of(node, plan.ranks[0].folder, dtype, sync) if beside is None else beside
+        for one in plan.ranks:
+            one.folder.mkdir(parents=True, exist_ok=True)
+            save_weights(
+                node,
+                one.folder,
+                dtype=dtype,
+                shard=Shard(one.rank, tp, strategies),
+                metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
+                max_shard_size=max_shard_size,
+                sync=sync,
+                verify=verify,
+                progress=progress,
+            )
+            for file in beside:
+                if file.parent == one.folder:
+                    continue
+                content = file.read_bytes()
+                if file.name == "config.json":
+                    content = _of_dtype(content, dtype)
+                place_file(one.folder / file.name, content, sync=sync)
+        return plan
+
+
+def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Path]:
+    """Make the files that come from the metadata of a GGUF file, in the folder of the first rank.
+
+    Whatever cannot be made is refused before anything is written.
+    """
+    first = next(info.file for info in infos(node))
+    kind = dtype if isinstance(dtype, str | DType) else None
+    return [folder / name for name in write_hub_files(first, folder, kind, sync=sync)["files"]]
+
+
+def _plan(
+    node: WeightsNode, path: Any, folder: Path, tp: int, strategies: Strategies, dtype: Any
+) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
+    """Return the tree that is split, the plan, and the files to copy; `None` if they are made from metadata."""
+    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
+        raise ArgumentError(f"tp must be the number of ranks, at least 1, not {tp!r}")
+    old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
+    old = [name for name in old if int(name.removeprefix("rank-")) >= tp]
+    if old:
+        raise ArgumentError(
+            f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
+            "folder"
+        )
+    alone = next((text for text in warnings(node) if "[checkpoint.shards-alone]" in text), None)
+    if alone is not None:
+        raise ArgumentError(f"the ranks would get an incomplete model: {alone}")
+    beside = None
+    if isinstance(node, GGUFWeights):
+        names_of(node)  # refuses a file that is not a checkpoint under new names
+        node = renamed(node, "hf")
+    else:
+        beside = _beside(node, path)
+    ranks: list[RankPlan] = []
+    requests: list[ResolvedRequest] = []
+    for rank in range(tp):
+        try:
+            request = LoadRequest(dtype=dtype, shard=Shard(rank, tp, strategies)).resolve(node, unpack=_UNPACK)
+        except ArgumentError as error:
+            raise _all_of(node, Shard(rank, tp, strategies), error) from error
+        requests.append(request)
+        size = sum(map(_bytes_of, request.infos, request.dtypes, request.parts))
+        ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(request.names), size))
+    copied = () if beside is None else tuple(file.name for file in beside)
+    return node, ReshardPlan(tuple(ranks), tuple(_parts(requests)), copied), beside
+
+
+def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentError:
+    """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
+    kinds = {_kind(info.name): info for info in reversed(list(infos(node)))}
+    found: dict[str, list[str]] = {}
+    for info in reversed(kinds.values()):
+        try:
+            parts_of_rank(node, [info], shard)
+        except ArgumentError as one:
+            if one.tensor is None:  # the fault is not that of a weight
+                return error
+            reason = re.sub(r".* cannot be sharded as .*\): ", "", str(one))
+            found.setdefault(reason, []).append(f"'{shown(info.name)}'")
+    number = sum(map(len, found.values()))
+    if number < 2:
+        return error
+    reasons = [
+        f"{reason} ({', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})"
+        for reason, names in found.items()
+    ]
+    more = f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
+    return ArgumentError(
+        f"{number} kinds of weights cannot be divided among {shard.world_size} ranks: "
+        f"{'; '.join(reasons[:_NAMED])}{more}"
+    )
+
+
+def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
+    if part is not None and len(part) > 1:
+        raise ArgumentError(
+            f"weight '{shown(info.name)}' is cut along several axes, but the files of ranks have parts cut along one "
+            "axis; save each rank's part with weights.save(shard=)"
+        )
+    whole, elements = math.prod(info.logical_shape), math.prod(shape_of(part, info.logical_shape))
+    if dtype is None:
+        return info.bytes * elements // max(1, whole)
+    return (elements * dtype.size_in_bits + 7) // 8
+
+
+def _parts(ranks: list[ResolvedRequest]) -> Iterable[Part]:
+    for info, *parts in zip(ranks[0].infos, *(request.parts for request in ranks), strict=True):
+        axis = next((part[0][0] for part in parts if part is not None), None)
+        whole = info.logical_shape
+        sizes = () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts)
+        yield Part(info.name, tuple(whole), axis, sizes)
+
+
+def _beside(node: WeightsNode, path: Any) -> list[Path]:
+    """Return the files that belong to the model, in the folder of its weights."""
+    first = next(iter(infos(node)), None)
+    if first is None:
+        return []
+    alone = isinstance(path, str | os.PathLike) and Path(path).is_file() and not os.fspath(path).endswith(".index.json")
+    wanted = _KNOWN if alone else _BESIDE
+
+    def fits(name: str, patterns: tuple[str, ...]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    return [
+        file
+        for file in sorted(Path(first.file).parent.iterdir())
+        if fits(file.name, wanted)
+        and not fits(file.name, _NOT_COPIED)
+        and file.is_file()
+        and file.stat().st_size <= _MAX_COPIED
+    ]
+
+
+def _of_dtype(content: bytes, dtype: Any) -> bytes:
+    """Return a configuration with the new dtype of converted weights; anything but a JSON object stays as it is."""
+    if not isinstance(dtype, str | DType):
+        return content
+    try:
+        config = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(config, dict):
+        return content
+    for settings in (config, config.get("text_config"), config.get("llm_config")):
+        for key in ("dtype", "torch_dtype"):
+            if isinstance(settings, dict) and key in settings:
+                settings[key] = DType(dtype).name
+    return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+class _Ended(BaseException):
+    """A signal that ends the process."""
+
+
+def _end(number: int, _frame: Any) -> None:
+    raise _Ended(number)
+
+
+def main() -> int:
+    """Do what the arguments ask for, or print what it would do, and return the exit status."""
+    parser = argparse.ArgumentParser("max-weights reshard", allow_abbrev=False)
+    parser.add_argument("path")
+    parser.add_argument("out")
+    parser.add_argument("--tp", type=int, required=True, help="how many ranks there are")
+    parser.add_argument("--table", default="auto", help="how weights are split; auto: by the model's type")
+    parser.add_argument("--dtype")
+    parser.add_argument("--max-shard-size", default="5GB", type=lambda text: int(text) if text.isdecimal() else text)
+    parser.add_argument("--no-sync", dest="sync", action="store_false")
+    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be written")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+    try:
+        if given.dry_run:
+            plan = reshard_plan(given.path, given.out, given.tp, strategies=given.table, dtype=given.dtype)
+        else:
+            plan = reshard(
+                given.path,
+                given.out,
+                given.tp,
+                strategies=given.table,
+                dtype=given.dtype,
+                max_shard_size=given.max_shard_size,
+                sync=given.sync,
+                verify=given.verify,
+                progress=sys.stderr.isatty(),
+            )
+    except (ImportError, WeightsError, ValueError, OSError) as error:
+        return complain(error, as_json=given.json)
+    except KeyboardInterrupt:
+        return 130
+    except _Ended as ended:  # what was temporary is gone now
+        (number,) = ended.args
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    try:
+        print(json.dumps(plan.as_json()) if given.json else plan, flush=True)
+    except BrokenPipeError:  # the reader has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
+    sys.exit(main())

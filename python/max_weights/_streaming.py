@@ -1,0 +1,119 @@
+"""Weights one after the other, in bounded memory, for programs that take (name, tensor) pairs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from max_weights._core import TensorStream
+from max_weights._load_request import LoadRequest
+from max_weights._loading import ReadOptions, check_device, converter, host_bytes, log_choice, resolve_backend
+from max_weights._progress import Progress, progress_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._loading import Convert
+
+__all__ = ["WeightStream", "stream"]
+
+_TOLD_EVERY = 0.025  # seconds
+_Tensor_co = TypeVar("_Tensor_co", covariant=True)
+
+
+class WeightStream(Generic[_Tensor_co]):
+    """An iterator of (name, tensor), in the order of the files. A thread reads ahead of it, within `max_host_bytes`.
+
+    The stream ends after the last weight, on an error, and on `close()`, which is also called at the end of a `with`
+    block and when the last reference goes: after a `break` nothing of it is left running.
+    """
+
+    def __init__(
+        self,
+        tensors: TensorStream,
+        names: Sequence[str],
+        infos: Sequence[WeightInfo],
+        convert: Convert,
+        told: tuple[Progress | None, Callable[[], None]],
+    ) -> None:
+        self._tensors = tensors
+        self._names = names
+        self._infos = infos
+        self._convert = convert
+        self._tell, self._end = told
+        self._given = 0
+        self._told_at = 0.0
+        self._bytes = sum(info.bytes for info in infos)
+
+    @property
+    def max_host_bytes(self) -> int:
+        """The most bytes of host memory that the tensors of this stream take.
+
+        Tensors count while they are being read, wait to be taken, were given last, or are on their way to a device.
+        """
+        return self._tensors.max_host_bytes
+
+    def __iter__(self) -> Iterator[tuple[str, _Tensor_co]]:
+        return self
+
+    def __next__(self) -> tuple[str, _Tensor_co]:
+        try:
+            position, buffer = next(self._tensors)
+            info = self._infos[position]
+            self._given += info.bytes
+            last = position == len(self._infos) - 1
+            if self._tell is not None and (last or time.monotonic() - self._told_at >= _TOLD_EVERY):
+                self._told_at = time.monotonic()
+                self._tell(self._given, self._bytes)
+            return self._names[position], self._convert(buffer, info)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the stream; nothing more is read. Tensors already given stay valid, unless `reuse` was asked for."""
+        self._tensors.close()
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def stream(
+    node: WeightsNode,
+    request: LoadRequest,
+    how: ReadOptions,
+    *,
+    framework: str | None,
+    device: Any,
+    reuse: bool,
+    progress: Progress | bool | None,
+) -> WeightStream[Any]:
+    """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
+    check_device(device, None, framework)
+    convert = converter(framework)
+    resolved = request.resolve(node)
+    tensors = TensorStream(
+        resolved.node,
+        resolved.names,
+        resolved.dtypes,
+        cuts=resolved.parts,
+        backend=resolve_backend(how.backend),
+        threads=how.threads,
+        drop_cache=how.drop_cache,
+        max_host_bytes=host_bytes(how.max_host_bytes),
+        reuse=reuse,
+        device=device,
+        verify=None if how.verify is None else resolved.digests(how.verify),
+    )
+    log_choice("stream", tensors.choice)
+    return WeightStream(tensors, resolved.new_names, resolved.infos, convert, progress_of(progress))

@@ -1,0 +1,95 @@
+"""Statistics of the values of weights: `max_weights.stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import WeightsNode, infos, statistics_of
+from max_weights._html import ROWS, count, sparkline, table, view
+from max_weights._progress import progress_of
+from max_weights._selection import selected
+from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from max_weights._progress import Progress
+    from max_weights._selection import Select
+
+__all__ = ["WeightStatistics", "stats"]
+
+_COUNTS = ("count", "zeros", "subnormals", "nans", "infinities")
+_VALUES = ("minimum", "maximum", "mean", "std")
+_COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES)
+
+
+class WeightStatistics(dict[str, list[Any]]):
+    """Columns of equal length with a row for each weight, as pandas.DataFrame and polars.DataFrame accept them.
+
+    `count` is the number of values, of which `zeros`, `subnormals`, `nans` and `infinities` are what the names say;
+    `minimum`, `maximum`, `mean` and `std` (divided by the number of values, not by one less) are those of the finite
+    values. Bools count as bytes, complex numbers as their magnitudes, packed blocks as their decoded values; all of
+    these are floats (`max-weights show` has integers beyond 2**53 exactly). Where the values of a type are not known,
+    all are `None`, and `note` says why.
+
+    `histogram`, if bins were asked for, is a list of the counts of finite values in bins of equal width from `minimum`
+    to `maximum`, which a notebook draws. A few neighbouring integers have a bin each, and a constant has a single bin.
+    The counts are exact for types of at most 16 bits, and may be approximate for wider types, which saves a second
+    pass.
+    """
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Iterate over the rows, each as {column: value}."""
+        return (dict(zip(self, row, strict=True)) for row in zip(*self.values(), strict=True))
+
+    def __repr__(self) -> str:
+        return f"<WeightStatistics of {len(self['name'])} weights: {', '.join(self)}>"
+
+    def _repr_html_(self) -> str:
+        notes = ("note",) if any(self["note"]) else ()
+        drawn = ("histogram",) if "histogram" in self else ()
+        columns = (*_COLUMNS[:3], *drawn, *_COLUMNS[3:], *notes)
+        cells = {column: self[column] for column in columns}
+        for column in drawn:
+            cells[column] = [sparkline(counts or ()) for counts in self[column][:ROWS]]
+        rows, total = zip(*cells.values(), strict=False), len(self["name"])
+        shown = table(columns, rows, total=total, numbers=(*_COUNTS, *_VALUES), code=("name", "dtype", "shape"))
+        return view("statistics", count(total, "weight"), shown)
+
+
+def stats(
+    node: WeightsNode, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
+) -> WeightStatistics:
+    """Return what the values of a weight, if the node is one, and of all below it are like.
+
+    It takes one pass over their bytes, on all cores. The result is a dict of columns, in file order, which
+    pandas.DataFrame and polars.DataFrame take.
+
+    Args:
+        node: A tree of weights, a branch of it, or a weight.
+        select: Which; see `WeightsNode.load`.
+        bins: Of the histogram of each weight, which a column `histogram` has and a notebook draws; 0 for none.
+        progress: A function of (bytes done, bytes of all), or True for a bar.
+
+    Raises:
+        WeightNotFoundError: `select` names what is not there.
+    """
+    names = [info.name for info in infos(node)]
+    names = names if select is None else selected(names, select)
+    if isinstance(bins, bool) or bins < 0:
+        raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
+    told, end = progress_of(progress)
+    try:
+        rows = statistics_of(node, names, bins=bins, progress=told)
+    finally:
+        end()
+    columns = (*_COLUMNS, *(("histogram",) if bins else ()), "note")
+    statistics = WeightStatistics({column: [] for column in columns})
+    for name, dtype, shape, counts, values, histogram, note in rows:
+        none: list[int | None] = [None] * len(_COUNTS)
+        # A column has one type throughout, as polars requires.
+        floats = (None if value is None else float(value) for value in values)
+        drawn = (histogram if counts else None,) if bins else ()
+        cells = (name, dtype, shape, *(counts or none), *floats, *drawn, note)
+        for column, cell in zip(columns, cells, strict=True):
+            statistics[column].append(cell)
+    return statistics

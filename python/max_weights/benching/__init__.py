@@ -1,6 +1,0 @@
-"""Measure how long a checkpoint takes to load: with this package, with other installed packages, and at the least."""
-
-from max_weights.benching.measure import bench
-from max_weights.benching.result import BenchResult, BenchRow
-
-__all__ = ["BenchResult", "BenchRow", "bench"]

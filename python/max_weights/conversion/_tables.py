@@ -1,0 +1,279 @@
+"""Which rules lead from the checkpoints of the Hugging Face hub to the layouts of other libraries, by architecture.
+
+A table is read from the top: a weight belongs to the first rule that its name fits. Names and layouts are those of the
+libraries' own conversions: of transformers 5 (`WeightConverter`), of the models of vLLM (`packed_modules_mapping`), and
+of Megatron Core as Megatron Bridge has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from max_weights.conversion._rules import (
+    Concatenate,
+    ConversionRule,
+    Interleave,
+    Size,
+    Split,
+    Stack,
+    Transpose,
+)
+
+__all__ = ["LAYOUTS", "MODEL_TYPES"]
+
+Rules = list[ConversionRule]
+Table = Callable[[Mapping[str, Any]], Rules]
+
+Rule = ConversionRule
+_HEADS: tuple[Size, ...] = ("num_attention_heads", "num_key_value_heads", "num_key_value_heads")
+_GATED = ("gate_proj", "up_proj")
+
+
+def _packed_experts(front: str, names: tuple[str, str, str], gate_up: str, down: str) -> Rules:
+    """Return the rules by which the gate, up and down projections of experts become two tensors."""
+    gate, up, out = (f"{front}.#.{name}.weight" for name in names)
+    return [Rule([gate, up], gate_up, [Stack(0), Concatenate(1)]), Rule(out, down, Stack(0))]
+
+
+# transformers 5
+
+
+def _mixtral_transformers5(_: Mapping[str, Any]) -> Rules:
+    experts = "*.mlp.experts"
+    return [
+        *_packed_experts(
+            "*.block_sparse_moe.experts", ("w1", "w3", "w2"), f"{experts}.gate_up_proj", f"{experts}.down_proj"
+        ),
+        Rule("*.block_sparse_moe.*", "*.mlp.*"),
+    ]
+
+
+def _moe_transformers5(_: Mapping[str, Any]) -> Rules:
+    experts = "*.mlp.experts"
+    return _packed_experts(experts, (*_GATED, "down_proj"), f"{experts}.gate_up_proj", f"{experts}.down_proj")
+
+
+def _gemma3_transformers5(_: Mapping[str, Any]) -> Rules:
+    return [
+        Rule("language_model.model.*", "model.language_model.*"),
+        Rule("language_model.lm_head.*", "lm_head.*"),
+        Rule("vision_tower.*", "model.vision_tower.*"),
+        Rule("multi_modal_projector.*", "model.multi_modal_projector.*"),
+    ]
+
+
+def _same(_: Mapping[str, Any]) -> Rules:
+    """Return no rules: the library has the weights as the hub does."""
+    return []
+
+
+# vLLM
+
+
+def _fused(front: str, sources: tuple[str, ...], target: str, parts: tuple[Size, ...] = ()) -> ConversionRule:
+    return Rule([f"{front}.{source}.*" for source in sources], f"{front}.{target}.*", Concatenate(0, parts))
+
+
+_QKV = ("q_proj", "k_proj", "v_proj")
+
+
+def _llama_vllm(_: Mapping[str, Any]) -> Rules:
+    return [_fused("*.self_attn", _QKV, "qkv_proj", _HEADS), _fused("*.mlp", _GATED, "gate_up_proj")]
+
+
+def _gemma3_vllm(_: Mapping[str, Any]) -> Rules:
+    text = "language_model.*"
+    return [
+        _fused(f"{text}.self_attn", _QKV, "qkv_proj", _HEADS),
+        _fused(f"{text}.mlp", _GATED, "gate_up_proj"),
+        _fused("vision_tower.*.self_attn", _QKV, "qkv_proj"),
+    ]
+
+
+def _mixtral_vllm(_: Mapping[str, Any]) -> Rules:
+    experts = "*.block_sparse_moe.experts"
+    return [
+        _fused("*.self_attn", _QKV, "qkv_proj", _HEADS),
+        *_packed_experts(experts, ("w1", "w3", "w2"), f"{experts}.w13_weight", f"{experts}.w2_weight"),
+    ]
+
+
+def _moe_vllm(_: Mapping[str, Any]) -> Rules:
+    experts = "*.mlp.experts"
+    return [
+        _fused("*.self_attn", _QKV, "qkv_proj", _HEADS),
+        *_packed_experts(experts, (*_GATED, "down_proj"), f"{experts}.w13_weight", f"{experts}.w2_weight"),
+        _fused("*.mlp.shared_expert", _GATED, "gate_up_proj"),
+        _fused("*.mlp", _GATED, "gate_up_proj"),
+    ]
+
+
+def _deepseek_vllm(config: Mapping[str, Any]) -> Rules:
+    experts = "*.mlp.experts"
+    rules = [
+        *_packed_experts(experts, (*_GATED, "down_proj"), f"{experts}.w13_weight", f"{experts}.w2_weight"),
+        _fused("*.mlp.shared_experts", _GATED, "gate_up_proj"),
+        _fused("*.mlp", _GATED, "gate_up_proj"),
+    ]
+    if config.get("q_lora_rank"):
+        parts = ("q_lora_rank", "kv_lora_rank+qk_rope_head_dim")
+        rules.insert(0, _fused("*.self_attn", ("q_a_proj", "kv_a_proj_with_mqa"), "fused_qkv_a_proj", parts))
+    return rules
+
+
+def _gpt_oss_vllm(_: Mapping[str, Any]) -> Rules:
+    experts = "*.mlp.experts"
+    return [
+        Rule(
+            [f"*.self_attn.{name}.*" for name in _QKV],
+            "*.attn.qkv_proj.*",
+            Concatenate(0, _HEADS),
+        ),
+        Rule("*.self_attn.*", "*.attn.*"),
+        Rule(f"{experts}.gate_up_proj", f"{experts}.w13_weight", Transpose(1, 2)),
+        Rule(f"{experts}.down_proj", f"{experts}.w2_weight", Transpose(1, 2)),
+        Rule(f"{experts}.gate_up_proj_blocks", f"{experts}.w13_weight"),
+        Rule(f"{experts}.gate_up_proj_scales", f"{experts}.w13_weight_scale"),
+        Rule(f"{experts}.gate_up_proj_bias", f"{experts}.w13_bias"),
+        Rule(f"{experts}.down_proj_blocks", f"{experts}.w2_weight"),
+        Rule(f"{experts}.down_proj_scales", f"{experts}.w2_weight_scale"),
+        Rule(f"{experts}.down_proj_bias", f"{experts}.w2_bias"),
+        Rule("*.embed_tokens.weight", "*.embedding.weight"),
+    ]
+
+
+# Megatron Core
+
+_LAYER, _THEIRS = "model.layers.*", "decoder.layers.*"
+
+
+def _around_megatron() -> Rules:
+    return [
+        Rule("model.embed_tokens.weight", "embedding.word_embeddings.weight"),
+        Rule("model.norm.weight", "decoder.final_layernorm.weight"),
+        Rule("lm_head.weight", "output_layer.weight"),
+    ]
+
+
+def _attention_megatron() -> Rules:
+    groups = "num_key_value_heads"
+    return [
+        Rule(f"{_LAYER}.input_layernorm.weight", f"{_THEIRS}.self_attention.linear_qkv.layer_norm_weight"),
+        *(
+            Rule(
+                [f"{_LAYER}.self_attn.{name}.{kind}" for name in _QKV],
+                f"{_THEIRS}.self_attention.linear_qkv.{kind}",
+                Interleave(0, groups, _HEADS),
+            )
+            for kind in ("weight", "bias")
+        ),
+        Rule(f"{_LAYER}.self_attn.q_norm.weight", f"{_THEIRS}.self_attention.q_layernorm.weight"),
+        Rule(f"{_LAYER}.self_attn.k_norm.weight", f"{_THEIRS}.self_attention.k_layernorm.weight"),
+        *(
+            Rule(f"{_LAYER}.self_attn.o_proj.{kind}", f"{_THEIRS}.self_attention.linear_proj.{kind}")
+            for kind in ("weight", "bias")
+        ),
+    ]
+
+
+def _mlp_megatron(theirs: str = "mlp", hub: str = "mlp") -> Rules:
+    return [
+        Rule(
+            [f"{_LAYER}.{hub}.{name}.weight" for name in _GATED],
+            f"{_THEIRS}.{theirs}.linear_fc1.weight",
+            Concatenate(0),
+        ),
+        Rule(f"{_LAYER}.{hub}.down_proj.weight", f"{_THEIRS}.{theirs}.linear_fc2.weight"),
+    ]
+
+
+def _experts_megatron(hub: str = "mlp.experts", names: tuple[str, str, str] = (*_GATED, "down_proj")) -> Rules:
+    gate, up, down = (f"{_LAYER}.{hub}.#.{name}.weight" for name in names)
+    return [
+        Rule([gate, up], f"{_THEIRS}.mlp.experts.linear_fc1.weight#", Concatenate(0)),
+        Rule(down, f"{_THEIRS}.mlp.experts.linear_fc2.weight#"),
+    ]
+
+
+def _llama_megatron(_: Mapping[str, Any]) -> Rules:
+    return [
+        *_around_megatron(),
+        *_attention_megatron(),
+        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.mlp.linear_fc1.layer_norm_weight"),
+        *_mlp_megatron(),
+    ]
+
+
+def _phi3_megatron(_: Mapping[str, Any]) -> Rules:
+    qkv = [Split(0, _HEADS), Interleave(0, "num_key_value_heads", _HEADS)]
+    return [
+        *_around_megatron(),
+        Rule(f"{_LAYER}.input_layernorm.weight", f"{_THEIRS}.self_attention.linear_qkv.layer_norm_weight"),
+        Rule(f"{_LAYER}.self_attn.qkv_proj.weight", f"{_THEIRS}.self_attention.linear_qkv.weight", qkv),
+        Rule(f"{_LAYER}.self_attn.o_proj.weight", f"{_THEIRS}.self_attention.linear_proj.weight"),
+        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.mlp.linear_fc1.layer_norm_weight"),
+        Rule(f"{_LAYER}.mlp.gate_up_proj.weight", f"{_THEIRS}.mlp.linear_fc1.weight"),
+        Rule(f"{_LAYER}.mlp.down_proj.weight", f"{_THEIRS}.mlp.linear_fc2.weight"),
+    ]
+
+
+def _gemma3_megatron(_: Mapping[str, Any]) -> Rules:
+    return [
+        *_around_megatron(),
+        *_attention_megatron(),
+        Rule(
+            f"{_LAYER}.post_attention_layernorm.weight",
+            f"{_THEIRS}.self_attention.linear_proj.post_layernorm.weight",
+        ),
+        Rule(f"{_LAYER}.pre_feedforward_layernorm.weight", f"{_THEIRS}.mlp.linear_fc1.layer_norm_weight"),
+        Rule(f"{_LAYER}.post_feedforward_layernorm.weight", f"{_THEIRS}.mlp.linear_fc2.post_layernorm.weight"),
+        *_mlp_megatron(),
+    ]
+
+
+def _mixtral_megatron(_: Mapping[str, Any]) -> Rules:
+    return [
+        *_around_megatron(),
+        *_attention_megatron(),
+        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.pre_mlp_layernorm.weight"),
+        Rule(f"{_LAYER}.block_sparse_moe.gate.weight", f"{_THEIRS}.mlp.router.weight"),
+        *_experts_megatron("block_sparse_moe.experts", ("w1", "w3", "w2")),
+    ]
+
+
+def _moe_megatron(_: Mapping[str, Any]) -> Rules:
+    return [
+        *_around_megatron(),
+        *_attention_megatron(),
+        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.pre_mlp_layernorm.weight"),
+        Rule(f"{_LAYER}.mlp.gate.weight", f"{_THEIRS}.mlp.router.weight"),
+        *_experts_megatron(),
+        *_mlp_megatron("mlp.shared_experts", "mlp.shared_expert"),
+        Rule(f"{_LAYER}.mlp.shared_expert_gate.weight", f"{_THEIRS}.mlp.shared_experts.gate_weight"),
+    ]
+
+
+LAYOUTS = ("transformers5", "vllm", "megatron")
+"""The layouts that there are tables for, beside that of the hub, `hf`."""
+
+_DENSE = {"transformers5": _same, "vllm": _llama_vllm, "megatron": _llama_megatron}
+_MOE = {"transformers5": _moe_transformers5, "vllm": _moe_vllm, "megatron": _moe_megatron}
+_DEEPSEEK = {"transformers5": _moe_transformers5, "vllm": _deepseek_vllm}
+
+MODEL_TYPES: Mapping[str, Mapping[str, Table]] = {
+    "llama": _DENSE,
+    "mistral": _DENSE,
+    "qwen2": _DENSE,
+    "qwen3": _DENSE,
+    "mixtral": {"transformers5": _mixtral_transformers5, "vllm": _mixtral_vllm, "megatron": _mixtral_megatron},
+    "qwen2_moe": _MOE,
+    "qwen3_moe": _MOE,
+    "deepseek_v2": _DEEPSEEK,
+    "deepseek_v3": _DEEPSEEK,
+    "gemma3_text": {"transformers5": _same, "vllm": _llama_vllm, "megatron": _gemma3_megatron},
+    "gemma3": {"transformers5": _gemma3_transformers5, "vllm": _gemma3_vllm},
+    "gpt_oss": {"transformers5": _same, "vllm": _gpt_oss_vllm},
+    "phi3": {"transformers5": _same, "vllm": _same, "megatron": _phi3_megatron},
+}
+"""`model_type` of config.json -> layout -> its table."""

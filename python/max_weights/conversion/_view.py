@@ -1,0 +1,170 @@
+"""The interpreter of the tables: which layout a checkpoint has, and the view of its weights in another one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import _convert_weights, _first_fitting, infos, shown
+from max_weights.conversion._rules import ConversionRule, Size
+from max_weights.conversion._tables import LAYOUTS, MODEL_TYPES
+from max_weights.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from max_weights._core import WeightsNode
+
+__all__ = ["HUB", "Config", "conversion_rules", "converted", "converted_by"]
+
+HUB = "hf"
+"""The layout of the checkpoints of the Hugging Face hub, from which all tables start."""
+Config = Mapping[str, Any] | str | os.PathLike[str]
+"""A model's configuration: the content of its config.json, or the path of that or of its folder."""
+
+_CONFIG = "config.json"
+_MOST_BYTES = 16 << 20
+# What a configuration means that leaves a number out.
+_OTHERWISE = {"num_key_value_heads": "num_attention_heads"}
+
+
+def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
+    """Return the rules that lead from the hub's layout to that of a library.
+
+    Args:
+        layout: `transformers5`, `vllm` or `megatron`.
+        config: The model's configuration: a mapping, or the path of a config.json or of its folder. Its `model_type`
+            says which rules, and rules name some of its numbers.
+
+    Raises:
+        ArgumentError: another layout (a ValueError).
+        UnsupportedError: an architecture that there is no table for.
+    """
+    values = _values(config)
+    return _rules(layout, values, _model_type(values))
+
+
+def converted(node: WeightsNode, layout: str, config: Config | None) -> WeightsNode:
+    """Return the same weights in the layout of a library; nothing is read."""
+    values = _beside(node) if config is None else _values(config)
+    kind = _model_type(values)
+    target = [] if layout == HUB else _rules(layout, values, kind)
+    current = _layout_of(node, values, kind, target)
+    if current == layout:
+        return node
+    if current != HUB:
+        back = [rule.reverse() for rule in _rules(current, values, kind)]
+        node = converted_by(node, back, values, HUB)
+    return converted_by(node, target, values, layout) if target else node
+
+
+def converted_by(
+    node: WeightsNode, rules: Iterable[ConversionRule], config: Config | None, scheme: str = "rules"
+) -> WeightsNode:
+    """Return the same weights as these rules make them; nothing is read."""
+    listed = tuple(rules)
+    for rule in listed:
+        if not isinstance(rule, ConversionRule):
+            raise ArgumentError(f"the rules of a conversion are ConversionRule objects, not {rule!r}")
+    numbers: dict[str, Any] | None = None
+
+    def number(size: Size) -> int:
+        nonlocal numbers
+        if isinstance(size, int):
+            return size
+        if numbers is None:
+            numbers = _beside(node) if config is None else _values(config)
+        return sum(_number(part.strip(), numbers) for part in size.split("+"))
+
+    resolved = [rule.resolve(number) for rule in listed]
+    return _convert_weights(node, scheme, resolved, (listed, numbers))
+
+
+def _rules(layout: str, values: Mapping[str, Any], kind: str) -> list[ConversionRule]:
+    if layout not in LAYOUTS:
+        known = ", ".join(f"'{name}'" for name in (HUB, *LAYOUTS))
+        raise ArgumentError(f"there is no layout '{shown(str(layout))}'; there are {known}")
+    table = MODEL_TYPES.get(kind, {}).get(layout)
+    if table is None:
+        have = ", ".join(name for name, layouts in MODEL_TYPES.items() if layout in layouts)
+        raise UnsupportedError(
+            f"there is no table for the model type '{shown(kind)}' in the layout of {layout}; there are those of "
+            f"{have}; renamed() takes a list of rules, too"
+        )
+    text = values.get("text_config")
+    return table(text if isinstance(text, dict) else values)
+
+
+def _layout_of(node: WeightsNode, values: Mapping[str, Any], kind: str, target: Sequence[ConversionRule]) -> str:
+    """Return the layout that the names are of: that of the hub, unless names that only another one has are there."""
+    if node._scheme in (HUB, *LAYOUTS):
+        return node._scheme
+    if target and _fit(node, [name for rule in target if rule.steps for name in rule.sources]):
+        return HUB
+    for layout, table in MODEL_TYPES.get(kind, {}).items():
+        rules = table(values)
+        own = {name for rule in rules for name in rule.sources}
+        if _fit(node, [name for rule in rules for name in rule.targets if name not in own and not _is_loose(name)]):
+            return layout
+    return HUB
+
+
+def _is_loose(template: str) -> bool:
+    """Whether a template may fit names of any layout, such as `*.mlp.*`."""
+    return template.startswith("*") and template.endswith("*") and template.count(".") < 3
+
+
+def _fit(node: WeightsNode, templates: list[str]) -> bool:
+    return bool(templates) and _first_fitting(node, templates) is not None
+
+
+def _model_type(values: Mapping[str, Any]) -> str:
+    kind = values.get("model_type")
+    if not isinstance(kind, str):
+        raise UnsupportedError("the configuration has no model_type, which says the architecture")
+    return kind
+
+
+def _number(name: str, values: Mapping[str, Any]) -> int:
+    """Return a number of a configuration, or of that of its language model."""
+    text = values.get("text_config")
+    for among in (values, text if isinstance(text, dict) else {}):
+        found = among.get(name)
+        if found is None and name in _OTHERWISE:
+            found = among.get(_OTHERWISE[name])
+        if isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 63:
+            return found
+    raise UnsupportedError(f"the configuration has no number '{shown(name)}', which a rule needs")
+
+
+def _values(config: Config) -> dict[str, Any]:
+    if isinstance(config, Mapping):
+        return dict(config)
+    path = os.fspath(config)
+    return _read(os.path.join(path, _CONFIG) if os.path.isdir(path) else path)
+
+
+def _beside(node: WeightsNode) -> dict[str, Any]:
+    """Return the configuration in the folder of the weights."""
+    listing = infos(node)
+    folder = os.path.dirname(listing[0].file) if len(listing) else ""
+    path = os.path.join(folder, _CONFIG)
+    if not os.path.isfile(path):
+        raise ArgumentError(
+            f"{shown(path)}: not found: rules depend on the model's configuration; give config=, a mapping or a path"
+        )
+    return _read(path)
+
+
+def _read(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise UnsupportedError(f"{shown(path)}: a configuration of more than {_MOST_BYTES} bytes is not read")
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedError(f"{shown(path)}: not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise UnsupportedError(f"{shown(path)}: a configuration is an object, not {type(values).__name__}")
+    return values

@@ -1,0 +1,113 @@
+"""`Sizes`: what a graph assumes about sizes that are known when it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import max_weights.graph._infer as infer
+from max_weights._dim import Dim, StaticDim, SymbolicDim
+from max_weights._shape import listed
+from max_weights.errors import GraphError
+
+if TYPE_CHECKING:
+    from max_weights.graph._graph import Graph
+    from max_weights.graph.value import Node
+
+__all__ = ["Sizes"]
+
+
+_Constraint: TypeAlias = "tuple[Node, Dim, Dim, bool, str]"
+"""An operation, two dimensions, whether they must be equal (or else the first the larger), and the user's message."""
+
+
+class Sizes:
+    """The sizes that the inputs and weights of a graph give its symbols, and the conditions on them.
+
+    Args:
+        graph: The graph.
+        weights: The shapes of its weights by name.
+    """
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Sequence[int]]) -> None:
+        self._name = graph.name
+        self._shapes = [kind.shape for kind in graph.input_types]
+        self._checked: tuple[tuple[int, ...], ...] | None = None
+        self._known: dict[str, tuple[int, str]] = {}
+        for name, weight in graph.parameters.items():
+            self._bind(self._known, weight.shape, weights[name], f"weight {name!r}")
+        self._constraints = list(_constraints(graph, {}, graph.symbols))
+
+    def check(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Check the shapes of the inputs of a run.
+
+        Raises:
+            GraphError: two sizes contradict each other; the message names both (a ValueError).
+        """
+        asked = tuple(map(tuple, shapes))
+        if asked == self._checked:
+            return
+        known = dict(self._known)
+        for index, (dims, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
+            self._bind(known, dims, shape, f"input{index}")
+        sizes = {name: size for name, (size, _) in known.items()}
+        for node, left, right, equal, message in self._constraints:
+            try:
+                a, b = left.substitute(sizes), right.substitute(sizes)
+            except ValueError:
+                a, b = left, right  # negative; the dimension that it was subtracted from has a condition of its own
+            if equal and isinstance(left, SymbolicDim) and left.name not in sizes and isinstance(b, StaticDim):
+                sizes[left.name] = int(b)
+                continue
+            if not (isinstance(a, StaticDim) and isinstance(b, StaticDim)):
+                continue  # it depends on computed values
+            if a != b if equal else a < b:
+                said = f"{message}: " if message else ""
+                wanted = f"{left} must be {right}" if equal else f"{left} must be at least {right}"
+                made = GraphError(
+                    f"{node.op} of graph {self._name!r} (at {node.location}): {said}{wanted}, and {left} is {a}"
+                    + ("" if isinstance(right, StaticDim) else f", {right} is {b}")
+                )
+                made.op, made.location = node.op, node.location
+                raise made
+        self._checked = asked
+
+    def _bind(self, known: dict[str, tuple[int, str]], dims: Sequence[Dim], shape: Sequence[int], where: str) -> None:
+        fits = len(dims) == len(shape)
+        for axis, (dim, size) in enumerate(zip(dims, shape, strict=False)):
+            if isinstance(dim, SymbolicDim):
+                before, there = known.setdefault(dim.name, (size, f"axis {axis} of {where}"))
+                if before != size:
+                    raise GraphError(
+                        f"graph {self._name!r}: {dim} is {before} on {there}, and {size} on axis {axis} of {where}"
+                    )
+            elif isinstance(dim, StaticDim):
+                fits = fits and int(dim) == size
+        if not fits:
+            raise GraphError(f"{where} of graph {self._name!r} has the shape {listed(dims)}, not {listed(shape)}")
+        for dim, size in zip(dims, shape, strict=True):
+            sizes = {name: number for name, (number, _) in known.items()}
+            found = dim.substitute(sizes)
+            if isinstance(found, StaticDim) and int(found) != size:
+                raise GraphError(f"{where} of graph {self._name!r}: {dim} is {found}, and there it is {size}")
+
+
+def _constraints(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[_Constraint]:
+    """Return what has to be equal, or at least as large, with the operation that assumes it.
+
+    For subgraphs, the dimensions are expressed in the graph that calls them: `names` has what their symbols are there,
+    `taken` all symbols that are in use.
+    """
+    for node in graph.nodes:
+        for large, small in node.attributes.get("minimums", ()):
+            yield node, large.substitute(names), small.substitute(names), False, ""
+        if node.op == "rebind":
+            for old, new in zip(node.inputs[0].shape, node.outputs[0].shape, strict=True):
+                if old != new:
+                    yield node, new.substitute(names), old.substitute(names), True, node.attributes["message"]
+        elif node.op == "call":
+            called, dims = node.attributes["graph"], node.attributes["dims"]
+            inside = {name: dim.substitute(names) for name, dim in dims.items()}
+            # A symbol that a subgraph creates itself, and does not return, is a different one in each call.
+            inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.own_symbols - dims.keys())}
+            yield from _constraints(called, inside, taken)

@@ -1,0 +1,205 @@
+"""`Model`: a graph that is ready to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from max_weights._buffer import Buffer
+from max_weights._shape import Shape, listed
+from max_weights.devices import CPU, Device
+from max_weights.dtype import DType
+from max_weights.engine._checks import Sizes
+from max_weights.engine._interruptible import Runs
+from max_weights.engine._tensors import from_value, to_value
+from max_weights.errors import GraphError
+from max_weights.graph._lowering.model import lower
+from max_weights.graph._lowering.values import contiguous, values_of
+from max_weights.graph.type import TensorType
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from max_weights._core import WeightsNode
+    from max_weights.graph._graph import Graph
+
+__all__ = ["Model", "TensorSpec"]
+
+_NODE = re.compile(r"#\d+")  # the text before it differs in functions
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What is known about an input or output of a model."""
+
+    dtype: DType
+    """The type of the elements."""
+    shape: Shape
+    """The shape; symbols stand for sizes that differ in each run."""
+    name: str
+    """The name: `input0`, `output0` and so on."""
+
+
+class Model:
+    """A graph with its weights, ready to run; created by `InferenceSession.load`.
+
+    Several threads may run it at the same time.
+    """
+
+    def __init__(
+        self, graph: Graph, weights_registry: Mapping[str, Any] | WeightsNode | None, fast: bool, threads: int | None
+    ) -> None:
+        runtime = _onnxruntime()
+        self._name = graph.name
+        self._types = graph.input_types
+        self._weights = values_of(graph, weights_registry)
+        shapes = {name: weight.shape for name, weight in self._weights.items()}
+        self._lowered = lower(graph, shapes, initializers=fast, repacks=True)
+        self._inputs = self._lowered.inputs
+        self._sizes = Sizes(graph, shapes)
+        self._output_types = graph.output_types
+        parts = self._lowered.repack_weights(self._weights)
+        self._part_sizes = {name: part.nbytes for name, part in parts.items()}
+        self._weights = {name: self._weights[name] for name in self._lowered.weights}
+        # One weight of each mapping is enough to see whether its file is unchanged.
+        self._files = list({weight._memory()[0]._data_ptr(): weight for weight in self._weights.values()}.values())
+        values = {name: to_value(weight) for name, weight in self._weights.items()}
+        values |= {name: to_value(parts.pop(name)) for name in self._lowered.decoded}
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # errors come as exceptions
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        if not fast and not parts:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        held = {name: to_value(part) for name, part in parts.items()} | (values if fast else {})
+        if held:
+            options.add_external_initializers(list(held), list(held.values()))
+        for name, value in values.items() if fast else ():  # values without a new layout are used in place
+            options.add_initializer(name, value)
+        self._kept = values  # and not those that ONNX Runtime has in a new layout
+        model = self._lowered.model.SerializeToString()
+        try:
+            session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._explain(error)
+        self._results = [output.name for output in session.get_outputs()]
+        self._runs = Runs(session, self._results, {} if fast else values)
+
+    @property
+    def input_metadata(self) -> list[TensorSpec]:
+        """The name, dtype and shape of each input."""
+        return _specs("input", self._types)
+
+    @property
+    def output_metadata(self) -> list[TensorSpec]:
+        """The name, dtype and shape of each output."""
+        return _specs("output", self._output_types)
+
+    @property
+    def cost_notes(self) -> list[str]:
+        """What the model costs in addition to its weights and operations, in sentences.
+
+        They say which weights are converted, because ONNX Runtime does not compute with their dtype, transposed,
+        decoded, or laid out anew, and in how many bytes.
+        """
+        from max_weights.graph._lowering.notes import cost_notes
+
+        return cost_notes(self._lowered, self._weights, self._part_sizes)
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices that the model runs on: the CPU."""
+        return [CPU()]
+
+    @property
+    def input_devices(self) -> list[Device]:
+        """The device of each input: the CPU."""
+        return [CPU() for _ in self._types]
+
+    @property
+    def output_devices(self) -> list[Device]:
+        """The device of each output: the CPU."""
+        return [CPU() for _ in self._output_types]
+
+    def execute(self, *args: Any) -> list[Buffer]:
+        """Run the graph.
+
+        Args:
+            *args: The inputs, in order: `Buffer`, NumPy arrays, tensors that support DLPack.
+
+        Returns:
+            The outputs, in order.
+
+        Raises:
+            GraphError: another number of inputs, an input of another dtype or shape, a size that contradicts the graph,
+                or an operation that fails (a ValueError).
+            FileChangedError: a file with weights was truncated.
+
+        Ctrl-C interrupts it after the current operation.
+        """
+        if len(args) != len(self._types):
+            raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
+        given: dict[str, Any] = {}
+        shapes, size = [], 0
+        for name, kind, arg in zip(self._inputs, self._types, args, strict=True):
+            buffer = contiguous(arg, f"{name} of graph {self._name!r}")
+            if buffer.dtype is not kind.dtype:
+                raise GraphError(
+                    f"{name} of graph {self._name!r} is {kind.dtype!r} {listed(kind.shape)}, not {buffer.dtype!r}"
+                )
+            shapes.append(buffer.shape)
+            size += buffer.nbytes
+            given[name] = to_value(buffer)
+        self._sizes.check(shapes)
+        for weight in self._files:
+            weight._require_file()
+        try:
+            results = self._runs.run(given, size)
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._explain(error)
+        named = dict(zip(self._results, results, strict=True))
+        for label, printed in self._lowered.prints:
+            print(label if printed is None else f"{label} = {from_value(named[printed]).to_numpy()}")
+        return [from_value(named[name]) for name in self._lowered.outputs]
+
+    def __call__(self, *args: Any) -> list[Buffer]:
+        """Run the graph; see `execute`."""
+        return self.execute(*args)
+
+    def _explain(self, error: Exception) -> NoReturn:
+        """Say which operation of the graph ONNX Runtime means."""
+        cause = str(error)
+        operations = {name[name.index("#") :]: node for name, node in self._lowered.operations.items()}
+        for number in _NODE.findall(cause):
+            node = operations.get(number)
+            if node is not None:
+                made = GraphError(f"{node.op} of graph {self._name!r} (at {node.location}): {cause}")
+                made.op, made.location = node.op, node.location
+                raise made from error
+        raise GraphError(f"graph {self._name!r}: {cause}") from error
+
+    def __repr__(self) -> str:
+        return f"Model({self._name!r}, inputs={self.input_metadata}, outputs={self.output_metadata})"
+
+
+def _onnxruntime() -> ModuleType:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+    except ImportError as error:
+        raise ImportError(
+            f"running graphs needs ONNX Runtime, but {error.name} is not installed: pip install 'max-weights[graph]'",
+            name=error.name,
+        ) from None
+    module: ModuleType = onnxruntime
+    return module
+
+
+def _specs(what: str, types: Sequence[TensorType]) -> list[TensorSpec]:
+    return [TensorSpec(kind.dtype, kind.shape, f"{what}{index}") for index, kind in enumerate(types)]

@@ -1,0 +1,159 @@
+"""Lowering of operations on each element."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.graph._lowering.division import quotient, remainder
+from max_weights.graph._lowering.dtypes import wider
+from max_weights.graph._lowering.table import register_lowering
+from max_weights.graph._lowering.writer import CONTRIB
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from max_weights.graph._lowering.scope import Scope
+    from max_weights.graph.value import Node, TensorValue
+
+_SAME = {
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "neg": "Neg",
+    "abs": "Abs",
+    "sqrt": "Sqrt",
+    "exp": "Exp",
+    "log": "Log",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tanh": "Tanh",
+    "erf": "Erf",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "acos": "Acos",
+    "sigmoid": "Sigmoid",
+    "maximum": "Max",
+    "minimum": "Min",
+}
+
+
+@register_lowering(*_SAME)
+def lower_same_operator(scope: Scope, node: Node) -> str:
+    """Lower operations that ONNX has as they are."""
+    return scope.compute(_SAME[node.op], scope.inputs(node), node.outputs[0].dtype)
+
+
+@register_lowering("relu")
+def relu(scope: Scope, node: Node) -> str:
+    """Lower relu; integers use Max, as Relu has no kernels for them."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    if dtype.is_float():
+        return scope.compute("Relu", [x], dtype)
+    return scope.compute("Max", [x, scope.constant(0, dtype)], dtype)
+
+
+@register_lowering("pow")
+def lower_power(scope: Scope, node: Node) -> str:
+    """Lower powers: integers to a constant power are multiplied, which is exact; Pow uses double, exact up to 2**53."""
+    dtype, (x, exponent) = node.outputs[0].dtype, scope.inputs(node)
+    if dtype.is_float():
+        return scope.compute("Pow", [x, exponent], dtype)
+    number = constant_of(node.inputs[1])
+    if number is not None and number.size == 1 and number.item() > 0 and node.inputs[0].shape == node.outputs[0].shape:
+        made, rest = None, int(number.item())
+        while True:
+            if rest % 2:
+                made = x if made is None else scope.compute("Mul", [made, x], dtype)
+            rest //= 2
+            if not rest:
+                assert made is not None
+                return made
+            x = scope.compute("Mul", [x, x], dtype)
+    wide = [scope.cast(name, dtype, DType.int64) for name in (x, exponent)]
+    return scope.cast(scope.add("Pow", wide), DType.int64, dtype)
+
+
+def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
+    """Return the elements of a constant."""
+    import numpy as np
+
+    return np.asarray(value.node.attributes["value"]) if value.node.op == "constant" else None
+
+
+@register_lowering("mod", "floordiv")
+def lower_division(scope: Scope, node: Node) -> str:
+    """Lower division and remainder by the rules of Python."""
+    dtype = node.outputs[0].dtype
+    wide = wider(dtype)
+    left, right = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    divisor = constant_of(node.inputs[1])
+    safe = divisor is not None and not ((divisor == 0) | (divisor == -1)).any()
+    return scope.cast((remainder if node.op == "mod" else quotient)(scope, left, right, wide, safe=safe), wide, dtype)
+
+
+@register_lowering("is_nan", "is_inf")
+def lower_question(scope: Scope, node: Node) -> str:
+    """Lower tests of elements for NaN and infinity."""
+    operator = "IsNaN" if node.op == "is_nan" else "IsInf"
+    return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
+
+
+@register_lowering("rsqrt", "silu", "gelu", "atanh")
+def composed(scope: Scope, node: Node) -> str:
+    """Lower operations that take several operators; computed as float32 at least, and rounded at the end."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    wide = wider(dtype)
+    x = scope.cast(x, dtype, wide)
+    if node.op == "rsqrt":
+        made = scope.add("Reciprocal", [scope.add("Sqrt", [x])])
+    elif node.op == "atanh":
+        made = _atanh(scope, x, wide)
+    elif node.op == "silu":
+        made = scope.add("Mul", [x, scope.add("Sigmoid", [x])])
+    else:
+        made = _gelu(scope, x, wide, node.attributes["approximate"])
+    return scope.cast(made, wide, dtype)
+
+
+def _atanh(scope: Scope, x: str, dtype: DType) -> str:
+    """Lower the operation; the operator supports float32."""
+    if dtype is DType.float32:
+        return scope.add("Atanh", [x])
+    one = scope.constant(1, dtype)
+    ratio = scope.add("Div", [scope.add("Add", [one, x]), scope.add("Sub", [one, x])])
+    return scope.add("Mul", [scope.add("Log", [ratio]), scope.constant(0.5, dtype)])
+
+
+def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
+    """Lower gelu by the error function, by tanh, or by the logistic function. The kernels support float32."""
+
+    def times(left: str, right: str | float) -> str:
+        return scope.add("Mul", [left, right if isinstance(right, str) else scope.constant(right, dtype)])
+
+    if dtype is DType.float32:
+        if approximate == "quick":
+            return scope.add("QuickGelu", [x], domain=CONTRIB, alpha=1.702)
+        return scope.add("Gelu", [x], approximate=approximate)
+    if approximate == "quick":
+        return times(x, scope.add("Sigmoid", [times(x, 1.702)]))
+    if approximate == "tanh":
+        inner = scope.add("Add", [x, times(times(x, times(x, x)), 0.044715)])
+        inner = scope.add("Tanh", [times(inner, math.sqrt(2 / math.pi))])
+    else:
+        inner = scope.compute("Erf", [times(x, math.sqrt(0.5))], dtype)
+    return times(times(x, 0.5), scope.add("Add", [inner, scope.constant(1, dtype)]))
+
+
+@register_lowering("cast")
+def cast(scope: Scope, node: Node) -> str:
+    """Lower a conversion."""
+    return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
+
+
+@register_lowering("transfer_to")
+def transfer_to(scope: Scope, node: Node) -> str:
+    """Lower a transfer; there is one device, so it is the tensor itself."""
+    return scope.inputs(node)[0]

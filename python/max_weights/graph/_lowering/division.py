@@ -1,0 +1,98 @@
+"""Division that rounds toward minus infinity, and its remainder, as in Python and NumPy.
+
+ONNX Runtime divides integers by the processor's instruction, which ends the process if the divisor is 0, or is -1 for
+the smallest number. So divisors that may be either are replaced: with 0, quotient and remainder are 0, as in NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from max_weights.dtype import DType
+from max_weights.graph._lowering.dtypes import computed_as
+
+if TYPE_CHECKING:
+    from max_weights.graph._lowering.writer import Writer
+
+__all__ = ["choose", "quotient", "remainder"]
+
+
+def choose(writer: Writer, condition: str, left: str, right: str, dtype: DType) -> str:
+    """Write the elements of `left` where the condition is true, else those of `right`."""
+    wide = computed_as("Where", dtype)
+    made = writer.add("Where", [condition, writer.cast(left, dtype, wide), writer.cast(right, dtype, wide)])
+    return writer.cast(made, wide, dtype)
+
+
+def quotient(writer: Writer, left: str, right: str, dtype: DType, *, safe: bool) -> str:
+    """Write `left // right`.
+
+    Args:
+        writer: The writer to write to.
+        left: Numbers.
+        right: Numbers of the same dtype.
+        dtype: Integers, float32 or float64.
+        safe: Whether it is known that no divisor is 0 or -1.
+    """
+    if dtype.is_float():
+        return _of_floats(writer, left, right, dtype)
+    divisor = right if safe else _safe(writer, right, dtype)
+    made = writer.compute("Div", [left, divisor], dtype)
+    zero = writer.constant(0, dtype)
+    if dtype.is_signed_integral():
+        rest = writer.compute("Mod", [left, divisor], dtype)
+        down = writer.add("And", [_not_zero(writer, rest, dtype), _signs_differ(writer, left, divisor, dtype)])
+        made = choose(writer, down, writer.compute("Sub", [made, writer.constant(1, dtype)], dtype), made, dtype)
+        if not safe:
+            negated = writer.compute("Neg", [left], dtype)
+            made = choose(writer, _equal(writer, right, -1, dtype), negated, made, dtype)
+    return made if safe else choose(writer, _equal(writer, right, 0, dtype), zero, made, dtype)
+
+
+def remainder(writer: Writer, left: str, right: str, dtype: DType, *, safe: bool) -> str:
+    """Write `left % right`, with the sign of `right`; the arguments are those of `quotient`."""
+    if not dtype.is_float():
+        return writer.compute("Mod", [left, right if safe else _safe(writer, right, dtype)], dtype)
+    rest = writer.compute("Mod", [left, right], dtype, fmod=1)
+    moved = writer.compute("Add", [rest, right], dtype)
+    return choose(writer, _wrong_sign(writer, rest, right, dtype), moved, rest, dtype)
+
+
+def _of_floats(writer: Writer, left: str, right: str, dtype: DType) -> str:
+    """Divide without the remainder, which is whole except for rounding: 1 // 0.1 is 9, although 1 / 0.1 is 10."""
+    rest = writer.compute("Mod", [left, right], dtype, fmod=1)
+    whole = writer.compute("Div", [writer.compute("Sub", [left, rest], dtype), right], dtype)
+    less = writer.compute("Sub", [whole, writer.constant(1, dtype)], dtype)
+    whole = choose(writer, _wrong_sign(writer, rest, right, dtype), less, whole, dtype)
+    made = writer.compute("Floor", [whole], dtype)
+    above = writer.compute("Sub", [whole, made], dtype)
+    above = writer.compute("Greater", [above, writer.constant(0.5, dtype)], dtype, result_dtype=DType.bool)
+    more = writer.compute("Add", [made, writer.constant(1, dtype)], dtype)
+    made = choose(writer, above, more, made, dtype)
+    return choose(writer, _equal(writer, right, 0, dtype), writer.compute("Div", [left, right], dtype), made, dtype)
+
+
+def _safe(writer: Writer, divisor: str, dtype: DType) -> str:
+    bad = _equal(writer, divisor, 0, dtype)
+    if dtype.is_signed_integral():
+        bad = writer.add("Or", [bad, _equal(writer, divisor, -1, dtype)])
+    return choose(writer, bad, writer.constant(1, dtype), divisor, dtype)
+
+
+def _equal(writer: Writer, name: str, number: int, dtype: DType) -> str:
+    return writer.compute("Equal", [name, writer.constant(number, dtype)], dtype, result_dtype=DType.bool)
+
+
+def _not_zero(writer: Writer, name: str, dtype: DType) -> str:
+    return writer.add("Not", [_equal(writer, name, 0, dtype)])
+
+
+def _signs_differ(writer: Writer, left: str, right: str, dtype: DType) -> str:
+    zero = writer.constant(0, dtype)
+    return writer.add(
+        "Xor", [writer.compute("Less", [name, zero], dtype, result_dtype=DType.bool) for name in (left, right)]
+    )
+
+
+def _wrong_sign(writer: Writer, rest: str, right: str, dtype: DType) -> str:
+    return writer.add("And", [_not_zero(writer, rest, dtype), _signs_differ(writer, rest, right, dtype)])

@@ -1,0 +1,97 @@
+"""Lowering of operations by positions: elements that tensors point at, the order of elements, and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.graph._lowering.dtypes import computed_as
+from max_weights.graph._lowering.reductions import ordered, restored
+from max_weights.graph._lowering.table import register_lowering
+
+if TYPE_CHECKING:
+    from max_weights.graph._lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+
+@register_lowering("gather_nd")
+def gather_nd(scope: Scope, node: Node) -> str:
+    """Lower reading of elements and slices, by positions as int64."""
+    x, places = scope.inputs(node)
+    places = scope.cast(places, node.inputs[1].dtype, DType.int64)
+    dtype, axes = node.outputs[0].dtype, node.attributes["batch_dims"]
+    return scope.compute("GatherND", [x], dtype, extra_inputs=[places], batch_dims=axes)
+
+
+@register_lowering("scatter")
+def scatter(scope: Scope, node: Node) -> str:
+    """Lower writing of elements along an axis."""
+    return _written(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
+
+
+@register_lowering("scatter_nd")
+def scatter_nd(scope: Scope, node: Node) -> str:
+    """Lower writing of elements and slices, by positions as int64."""
+    places = scope.cast(scope.inputs(node)[1], node.inputs[1].dtype, DType.int64)
+    return _written(scope, node, "ScatterND", places)
+
+
+def _written(scope: Scope, node: Node, operator: str, places: str, **attributes: Any) -> str:
+    dtype, reduction = node.outputs[0].dtype, node.attributes["reduction"]
+    if reduction == "none":
+        wide = computed_as(operator, dtype)
+        x, _, updates = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    elif reduction in ("max", "min"):
+        x, _, updates = scope.inputs(node)
+        (x, wide), (updates, _) = (ordered(scope, name, dtype, reduction) for name in (x, updates))
+    else:
+        wide = computed_as(reduction, dtype)
+        x, _, updates = scope.inputs(node)
+        x, updates = scope.cast(x, dtype, wide), scope.cast(updates, dtype, wide)
+    made = scope.add(operator, [x, places, updates], reduction=reduction, **attributes)
+    return restored(scope, made, dtype, wide) if reduction in ("max", "min") else scope.cast(made, wide, dtype)
+
+
+@register_lowering("nonzero")
+def nonzero(scope: Scope, node: Node) -> str:
+    """Lower the positions of nonzero elements, with one row for each axis.
+
+    There is no kernel for float64, and as float32 the smallest numbers would be 0.
+    """
+    dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
+    if dtype is DType.float64:
+        dtype, x = DType.bool, scope.add("Not", [scope.add("Equal", [x, scope.constant(0, dtype)])])
+    made = scope.compute("NonZero", [x], dtype, result_dtype=DType.int64)
+    return scope.stated(made, node.outputs[0])
+
+
+@register_lowering("top_k")
+def top_k(scope: Scope, node: Node) -> Sequence[str]:
+    """Lower the selection of the largest and smallest to the elements in order, and their positions."""
+    dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
+    x, wide = ordered(scope, x, dtype, "TopK")
+    operands = [x, scope.dim(node.attributes["k"])]
+    largest = int(node.attributes["largest"])
+    made, places = scope.add_several("TopK", operands, 2, axis=node.attributes["axis"], largest=largest)
+    return [restored(scope, made, dtype, wide), places]
+
+
+@register_lowering("pad")
+def pad(scope: Scope, node: Node) -> str:
+    """Lower padding before and after each axis."""
+    dtype, pairs = node.outputs[0].dtype, node.attributes["paddings"]
+    wide = computed_as("Pad", dtype)
+    x, *fill = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    counts = scope.constant([*pairs[::2], *pairs[1::2]])
+    return scope.cast(scope.add("Pad", [x, counts, *fill], mode=node.attributes["mode"]), wide, dtype)
+
+
+@register_lowering("slice_between")
+def slice_between(scope: Scope, node: Node) -> str:
+    """Lower a slice whose bounds are scalars."""
+    x, *bounds = scope.inputs(node)
+    rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]
+    others = [scope.constant([node.attributes[name]]) for name in ("axis", "step")]
+    (made,) = node.outputs
+    return scope.stated(scope.compute("Slice", [x], made.dtype, extra_inputs=[*rows, *others]), made)

@@ -1,0 +1,123 @@
+"""Lowering of operations along one axis, which stays with size 1."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from max_weights._dim import StaticDim
+from max_weights.dtype import DType
+from max_weights.graph._lowering.division import choose
+from max_weights.graph._lowering.dtypes import computed_as
+from max_weights.graph._lowering.table import register_lowering
+
+if TYPE_CHECKING:
+    from max_weights.graph._lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+_EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}
+_POSITIONS = {"argmax": "ArgMax", "argmin": "ArgMin"}
+_LOWEST = -(2**63)
+
+
+@register_lowering("sum")
+def lower_sum(scope: Scope, node: Node) -> str:
+    """Lower the sum of each row. ReduceSum adds integers as float64, which is exact for those of 32 bits."""
+    dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
+    wide = DType.int64 if dtype.is_integral() else computed_as("ReduceSum", dtype)
+    x = scope.cast(x, dtype, wide)
+    if dtype.size_in_bits == 64 and dtype.is_integral():
+        return scope.cast(_sum_of_integers(scope, x, axis, node.inputs[0].rank), wide, dtype)
+    return scope.cast(scope.add("ReduceSum", [x, scope.constant([axis])]), wide, dtype)
+
+
+def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
+    """Write the product with a column of ones, which wraps as integers do."""
+    order = [*range(axis), *range(axis + 1, rank), axis]
+    back = [order.index(number) for number in range(rank)]
+    size = scope.add("Shape", [x], start=axis, end=axis + 1)
+    column = scope.add("Expand", [scope.constant([[1]]), scope.add("Concat", [size, scope.constant([1])], axis=0)])
+    made = scope.add("MatMul", [scope.add("Transpose", [x], perm=order), column])
+    return scope.add("Transpose", [made], perm=back)
+
+
+@register_lowering("prod")
+def prod(scope: Scope, node: Node) -> str:
+    """Lower the product of each row; integers as float64, exact up to 2**53."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    wide = DType.int64 if dtype.is_integral() else computed_as("ReduceProd", dtype)
+    made = scope.add("ReduceProd", [scope.cast(x, dtype, wide), scope.constant([node.attributes["axis"]])])
+    return scope.cast(made, wide, dtype)
+
+
+@register_lowering("cumsum")
+def cumsum(scope: Scope, node: Node) -> str:
+    """Lower running sums; those of float32 are added as float64, as ONNX Runtime adds one after the other."""
+    dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
+    exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
+    wide = DType.float64 if dtype is DType.float32 else dtype
+    x = scope.cast(x, dtype, wide)
+    made = scope.compute("CumSum", [x], wide, extra_inputs=[axis], exclusive=exclusive, reverse=reverse)
+    return scope.cast(made, wide, dtype)
+
+
+@register_lowering("mean")
+def mean(scope: Scope, node: Node) -> str:
+    """Lower the mean to the sum through the size; ReduceMean gives 0 for no elements, and adds integers as it likes."""
+    dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
+    if dtype.is_integral():
+        wide = DType.uint64 if dtype is DType.uint64 else DType.int64
+        x = scope.cast(x, dtype, DType.int64)
+        number = scope.add("Max", [scope.add("Shape", [x], start=axis, end=axis + 1), scope.constant([1])])
+        total = _sum_of_integers(scope, x, axis, node.inputs[0].rank)
+        share = scope.add("Div", [scope.cast(name, DType.int64, wide) for name in (total, number)])
+        return scope.cast(share, wide, dtype)
+    wide = computed_as("ReduceMean", dtype)
+    x, axes = scope.cast(x, dtype, wide), scope.constant([axis])
+    size = node.inputs[0].shape[axis]
+    if isinstance(size, StaticDim) and int(size):
+        return scope.cast(scope.add("ReduceMean", [x, axes]), wide, dtype)
+    number = scope.cast(scope.add("Shape", [x], start=axis, end=axis + 1), DType.int64, wide)
+    return scope.cast(scope.add("Div", [scope.add("ReduceSum", [x, axes]), number]), wide, dtype)
+
+
+@register_lowering(*_EXTREMES)
+def extreme(scope: Scope, node: Node) -> str:
+    """Lower the extreme element of each row; NaN where there is one, as in NumPy, which the operator does not give."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    x, wide = ordered(scope, x, dtype, _EXTREMES[node.op])
+    axes = scope.constant([node.attributes["axis"]])
+    made = scope.add(_EXTREMES[node.op], [x, axes])
+    if wide.is_float():
+        unordered = scope.add("ReduceMax", [scope.add("IsNaN", [x]), axes])
+        made = choose(scope, unordered, scope.constant(math.nan, wide), made, wide)
+    return restored(scope, made, dtype, wide)
+
+
+@register_lowering(*_POSITIONS)
+def position(scope: Scope, node: Node) -> str:
+    """Lower the position of the extreme element of each row, or of the first NaN."""
+    axis, (x,) = node.attributes["axis"], scope.inputs(node)
+    x, wide = ordered(scope, x, node.inputs[0].dtype, _POSITIONS[node.op])
+    made = scope.add(_POSITIONS[node.op], [x], axis=axis)
+    if wide.is_float():
+        unordered = scope.add("IsNaN", [x])
+        first = scope.add("ArgMax", [scope.cast(unordered, DType.bool, DType.int32)], axis=axis)
+        made = choose(scope, scope.add("ReduceMax", [unordered, scope.constant([axis])]), first, made, DType.int64)
+    return made
+
+
+def ordered(scope: Scope, x: str, dtype: DType, operator: str) -> tuple[str, DType]:
+    """Return a tensor as a dtype that an operator has a kernel for, in the same order: uint64 as int64, less 2**63."""
+    wide = computed_as(operator, dtype)
+    x = scope.cast(x, dtype, wide)
+    if dtype is DType.uint64:
+        x = scope.add("Add", [x, scope.constant(_LOWEST)])
+    return x, wide
+
+
+def restored(scope: Scope, x: str, dtype: DType, wide: DType) -> str:
+    """Convert back from the result of `ordered`."""
+    if dtype is DType.uint64:
+        x = scope.add("Add", [x, scope.constant(_LOWEST)])
+    return scope.cast(x, wide, dtype)

@@ -1,0 +1,162 @@
+"""`Scope`: the ONNX nodes of a graph, or of a function, while it is lowered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from max_weights._dim import Dim, StaticDim, SymbolicDim, terms_of
+from max_weights.dtype import DType
+from max_weights.errors import UnsupportedError
+from max_weights.graph._lowering.division import quotient
+from max_weights.graph._lowering.writer import Shared, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+    from max_weights.graph._graph import Graph
+    from max_weights.graph.value import Node, TensorValue
+
+__all__ = ["Scope"]
+
+
+class Scope(Writer):
+    """The ONNX nodes of one graph in order, and the names of its values and dimensions.
+
+    Args:
+        shared: What the scopes of one model share.
+        weights: The names of the values that are weights.
+    """
+
+    def __init__(self, shared: Shared, weights: Mapping[TensorValue, str]) -> None:
+        super().__init__(shared)
+        self.repacked: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
+        """The new layouts of weights: by the weight, its encoding and the parts, their names."""
+        self._weights = weights
+        self._names: dict[TensorValue, str] = {}
+        # Where a symbol can be read: a tensor and one of its axes.
+        self._symbols: dict[str, tuple[str, int]] = {}
+        self._dims: dict[Dim, str] = {}
+        self._shapes: dict[tuple[Dim, ...], str] = {}
+        self._rows: dict[tuple[str, int], str] = {}
+        self._uses: Counter[TensorValue] = Counter()
+
+    def count_uses(self, graph: Graph) -> None:
+        """Count how often each value of a graph is used, for `is_used_once`."""
+        self._uses = Counter(value for node in graph.nodes for value in node.inputs)
+        self._uses.update(graph.outputs)
+
+    def bind(self, value: TensorValue, name: str) -> None:
+        """Set the name of a value."""
+        self._names[value] = name
+        for axis, dim in enumerate(value.type.shape):
+            if type(dim) is SymbolicDim and dim.name not in self._symbols:
+                self._symbols[dim.name] = name, axis
+
+    def results(self, graph: Graph, names: list[str]) -> list[str]:
+        """Give the outputs of a graph names of their own."""
+        from onnx import helper
+
+        for value, name in zip(graph.outputs, names, strict=True):
+            self.nodes.append(helper.make_node("Identity", [self._names[value]], [name]))
+        return names
+
+    def needed(self, results: Iterable[str]) -> list[onnx.NodeProto]:
+        """Return the nodes that these results need; for example, not a transpose that went into a product."""
+        needed, kept = set(results), []
+        for node in reversed(self.nodes):
+            if not needed.isdisjoint(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        return kept[::-1]
+
+    def __getitem__(self, value: TensorValue) -> str:
+        """Return the name of a value."""
+        return self._names[value]
+
+    def is_used_once(self, value: TensorValue) -> bool:
+        """Whether only one operation needs a value."""
+        return self._uses[value] == 1
+
+    def inputs(self, node: Node) -> list[str]:
+        """Return the names of an operation's operands."""
+        return [self._names[value] for value in node.inputs]
+
+    def dim(self, dim: Dim) -> str:
+        """Write the size of a dimension, as int64 `[1]`."""
+        known = self._dims.get(dim)
+        if known is None:
+            known = self._dims[dim] = self._dim(dim)
+        return known
+
+    def _dim(self, dim: Dim) -> str:
+        if isinstance(dim, StaticDim):
+            return self.constant([int(dim)])
+        if isinstance(dim, SymbolicDim):
+            if dim.name not in self._symbols:
+                location = self.node.location if self.node else ""
+                raise UnsupportedError(
+                    f"the size of {dim} is unknown: no earlier tensor has it as a dimension (at {location})"
+                )
+            name, axis = self._symbols[dim.name]
+            return self.add("Shape", [name], start=axis, end=axis + 1)
+        total = None
+        for product, coefficient in terms_of(dim).items():
+            term = None if product and coefficient == 1 else self.constant([coefficient])
+            for atom in product:
+                factor = self.dim(atom) if isinstance(atom, Dim) else self._quotient(*atom)
+                term = factor if term is None else self.add("Mul", [term, factor])
+            assert term is not None
+            total = term if total is None else self.add("Add", [total, term])
+        return self.constant([0]) if total is None else total
+
+    def _quotient(self, left: Dim, right: Dim) -> str:
+        """Write a floor division; a plain one if both sides are certain to be positive."""
+        above, below, safe = self.dim(left), self.dim(right), isinstance(right, StaticDim)
+        if safe and all(coefficient > 0 for coefficient in terms_of(left).values()):
+            return self.add("Div", [above, below])
+        return quotient(self, above, below, DType.int64, safe=safe)
+
+    def dims(self, dims: Sequence[Dim]) -> str:
+        """Write several dimensions, as int64 `[n]`."""
+        if all(isinstance(dim, StaticDim) for dim in dims):
+            return self.constant([int(dim) for dim in dims])
+        key = tuple(dims)
+        if key not in self._shapes:
+            self._shapes[key] = self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
+        return self._shapes[key]
+
+    def parts(self, value: TensorValue, encoding: str, parts: tuple[str, ...]) -> Mapping[str, str] | None:
+        """Return the names of the tensors that replace a weight in packed blocks when the model is loaded.
+
+        The result is empty if weights are not laid out anew, or the value is not a weight.
+        """
+        weight = self._weights.get(value)
+        if weight is None or not self.shared.repacks:
+            return None
+        names = {part: f"{weight}.{encoding}.{part}" for part in parts}
+        return self.repacked.setdefault((weight, encoding, parts), names)
+
+    def stated(self, name: str, value: TensorValue) -> str:
+        """Write a result with a shape that the user states; it fails if that is wrong, where sizes are known before."""
+        known = all(symbol.name in self._symbols for dim in value.shape for symbol in dim.parameters)
+        return self.add("Reshape", [name, self.dims(value.shape)], allowzero=1) if known else name
+
+    def rows(self, name: str, size: int) -> str:
+        """Write a tensor as a matrix, with rows of this size, which is not 0."""
+        if (name, size) not in self._rows:
+            self._rows[name, size] = self.add("Reshape", [name, self.constant([-1, size])])
+        return self._rows[name, size]
+
+    def reshape(self, name: str, dims: Sequence[Dim], before: Sequence[Dim] = ()) -> str:
+        """Write a reshape to these dimensions; `before` are those of the operand, if they are known."""
+        unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, StaticDim)]
+        # Beside a 0, -1 could be anything.
+        empty = any(isinstance(dim, StaticDim) and int(dim) == 0 for dim in dims)
+        stay = all(axis < len(before) and before[axis] == dims[axis] for axis in unknown)
+        if empty or (len(unknown) != 1 and not stay):
+            return self.add("Reshape", [name, self.dims(dims)], allowzero=int(empty or len(unknown) > 1))
+        stands_for = -1 if len(unknown) == 1 else 0  # 0 is the size of the operand
+        sizes = [int(dim) if isinstance(dim, StaticDim) else stands_for for dim in dims]
+        return self.add("Reshape", [name, self.constant(sizes)])

@@ -1,0 +1,55 @@
+"""The table of the functions that lower operations, and a graph lowered by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from max_weights.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from max_weights.graph._graph import Graph
+    from max_weights.graph._lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+__all__ = ["LOWERINGS", "Lowering", "lower_nodes", "register_lowering"]
+
+Lowering: TypeAlias = "Callable[[Scope, Node], str | Sequence[str]]"
+"""Writes an operation to a scope, and returns the names of its results."""
+
+_LOWERINGS: dict[str, Lowering] = {}
+LOWERINGS: Mapping[str, Lowering] = MappingProxyType(_LOWERINGS)
+"""The functions by the names of the operations; `input` and `weight` have none, as the model gets them."""
+
+
+def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
+    """Register a function as the one that lowers the operations of these names."""
+
+    def add(lowering: Lowering) -> Lowering:
+        for op in ops:
+            assert op not in _LOWERINGS, op
+            _LOWERINGS[op] = lowering
+        return lowering
+
+    return add
+
+
+def lower_nodes(scope: Scope, graph: Graph) -> None:
+    """Write all operations of a graph, whose inputs and weights already have names in the scope.
+
+    Raises:
+        UnsupportedError: an operation for which ONNX has no equivalent.
+    """
+    scope.count_uses(graph)
+    for node in graph.nodes:
+        if node.op in ("input", "weight"):
+            continue
+        lowering = _LOWERINGS.get(node.op)
+        if lowering is None:
+            raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.location})")
+        scope.node = node
+        names = lowering(scope, node)
+        for value, name in zip(node.outputs, [names] if isinstance(names, str) else names, strict=True):
+            scope.bind(value, name)
+    scope.node = None

@@ -1,0 +1,72 @@
+"""Lowering of operations on windows and boxes of images, and of resizing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.graph._lowering.table import register_lowering
+
+if TYPE_CHECKING:
+    from max_weights.graph._lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+_COORDINATES = {"half_pixel_1d": "pytorch_half_pixel"}
+_ROUNDINGS = {"half_down": "round_prefer_floor", "half_up": "round_prefer_ceil"}
+
+
+@register_lowering("avg_pool2d", "max_pool2d")
+def pool(scope: Scope, node: Node) -> str:
+    """Lower pooling to one number for each window; padding has been added before."""
+    return scope.compute(
+        "AveragePool" if node.op == "avg_pool2d" else "MaxPool",
+        scope.inputs(node),
+        node.outputs[0].dtype,
+        kernel_shape=node.attributes["kernel_size"],
+        strides=node.attributes["stride"],
+        dilations=node.attributes["dilation"],
+    )
+
+
+@register_lowering("fold")
+def fold(scope: Scope, node: Node) -> str:
+    """Lower the sum of overlapping windows."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    wide = DType.float32
+    window = scope.constant(node.attributes["kernel_size"])
+    made = scope.add(
+        "Col2Im",
+        [scope.cast(x, dtype, wide), scope.dims(node.outputs[0].shape[2:]), window],
+        strides=node.attributes["stride"],
+        dilations=node.attributes["dilation"],
+        pads=node.attributes["padding"] * 2,
+    )
+    return scope.cast(made, wide, dtype)
+
+
+@register_lowering("resize")
+def resize(scope: Scope, node: Node) -> str:
+    """Lower resizing."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    given = node.attributes
+    attributes: dict[str, Any] = {"antialias": 1, "exclude_outside": 1} if given.get("antialias") else {}
+    if "rounding" in given:
+        attributes["nearest_mode"] = _ROUNDINGS.get(given["rounding"], given["rounding"])
+    wide = DType.float32
+    made = scope.add(
+        "Resize",
+        [scope.cast(x, dtype, wide), "", "", scope.dims(node.outputs[0].shape)],
+        mode=given["mode"],
+        coordinate_transformation_mode=_COORDINATES.get(given["coordinates"], given["coordinates"]),
+        **attributes,
+    )
+    return scope.cast(made, wide, dtype)
+
+
+@register_lowering("non_maximum_suppression")
+def non_maximum_suppression(scope: Scope, node: Node) -> str:
+    """Lower the selection of the best boxes."""
+    boxes, scores, *limits = scope.inputs(node)
+    dtype = node.inputs[0].dtype
+    boxes, scores = (scope.cast(name, dtype, DType.float32) for name in (boxes, scores))
+    return scope.stated(scope.add("NonMaxSuppression", [boxes, scores, *limits]), node.outputs[0])

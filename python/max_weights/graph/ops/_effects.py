@@ -1,0 +1,101 @@
+"""Operations that concern the run: on which device a value is, what is printed, which graph is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import max_weights.graph._infer as infer
+from max_weights._dim import Dim, SymbolicDim
+from max_weights._shape import Shape
+from max_weights.devices import DeviceRef
+from max_weights.graph._call_site import graph_error
+from max_weights.graph._graph import Graph
+from max_weights.graph._stack import current
+from max_weights.graph.ops._operands import operand, record
+from max_weights.graph.type import TensorType
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def transfer_to(x: TensorValueLike, device: DeviceRef | str) -> TensorValue:
+    """Move a tensor to another device; the value itself if it is there already."""
+    value, target = operand("transfer_to", x), DeviceRef.from_device(device)
+    if value.device == target:
+        return value
+    return record("transfer_to", [value], TensorType(value.dtype, value.shape, target), device=target)
+
+
+def print(value: TensorValueLike | str, label: str = "debug_tensor") -> None:
+    """Print a label and the elements of a tensor, or only a string, when the graph is run."""
+    if isinstance(value, str):
+        current("print").record("print", (), (), {"label": value})
+    else:
+        shown = operand("print", value)
+        current("print").record("print", (shown,), (), {"label": str(label)})
+
+
+def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefix: str = "") -> list[TensorValue]:
+    """Call a subgraph with values, and with the weights of this call.
+
+    Args:
+        graph: A graph with outputs, from `Module.build_subgraph` or `Graph.add_subgraph`.
+        *args: Its inputs, in order; a list of values counts as several.
+        prefix: The prefix of the names of this call's weights. Weights whose names begin with the subgraph's
+            `weight_prefix` differ in each call: `prefix` replaces it.
+
+    Returns:
+        The outputs, in order. A symbol in their shapes that the subgraph creates itself, for example by `rebind` or
+        `nonzero`, is a different one in each call: `m`, then `m_1`, `m_2` and so on, unless the caller has such a
+        symbol already.
+
+    Raises:
+        GraphError: another number of values, or one whose dtype, device or shape does not fit (a ValueError).
+    """
+    caller = cast("Graph", current("call"))
+    if graph is caller:
+        raise graph_error("call", f"graph {graph.name!r} cannot call itself")
+    values = [operand("call", value) for value in _flat(args)]
+    wanted = graph.input_types
+    if len(values) != len(wanted):
+        raise graph_error("call", f"graph {graph.name!r} takes {len(wanted)} values, not {len(values)}")
+    dims: dict[str, Dim] = {}
+    for index, (value, kind) in enumerate(zip(values, wanted, strict=True)):
+        _fit(graph, index, value, kind, dims)
+    _name_own(graph, caller, dims)
+    made = [
+        TensorType(kind.dtype, [dim.substitute(dims) for dim in kind.shape], kind.device) for kind in graph.output_types
+    ]
+    weights = [caller.weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
+    attributes = {"graph": graph, "prefix": prefix, "dims": dims}
+    return list(caller.record("call", [*values, *weights], made, attributes).outputs)
+
+
+def _flat(values: Iterable[TensorValueLike | Sequence[TensorValueLike]]) -> Iterator[TensorValueLike]:
+    for value in values:
+        if isinstance(value, list | tuple) and not isinstance(value, Shape):
+            yield from _flat(value)
+        else:
+            yield cast("TensorValueLike", value)
+
+
+def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: dict[str, Dim]) -> None:
+    """Check that a value can be an input, and record what the symbols of its type stand for in this call."""
+    fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
+    if fits:
+        for given, dim in zip(value.shape, kind.shape, strict=True):
+            if isinstance(dim, SymbolicDim):
+                dims.setdefault(dim.name, given)
+        fits = all(given == dim.substitute(dims) for given, dim in zip(value.shape, kind.shape, strict=True))
+    if not fits:
+        raise graph_error("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")
+
+
+def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
+    """Record the names in this call of the symbols of the outputs that the subgraph creates itself."""
+    own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
+    if own:
+        taken = caller.taken_symbols()
+        dims |= {name: infer.new_symbol(name, taken) for name in dict.fromkeys(own)}

@@ -1,0 +1,152 @@
+"""The methods and operators of `TensorValue`, bound to the class here, above the operations that they record.
+
+If the other side of an operator is not a tensor, the result is NotImplemented, so that Python asks that object, and
+otherwise raises the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeAlias
+
+from max_weights.graph._stack import current_or_none
+from max_weights.graph.ops import _comparison as comparison
+from max_weights.graph.ops import _effects as effects
+from max_weights.graph.ops import _elementwise as elementwise
+from max_weights.graph.ops import _linear as linear
+from max_weights.graph.ops import _reduction as reduction
+from max_weights.graph.ops import _shaping as shaping
+from max_weights.graph.ops._indexing import slice_tensor
+from max_weights.graph.ops._joining import concat
+from max_weights.graph.ops._operands import is_operand, operand
+from max_weights.graph.value import TensorValue, TensorValueLike
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from max_weights._dim import Dim
+    from max_weights._shape import Shape, ShapeLike
+    from max_weights.sharding._pieces import Pieces
+
+__all__ = ["bind_methods"]
+
+_Operation: TypeAlias = Callable[[TensorValueLike, TensorValueLike], TensorValue]
+_Operator: TypeAlias = Callable[[TensorValue, TensorValueLike], TensorValue]
+
+_OPERATORS: dict[str, _Operation] = {
+    "add": elementwise.add,
+    "sub": elementwise.sub,
+    "mul": elementwise.mul,
+    "truediv": elementwise.div,
+    "floordiv": elementwise.floordiv,
+    "mod": elementwise.mod,
+    "pow": elementwise.pow,
+    "matmul": linear.matmul,
+    "and": comparison.logical_and,
+    "or": comparison.logical_or,
+    "xor": comparison.logical_xor,
+}
+_COMPARISONS: dict[str, _Operation] = {
+    "lt": comparison.less,
+    "le": comparison.less_equal,
+    "gt": comparison.greater,
+    "ge": comparison.greater_equal,
+    "eq": comparison.equal,
+    "ne": comparison.not_equal,
+}
+
+
+class _Methods(TensorValue):
+    """The methods that `TensorValue` declares; a type checker compares them with the declarations."""
+
+    __slots__ = ()
+
+    reshape = shaping.reshape
+    flatten = shaping.flatten
+    rebind = shaping.rebind
+    permute = shaping.permute
+    cast = elementwise.cast
+    max = reduction.max
+    min = reduction.min
+    argmax = reduction.argmax
+    mean = reduction.mean
+    to = effects.transfer_to
+    print = effects.print
+
+    __neg__ = elementwise.neg
+    __abs__ = elementwise.abs
+    __round__ = elementwise.round
+    __invert__ = comparison.logical_not
+
+    @classmethod
+    def _operand(cls, op: str, value: TensorValue | Dim | Shape) -> Self:
+        tensor = operand(op, value)
+        assert isinstance(tensor, cls)
+        return tensor
+
+    def broadcast_to(self, shape: ShapeLike) -> TensorValue:
+        """Repeat the tensor to a shape; see `ops.broadcast_to`."""
+        return shaping.broadcast_to(self, shape)
+
+    def transpose(self, dim_1: int, dim_2: int) -> TensorValue:
+        """Swap two axes."""
+        return shaping.transpose(self, dim_1, dim_2)
+
+    def var(self, axis: int = -1) -> TensorValue:
+        """Return the mean square distance from the mean along an axis, which stays with size 1."""
+        centered = self - self.mean(axis)
+        return (centered * centered).mean(axis)
+
+    def stdev(self, axis: int = -1) -> TensorValue:
+        """Return the square root of `var`, for floats."""
+        return elementwise.sqrt(self.var(axis))
+
+    def _part(self, pieces: Pieces) -> TensorValue | Pieces:
+        if current_or_none() is None:
+            return pieces
+        value = self._value()
+        if pieces.is_complete:
+            return value
+        parts = [value[index] for index in pieces.slices]
+        return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
+
+    def __getitem__(self, index: object) -> TensorValue:
+        if isinstance(index, list):
+            raise TypeError(
+                f"slice_tensor: the list {index!r} could mean one element, as in MAX, or several rows, as in NumPy; "
+                "write a tuple, `x[0, 1]`, or an array, `x[np.array([0, 1])]`"
+            )
+        return slice_tensor(self, index)
+
+    def __divmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]:
+        return (self // other, self % other) if is_operand(other) else NotImplemented
+
+    def __rdivmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]:
+        return (other // self, other % self) if is_operand(other) else NotImplemented
+
+
+def _operator(operation: _Operation, name: str, *, swapped: bool = False) -> _Operator:
+    """Return an operator as a method of its left operand, or, swapped, of its right one."""
+
+    def method(self: TensorValue, other: TensorValueLike) -> TensorValue:
+        operands = (other, self) if swapped else (self, other)
+        result: TensorValue = operation(*operands) if is_operand(other) else NotImplemented
+        return result
+
+    method.__name__ = name
+    method.__qualname__ = f"TensorValue.{name}"
+    return method
+
+
+def bind_methods() -> None:
+    """Give `TensorValue` its methods and operators."""
+    methods: dict[str, object] = {
+        name: member for name, member in vars(_Methods).items() if isinstance(member, FunctionType | classmethod)
+    }
+    for name, operation in (_OPERATORS | _COMPARISONS).items():
+        methods[f"__{name}__"] = _operator(operation, f"__{name}__")
+    for name, operation in _OPERATORS.items():
+        methods[f"__r{name}__"] = _operator(operation, f"__r{name}__", swapped=True)
+    for name, member in methods.items():
+        setattr(TensorValue, name, member)

@@ -1,0 +1,108 @@
+"""`Module.load`: from a path to a loaded model; and conversion of values, at once or when they are first used."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from max_weights._allocation import LazyCast
+from max_weights._load_request import LoadRequest, Rename
+from max_weights._weight_data import WeightData
+from max_weights._weights import load_weights
+from max_weights.devices import is_virtual_device_mode
+from max_weights.dtype import DType
+from max_weights.nn._candidate import Candidate, Mismatch
+from max_weights.nn._load_state import as_mapping, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from max_weights._load_report import LoadReport
+    from max_weights._weights import WeightsAdapter
+    from max_weights.graph.weight import Weight
+    from max_weights.nn._walk import ModuleNode
+
+_log = logging.getLogger("max_weights.nn")
+
+
+def load_file(
+    root: ModuleNode,
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    dtype: DType | str | None,
+    rename: Rename | str | None,
+    adapter: WeightsAdapter | None,
+    strict: bool,
+    copy_if_misaligned: bool,
+    override_quantization_encoding: bool,
+) -> LoadReport:
+    """Open, rename, adapt, convert, load; see `Module.load`."""
+    wanted = None if dtype is None else DType(dtype)
+    request = LoadRequest(rename=rename, packed=True).resolve(load_weights(path))
+    nodes = as_mapping(request.node)
+    given: Mapping[str, Any] = {new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)}
+    if adapter is not None:
+        given = adapter(dict(given))
+        if not isinstance(given, Mapping):
+            raise TypeError(f"an adapter must return a mapping of names to values, not a {type(given).__name__}")
+
+    def convert(_weight: Weight, value: Any) -> Any:
+        return _decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value
+
+    return load(
+        root,
+        given,
+        override_quantization_encoding=override_quantization_encoding,
+        weight_alignment=None,
+        strict=strict,
+        copy_if_misaligned=copy_if_misaligned,
+        convert=None if wanted is None else convert,
+    )
+
+
+class Conversions:
+    """What `LayerV2.load_state_dict` converts to the dtypes of its weights."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[DType, DType]] = Counter()
+
+    def convert(self, weight: Weight, given: object) -> Any:
+        """Return a value as the weight's dtype; itself if it has that dtype, is packed, or cannot be converted.
+
+        Code that examines the value next reports what is wrong with it.
+        """
+        try:
+            value = Candidate(given)
+        except Mismatch:
+            return given
+        dtype = weight.dtype
+        if weight.quantization_encoding or value.encoding is not None or value.dtype is dtype:
+            return given
+        if value.dtype.is_float() and not dtype.is_float():
+            return given  # the fractions would be cut off
+        self._counts[value.dtype, dtype] += 1
+        if isinstance(given, WeightData):
+            return _cast(given, dtype)
+        memory = value.value.to_buffer() if value.memory is None else value.memory
+        return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
+
+    def warn(self, model: str) -> None:
+        """Say in the log what was converted."""
+        if self._counts:
+            kinds = ", ".join(f"{count} from {old!r} to {new!r}" for (old, new), count in self._counts.items())
+            _log.warning("%s: values were converted to the dtypes of the weights: %s", model, kinds)
+
+
+def _decoded(data: WeightData, dtype: DType) -> Any:
+    """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay as they are."""
+    encoding = data.quantization_encoding
+    convertible = data.dtype.is_float() if encoding is None else encoding.is_gguf
+    return _cast(data, dtype) if convertible and (encoding is not None or data.dtype is not dtype) else data
+
+
+def _cast(data: WeightData, dtype: DType) -> Any:
+    if is_virtual_device_mode():
+        return data.astype(dtype)
+    return LazyCast(data, dtype) if data.to_buffer().is_mapped else data.astype(dtype)

@@ -1,0 +1,145 @@
+"""`PrefetchLoader`: tensors that are read in the background."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import shown
+from max_weights.dtype import DType
+from max_weights.errors import WeightsError
+from max_weights.safetensors._errors import missing_tensor, safetensor_error
+from max_weights.safetensors._frameworks import brought, from_capsule, shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from max_weights._core import Buffer, _SafetensorsFile
+
+__all__ = ["Plan", "PrefetchLoader"]
+
+Plan = dict[str, slice | None]
+"""Which tensors are wanted: `None` for a whole tensor, or a slice of its first dimension."""
+
+
+class PrefetchLoader:
+    """The tensors of one file, read in the background into memory of their own; the result of `safe_open.prefetch`.
+
+    Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file.
+    """
+
+    __slots__ = ("__weakref__", "_convert", "_device", "_names", "_pending", "_pool")
+
+    def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
+        if threads < 1:
+            raise safetensor_error(f"prefetch needs at least one thread, not {threads}")
+        if not isinstance(plan, dict | None):
+            raise TypeError(f"plan must be a dict or None, not {type(plan).__name__}")
+        rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
+        self._names = [name for name in file.names() if rows is None or name in rows]
+        if rows is not None and not self._names:
+            raise safetensor_error("prefetch plan selects no tensors")
+        for dtype in dict.fromkeys(file.dtype(name) for name in self._names):
+            try:
+                DType(dtype).to_torch()
+            except ValueError:
+                raise safetensor_error(
+                    f"prefetch cannot hand out dtype {shown(dtype)}: torch has no matching dtype"
+                ) from None
+        self._device = device
+        self._convert = from_capsule()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
+        self._pending: dict[str, Future[Any]] = {
+            name: self._pool.submit(_read, file, name, None if rows is None else rows[name], device)
+            for name in self._names
+        }
+
+    def names(self) -> list[str]:
+        """Return the names of the tensors that it hands out, in the order of the file."""
+        return self._names.copy()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def take(self, name: str) -> Any:
+        """Return a tensor, once its bytes have been read.
+
+        Raises:
+            SafetensorError: there is none of this name, it was taken before, or it cannot be read.
+        """
+        future = self._pending.pop(name, None)
+        if future is None:
+            if name not in self._names:
+                raise safetensor_error(f"{shown(name)} is not in the prefetch plan")
+            raise safetensor_error(f"tensor {shown(name)} was already taken, or the loader was closed")
+        return self._tensor(name, future)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over (name, tensor) of all tensors that were not taken, as their bytes arrive."""
+        while pending := dict(self._pending):
+            done = wait(pending.values(), return_when=FIRST_COMPLETED).done
+            for name, future in pending.items():
+                if future in done:
+                    mine = self._pending.pop(name, None)
+                    if mine is not None:
+                        yield name, self._tensor(name, mine)
+
+    def _tensor(self, name: str, future: Future[Any]) -> Any:
+        try:
+            part = future.result()
+            tensor = self._convert(part.__dlpack__(max_version=(1, 0))) if part.is_host else shared(part)
+        except CancelledError:
+            raise safetensor_error("the loader was closed") from None
+        except (WeightsError, BufferError) as error:
+            raise safetensor_error(f"prefetch cannot hand out tensor {shown(name)}: {error}") from error
+        return tensor.to(self._device) if part.is_host and self._device != "cpu" else tensor
+
+    def close(self) -> None:
+        """Stop reading, and release what was not taken; tensors that were taken stay valid."""
+        self._pending.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> PrefetchLoader:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pending"):
+            self.close()
+
+
+def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
+    """Return the requested rows, within the tensor."""
+    if not isinstance(name, str):
+        raise safetensor_error("prefetch plan keys must be tensor names")
+    try:
+        _, shape, _ = file.entry(name)
+    except KeyError:
+        raise missing_tensor(name) from None
+    if wanted is None:
+        return None
+    if not isinstance(wanted, slice):
+        raise safetensor_error(f"prefetch plan values must be None or a slice, got {type(wanted)} for {shown(name)}")
+    if not shape:
+        raise safetensor_error(f"cannot slice rows of the 0-d tensor {shown(name)}")
+    try:
+        start, stop, step = wanted.indices(shape[0])
+    except (TypeError, ValueError):
+        raise safetensor_error(
+            f"prefetch plan slice bounds for {shown(name)} must be integers or None, and the step 1"
+        ) from None
+    if step != 1:
+        raise safetensor_error(f"prefetch plan slices must have step 1, got {step} for {shown(name)}")
+    return slice(start, max(start, stop))
+
+
+def _read(file: _SafetensorsFile, name: str, rows: slice | None, device: str | int) -> Buffer:
+    part = file.buffer(name) if rows is None else file.part(name, (rows,))
+    if (there := brought(device, part.to)) is not None:
+        return there
+    return part.copy() if part.is_mapped else part

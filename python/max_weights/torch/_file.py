@@ -1,0 +1,78 @@
+"""`load_file`: the tensors of a checkpoint, as torch tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from max_weights._core import PytorchWeights, export_dlpack, infos
+from max_weights._loading import chosen, is_lazy, restore_torch_dtype
+from max_weights._weights import load_weights
+from max_weights.devices import torch_gpu
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from max_weights._loading import LoadOptions
+
+__all__ = ["load_file"]
+
+
+def load_file(
+    filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    device: str | torch.device | int = "cpu",
+    **options: Unpack[LoadOptions],
+) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint as torch tensors, by name, in file order.
+
+    On the CPU, tensors are views of private pages of the file: nothing is read before it is used, writing to them
+    changes neither the file nor another process, and they stay valid for as long as they are held. For a CUDA device,
+    tensors are loaded there without taking as much host memory, unless you ask for `shard`, `copy=False` or a device
+    that only torch knows: then they are copied there. Tensors of a PyTorch file have the dtype of torch, including
+    complex128 and the like. Packed blocks of a GGUF file need a `dtype`, or `packed=True`.
+
+    Args:
+        filename: Anything that `load_weights` accepts.
+        device: Where the tensors go.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
+            max_host_bytes, threads, progress, drop_cache, verify. `select`, `rename` and `packed` say which tensors
+            there are; with any other, all are in memory when this returns.
+
+    Raises:
+        FormatError: the file is damaged.
+        WeightNotFoundError: `select` names something that is not there.
+        UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load` builds it,
+            and `load_weights` has the arrays that it is made of.
+        BufferError: an element type that torch does not have.
+        DeviceError: the CUDA device has too little memory, or a copy fails.
+    """
+    place = torch.device(device)
+    gpu = torch_gpu(torch, place)
+    tensors: dict[str, torch.Tensor]
+    with load_weights(filename) as weights:
+        if gpu is not None and options.get("shard") is None and options.get("copy") is not False:
+            return weights.load(framework="torch", device=gpu, **options)
+        if not is_lazy(options):
+            tensors = weights.load(framework="torch", **options)
+        elif (some := chosen(weights, options)) is not None:
+            tensors = {name: restore_torch_dtype(from_dlpack(buffer), info) for name, buffer, info in some}
+        else:
+            tensors = export_dlpack(weights, from_dlpack)
+            if isinstance(weights, PytorchWeights):
+                tensors.update(_of_torch(weights, tensors))
+    if place.type == "cpu":
+        return tensors
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _of_torch(weights: PytorchWeights, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Give the tensors that came as bytes, because only torch has their dtype, that dtype."""
+    return {
+        info.name: restore_torch_dtype(tensors[info.name], info)
+        for info in infos(weights)
+        if isinstance(info.dtype, str)
+    }

@@ -1,0 +1,324 @@
+"""`load_into`: from a checkpoint straight into the parameters and buffers of a module."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from max_weights._core import PytorchWeights, shown
+from max_weights._load_report import LoadReport, misfit
+from max_weights._load_request import LoadRequest, ResolvedRequest
+from max_weights._loading import ReadOptions, converter, load_resolved, resolve_device
+from max_weights._progress import progress_of
+from max_weights._weights import load_weights
+from max_weights.dtype import DType
+from max_weights.sharding._by_name import shape_of
+from max_weights.torch._slots import Slot, Slots, compute, computes, require_local
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._loading import LoadOptions
+
+__all__ = ["load_into"]
+
+_STAGED_AT_A_TIME = 256 << 20
+"""How many bytes of the file are in memory at a time, where tensors are copied from it."""
+
+
+def load_into(
+    module: nn.Module,
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    strict: bool = True,
+    **options: Unpack[LoadOptions],
+) -> LoadReport:
+    """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
+
+    - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
+      the way.
+    - Tensors on the meta device get memory: a view of the file if the file has them as wanted, otherwise (or always
+      with `copy=True`) memory of their own. What comes from a PyTorch file has memory of its own unless you say
+      `copy=False`, because programs save such files in place, and torch.load reads them. Tensors get the dtype of the
+      file, or the one that `dtype` says. `requires_grad` stays.
+    - Tensors on another device, or not contiguous, are copied there, a part of the file at a time, and keep their
+      dtype.
+    - Tied parameters stay tied, and the file may have them under any of their names. Parameters that a model of
+      transformers declares to be tied are tied.
+    - Buffers that a module does not save (`persistent=False`) keep the values that the module gave them. On the meta
+      device they are taken from the file, or computed by a model of transformers; other modules have to make them.
+    - Modules that have a `_load_from_state_dict`, hooks, or extra state of their own, such as `BatchNorm2d`, load
+      themselves, with `load_state_dict`, and with `assign=True` if they have anything on the meta device.
+    - Modules with distributed tensors (`DTensor`, as of FSDP2) are refused: `torch.distributed.checkpoint` fills them,
+      with the `WeightsReader` of `max_weights.integrations.distributed`.
+
+    Everything is checked before the module is changed, except what modules that load themselves refuse: they load
+    first. An error while the file is read leaves the module with a part of the new values.
+
+    Args:
+        module: The module.
+        path: Anything that `load_weights` accepts.
+        strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
+            report lists them. A shape that does not fit is always an error.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
+            max_host_bytes, threads, progress, drop_cache, verify. `dtype` applies to tensors on the meta device.
+
+    Returns:
+        What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
+
+    Raises:
+        ArgumentError: something does not fit (a ValueError); the message lists everything that does not.
+        FormatError: the file is damaged.
+    """
+    began = time.perf_counter()
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
+    require_local(module)
+    with load_weights(path) as weights:
+        plan = _Plan(module, weights, strict, options)
+        plan.require_fit()
+        return plan.run(began)
+
+
+@dataclass
+class _Fill:
+    """One slot that the file has values for."""
+
+    slot: Slot
+    name: str
+    info: WeightInfo
+    shape: tuple[int, ...]
+    dtype: DType | None
+    """The dtype that the elements are converted to; `None` for the one in the file."""
+    out: torch.Tensor | None
+    """The memory of the module that they are written to."""
+
+
+@dataclass
+class _Plan:
+    """Which weight goes where, and which ones do not fit."""
+
+    module: nn.Module
+    weights: WeightsNode
+    strict: bool
+    options: LoadOptions
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    fills: list[_Fill] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        options: dict[str, Any] = dict(self.options)
+        self._progress = options.pop("progress", None)
+        what = {name: options.pop(name) for name in ("select", "rename", "dtype", "packed", "shard") if name in options}
+        if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
+            options["copy"] = True
+        self._how = ReadOptions(**options)
+        # The module says what packed blocks become, unless the caller does.
+        self._unpacks = what.get("dtype") is None and not what.get("packed")
+        request = LoadRequest(**what)
+        self._request = (
+            request.resolve(self.weights, unpack=DType.float32) if self._unpacks else request.resolve(self.weights)
+        )
+        self._infos = dict(zip(self._request.new_names, self._request.infos, strict=True))
+        self._dtypes = dict(zip(self._request.new_names, self._request.dtypes, strict=True))
+        self._computes = computes(self.module)
+        self._shapes = _shapes_of_parts(self._request)
+        self.slots = Slots(self.module)
+        self.slots.tie(set(self._infos))
+        for slot in self.slots:
+            self._examine(slot)
+        self.problems += self.slots.destroyed()
+        prefixes = tuple(self.slots.loading_themselves)
+        self.apart = [name for name in self._infos if prefixes and name.startswith(prefixes)]
+        self.unexpected = [
+            name
+            for name in self._infos
+            if name not in self.slots.by_name and not (prefixes and name.startswith(prefixes))
+        ]
+
+    def _examine(self, slot: Slot) -> None:
+        """Decide how a slot is filled."""
+        given = [place.name for place in slot.places if place.name in self._infos]
+        if not slot.saved and not slot.tensor.is_meta:
+            self.kept += given
+            return
+        if not given:
+            if slot.saved:
+                self.missing.append(slot.name)
+            elif self.strict and not self._computes:
+                self.problems.append(
+                    f"'{shown(slot.name)}': the module does not save this buffer, and it is on the meta device; "
+                    "make it on the CPU (strict=False leaves it as it is)"
+                )
+            return
+        name = given[-1]  # as in load_state_dict, the last one counts
+        info, dtype = self._infos[name], self._dtypes[name]
+        shape = self._shapes[name]
+        refusal = slot.refusal()
+        if refusal is None and not slot.takes(shape):
+            refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
+        if refusal is not None:
+            self.problems.append(f"'{shown(name)}': {refusal}")
+            return
+        out = None
+        if slot.tensor.is_meta and self._unpacks and info.encoding is not None:
+            dtype = DType.from_torch(slot.tensor.dtype)
+        if not slot.tensor.is_meta:
+            out = slot.destination(shape) if isinstance(info.dtype, DType) else None
+            if out is not None:
+                dtype = DType.from_torch(out.dtype)
+            elif info.encoding is None:
+                dtype = None  # torch converts as it copies
+        self.fills.append(_Fill(slot, name, info, shape, dtype, out))
+
+    def require_fit(self) -> None:
+        """Raise one error that lists everything that does not fit."""
+        if self.problems or (self.strict and (self.missing or self.unexpected)):
+            missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
+            what = f"the file does not fit {shown(type(self.module).__name__)}"
+            remedy = "strict=False takes what fits, and reports the rest; rename= gives weights other names"
+            raise misfit(what, missing, unexpected, self.problems, remedy)
+
+    def run(self, began: float) -> LoadReport:
+        """Carry out the plan."""
+        total = sum(fill.info.bytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
+        self._done, self._total = 0, total
+        self._told, end = progress_of(self._progress)
+        try:
+            self._load_apart()
+            straight = [fill for fill in self.fills if fill.out is not None or fill.slot.tensor.is_meta]
+            staged = [fill for fill in self.fills if fill.out is None and not fill.slot.tensor.is_meta]
+            self._fill_straight(straight)
+            for batch in _batches(staged):
+                loaded = self._load({fill.name: fill.dtype for fill in batch}, {})
+                with torch.no_grad():
+                    for fill in batch:
+                        fill.slot.tensor.copy_(loaded.pop(fill.name).reshape(fill.slot.tensor.shape))
+        finally:
+            end()
+        for slot in self.slots:
+            for place in slot.places:
+                place.put(slot.tensor)
+        if self._computes and any(slot.tensor.is_meta for slot in self.slots):
+            compute(self.module, self.slots)
+        return self._report(began)
+
+    def _fill_straight(self, fills: list[_Fill]) -> None:
+        # Tensors without memory yet go to the CPU, like those that have their memory there.
+        places = [None if fill.out is None or fill.out.device.type == "cpu" else fill.out.device for fill in fills]
+        for place in dict.fromkeys(places):
+            there = [fill for fill, own in zip(fills, places, strict=True) if own == place]
+            outs = {fill.name: fill.out for fill in there if fill.out is not None}
+            loaded = self._load({fill.name: fill.dtype for fill in there}, outs)
+            for fill in there:
+                if fill.out is None:
+                    fill.slot.tensor = fill.slot.made(loaded[fill.name])
+                else:
+                    torch.autograd.graph.increment_version(fill.slot.tensor)
+
+    def _load_apart(self) -> None:
+        """Load the modules that have their own way of loading."""
+        if not self.slots.loading_themselves:
+            return
+        loaded = self._load({name: self._dtypes[name] for name in self.apart}, {})
+        unexpected: set[str] = set()
+        for prefix, owner in self.slots.loading_themselves.items():
+            state = {name[len(prefix) :]: tensor for name, tensor in loaded.items() if name.startswith(prefix)}
+            meta = any(tensor.is_meta for tensor in (*owner.parameters(), *owner.buffers()))
+            try:
+                found = owner.load_state_dict(state, strict=False, assign=meta)
+            except RuntimeError as error:
+                self.problems.append(f"'{shown(prefix or type(owner).__name__)}': {shown(str(error))}")
+                continue
+            self.missing += [prefix + name for name in found.missing_keys]
+            unexpected.update(prefix + name for name in found.unexpected_keys)
+        self.unexpected += unexpected
+        self.apart = [name for name in self.apart if name not in unexpected]
+        self.require_fit()
+
+    def _load(self, dtypes: dict[str, DType | None], outs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Return these weights by their new names."""
+        if not dtypes:
+            return {}
+        told = None
+        if (progress := self._told) is not None:
+            before = self._done
+
+            def told(done: int, of: int) -> object:
+                self._done = before + done
+                return progress(self._done, max(self._total, before + of))
+
+        request = self._request.only(dtypes)
+        device = resolve_device(None, outs)
+        loaded = load_resolved(
+            request,
+            self._how,
+            convert=converter("torch"),
+            places=None if device is None else [(device, len(request.names))],
+            out=outs,
+            progress=told,
+        )
+        return dict(zip(request.new_names, loaded, strict=True))
+
+    def _report(self, began: float) -> LoadReport:
+        loaded: list[str] = []
+        tied: dict[str, str] = {}
+        converted: dict[str, tuple[DType | str, DType | str]] = {}
+        for fill in self.fills:
+            names = [place.name for place in fill.slot.places]
+            loaded += names
+            tied |= {name: fill.name for name in names if name != fill.name}
+            old: DType | str = fill.info.dtype if fill.info.encoding is None else fill.info.encoding.name
+            new = _name(fill.slot.tensor.dtype)
+            if old != new and (fill.info.encoding is None or fill.dtype is not None):
+                converted[fill.name] = (old, new)
+        size = sum(fill.slot.tensor.nbytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
+        return LoadReport(
+            loaded=(*loaded, *self.apart),
+            missing=tuple(self.missing),
+            unexpected=tuple(self.unexpected),
+            kept=tuple(self.kept),
+            converted=converted,
+            tied=tied,
+            bytes=size,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _shapes_of_parts(request: ResolvedRequest) -> dict[str, tuple[int, ...]]:
+    """Return the shapes to be loaded, by new name: of whole weights, or of one rank's parts."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for new, info, dtype, part in zip(request.new_names, request.infos, request.dtypes, request.parts, strict=True):
+        packed = info.encoding is not None and dtype is None
+        shapes[new] = shape_of(part, info.shape if packed else info.logical_shape)
+    return shapes
+
+
+def _batches(fills: list[_Fill]) -> Iterator[list[_Fill]]:
+    """Split the slots into batches of limited size, in the order of the files."""
+    batch: list[_Fill] = []
+    size = 0
+    for fill in sorted(fills, key=lambda fill: (fill.info.file, fill.info.offset)):
+        if batch and size + fill.info.bytes > _STAGED_AT_A_TIME:
+            yield batch
+            batch, size = [], 0
+        batch.append(fill)
+        size += fill.info.bytes
+    if batch:
+        yield batch
+
+
+def _name(dtype: torch.dtype) -> DType | str:
+    try:
+        return DType.from_torch(dtype)
+    except ValueError:
+        return str(dtype).removeprefix("torch.")
