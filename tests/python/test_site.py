@@ -20,11 +20,11 @@ MEGABYTES = 10
 # fmt: off
 PUBLIC = [
     "", "conversion", "devices", "driver", "driver.tensor", "dtype", "engine", "errors", "graph",
-    "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops", "graph.quantization", "graph.shape", "graph.type", "graph.value", "graph.weight",
-    "graph.weights", "graph.weights.format", "graph.weights.load", "graph.weights.weights", "hub_folder",
-    "integrations.distributed", "integrations.lightning", "jax", "nn", "nn.layer", "nn.layer.layer", "nn.sequential",
-    "numpy", "pipelines.nn", "pipelines.nn.layer", "quantization", "safetensors", "sharding", "sharding.functions",
-    "sharding.tables", "torch", "types",
+    "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops", "graph.quantization", "graph.shape",
+    "graph.type", "graph.value", "graph.weight", "graph.weights", "graph.weights.format", "graph.weights.load",
+    "graph.weights.weights", "hub_folder", "integrations.distributed", "integrations.lightning", "jax", "nn",
+    "nn.layer", "nn.layer.layer", "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer",
+    "quantization", "safetensors", "sharding", "sharding.functions", "sharding.tables", "torch", "types",
 ]
 INTERNAL = {"run"}
 # fmt: on
