@@ -69,7 +69,7 @@ fn what_arrives_is_what_the_cpu_has_and_nothing_is_left() {
             match load(&path, Device::Cuda(0), None, Backend::Map) {
                 Err(Error::Device(cause)) => assert!(cause.contains(call), "{cause}"),
                 Err(other) => panic!("{other}"),
-                Ok(_) => {} // fewer calls were made, or pages are staged that cannot be pinned
+                Ok(_) => {} // fewer calls were made, or memory of the driver's is taken where ours cannot be pinned
             }
         }
     }
@@ -79,13 +79,10 @@ fn what_arrives_is_what_the_cpu_has_and_nothing_is_left() {
         (counters.device_bytes, counters.pinned_bytes, counters.registered_ranges, counters.events),
         (0, 0, 0, 0)
     );
-    // Pages that cannot be unpinned stay mapped: a device may still read them.
-    let is_mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("model.safetensors");
-    assert!(!is_mapped());
+    // Memory that cannot be unpinned stays: a device may still use it.
     stand_in.fail("cuMemHostUnregister", 1, 999).unwrap();
-    drop(load(&path, Device::Cuda(0), None, Backend::Map));
+    drop(load(&path, Device::Cuda(0), None, Backend::Read));
     max_weights::memory::release_memory();
-    assert!(is_mapped());
     assert_eq!(stand_in.counters().registered_ranges, 1);
     assert_eq!(stand_in.violations(), Vec::<String>::new());
 }
