@@ -382,7 +382,7 @@ DOCUMENTED: dict[str, str] = {
     "graph.weights.Weights": "(*args, **kwargs)",
     **{
         f"{tree}.{method}": signature
-        for tree in ("graph.weights.Weights", "graph.weights.SafetensorWeights", "graph.declared.DeclaredWeights")
+        for tree in ("graph.weights.Weights", "graph.weights.SafetensorWeights", "graph._declared.DeclaredWeights")
         for method, signature in {
             "allocate": "(self, dtype=None, shape=None, quantization_encoding=None, device='cpu:0')",
             "data": "(self)",
@@ -432,7 +432,7 @@ ON_PURPOSE: dict[str, tuple[str, str]] = {
     "graph.weights.WeightData.astype": ("(self, dtype, *, saturate=False, out=None)", "`astype(…, saturate=False, out"),
     "graph.weights.Weights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
     "graph.weights.SafetensorWeights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
-    "graph.declared.DeclaredWeights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
+    "graph._declared.DeclaredWeights.allocate": (_ALLOCATE, "`allocate(device=None)`"),
     "pipelines.nn.layer.LayerList": ("(layers=())", "`LayerList()` may be empty"),
     "pipelines.nn.layer.LayerList.extend": ("(self, layers)", "`extend(layers)` takes several layers"),
     "pipelines.nn.layer.LayerV2.load_state_dict": (_LOAD_STATE_DICT, "that of `LayerV2` has `strict`"),

@@ -12,7 +12,7 @@ from max_weights.nn.hooks import PrintHook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights.nn._identity import Identity
+    from max_weights.nn.identity import Identity
     from max_weights.nn.activation import activation_function_from_name, clamp
     from max_weights.nn.attention import Attention, MHAMaskVariant, MultiheadAttention, scaled_dot_product_attention
     from max_weights.nn.conv import Conv1D, Conv2d
@@ -63,7 +63,7 @@ _HOMES = {
     "Conv2d": "max_weights.nn.conv",
     "Embedding": "max_weights.nn.embedding",
     "GroupNorm": "max_weights.nn.norm",
-    "Identity": "max_weights.nn._identity",
+    "Identity": "max_weights.nn.identity",
     "LayerNorm": "max_weights.nn.norm",
     "Linear": "max_weights.nn.linear",
     "Llama3RopeScalingParams": "max_weights.nn.rotary_embedding",
