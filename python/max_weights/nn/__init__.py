@@ -12,11 +12,11 @@ from max_weights.nn.hooks import PrintHook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights.nn.identity import Identity
     from max_weights.nn.activation import activation_function_from_name, clamp
     from max_weights.nn.attention import Attention, MHAMaskVariant, MultiheadAttention, scaled_dot_product_attention
     from max_weights.nn.conv import Conv1D, Conv2d
     from max_weights.nn.embedding import Embedding
+    from max_weights.nn.identity import Identity
     from max_weights.nn.linear import MLP, Linear
     from max_weights.nn.norm import ConstantLayerNorm, GroupNorm, LayerNorm, RMSNorm
     from max_weights.nn.rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
