@@ -121,7 +121,7 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
     if not isinstance(scheme, str):
         return converted_by(node, scheme, config)
     if scheme not in (_SCHEME, *LAYOUTS):
-        known = ", ".join(f"'{name}'" for name in (_SCHEME, *LAYOUTS))
+        known = ", ".join(map(repr, (_SCHEME, *LAYOUTS)))
         raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {known}")
     if scheme == _SCHEME and node._scheme == scheme:
         return node

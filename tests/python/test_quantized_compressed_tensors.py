@@ -197,7 +197,7 @@ def mixed(tmp_path: Path, groups: dict[str, dict[str, Any]]) -> max_weights.Weig
 
 
 def test_of_several_groups_the_one_counts_that_names_a_module_best(tmp_path: Path) -> None:
-    targets = {"Linear": 4, "re:layer.*": 3, "re:.*proj": 2, "layer1.proj": 4, "head": 2}
+    targets = {"Linear": 4, "re:layer.*": 4, "re:.*proj": 2, "re:.*0.*": 3, "layer1.proj": 4, "head": 2}
     groups = {
         f"group_{number}": {"targets": [target], "weights": {"num_bits": bits, "type": "int", "strategy": "channel"}}
         for number, (target, bits) in enumerate(targets.items())

@@ -169,7 +169,8 @@ def _of_method(path: str, method: str | None, said: dict[str, Any]) -> Declared:
             try:
                 match_at_start(target[3:], [])
             except ValueError as problem:
-                raise _fault(path, f"the target '{target}' is no pattern that can be tried: {problem}") from problem
+                about = f"the target '{shown(target)}' is no pattern that can be tried: {problem}"
+                raise _fault(path, about) from problem
     return replace(of_all, groups=tuple(sorted(groups.items(), key=lambda group: group[0])))
 
 

@@ -82,7 +82,7 @@ def converted_by(
 
 def _rules(layout: str, values: Mapping[str, Any], kind: str) -> list[ConversionRule]:
     if layout not in LAYOUTS:
-        known = ", ".join(f"'{name}'" for name in (HUB, *LAYOUTS))
+        known = ", ".join(map(repr, (HUB, *LAYOUTS)))
         raise ArgumentError(f"there is no layout '{shown(str(layout))}'; there are {known}")
     table = MODEL_TYPES.get(kind, {}).get(layout)
     if table is None:
