@@ -79,10 +79,13 @@ fn what_arrives_is_what_the_cpu_has_and_nothing_is_left() {
         (counters.device_bytes, counters.pinned_bytes, counters.registered_ranges, counters.events),
         (0, 0, 0, 0)
     );
-    // Memory that cannot be unpinned stays: a device may still use it.
-    stand_in.fail("cuMemHostUnregister", 1, 999).unwrap();
+    // Memory that cannot be unpinned stays, whether the system gave it or the driver: a device may still use it.
+    for call in ["cuMemHostUnregister", "cuMemFreeHost"] {
+        stand_in.fail(call, 1, 999).unwrap();
+    }
     drop(load(&path, Device::Cuda(0), None, Backend::Read));
     max_weights::memory::release_memory();
-    assert_eq!(stand_in.counters().registered_ranges, 1);
+    let left = stand_in.counters();
+    assert!(left.registered_ranges == 1 || left.pinned_bytes > 0, "{left:?}");
     assert_eq!(stand_in.violations(), Vec::<String>::new());
 }
