@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from max_weights._core import GGUFWeights, data_of_all, digests_of, infos, load_tensors, shown
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
+from max_weights._read_options import ReadKeywords, ReadOptions
 from max_weights._selection import Select, selected
-from max_weights._sizes import bytes_of
 from max_weights.devices import place
 from max_weights.errors import ArgumentError, DeviceError
 
@@ -30,22 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Convert",
+    "LoadMethod",
     "LoadOptions",
     "RanksOptions",
-    "ReadOptions",
     "StreamOptions",
     "TensorsOptions",
     "check_device",
     "chosen",
     "converter",
     "digests",
-    "host_bytes",
     "is_lazy",
     "load",
     "load_ranks",
     "load_resolved",
     "log_choice",
-    "resolve_backend",
     "resolve_device",
     "restore_torch_dtype",
 ]
@@ -53,18 +50,15 @@ __all__ = [
 Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
-class _Read(TypedDict, total=False):
+class _Read(ReadKeywords, total=False):
     """What is read and how."""
 
     rename: Rename | str | None
     dtype: Any
     packed: bool
-    backend: Literal["auto", "mmap", "read", "direct", "cufile"]
-    max_host_bytes: int | str | None
-    threads: int | None
     progress: Progress | bool | None
-    drop_cache: bool
     verify: Mapping[str, str] | None
+    options: ReadOptions | None
 
 
 class _Kept(_Read, total=False):
@@ -107,6 +101,7 @@ _DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *L
     "storage": "arena",
     "backend": "auto",
     "drop_cache": False,
+    "options": ReadOptions(),
 }
 _WHICH = ("select", "rename", "packed")
 _STORAGES = ("arena", "per-tensor")
@@ -116,7 +111,7 @@ _CUDA = 2  # DLPack's number for CUDA devices
 def load(
     node: WeightsNode,
     request: LoadRequest,
-    how: ReadOptions,
+    how: LoadMethod,
     *,
     framework: str | None,
     device: Any,
@@ -162,12 +157,10 @@ def load_ranks(
     packed: bool = False,
     framework: str | None = None,
     storage: str = "arena",
-    backend: str = "auto",
-    max_host_bytes: int | str | None = None,
-    threads: int | None = None,
     progress: Progress | bool | None = None,
-    drop_cache: bool = False,
     verify: Mapping[str, str] | None = None,
+    options: ReadOptions | None = None,
+    **read: Unpack[ReadKeywords],
 ) -> list[dict[str, Any]]:
     """Load the parts of several ranks, each to a GPU of its own, from one pass over the files.
 
@@ -183,12 +176,10 @@ def load_ranks(
         packed: Keep packed blocks as bytes.
         framework: `torch` or `jax`; default: Buffer.
         storage: `arena` or `per-tensor`.
-        backend: How files are read.
-        max_host_bytes: The most bytes of host memory.
-        threads: How many read and convert.
         progress: A function of (bytes done, bytes of all), or True for a bar.
-        drop_cache: Let the page cache forget what was read.
         verify: The digests of the weights.
+        options: How files are read.
+        **read: The fields of `options`, each for itself.
 
     Returns:
         {name: tensor} of each rank, in the order of `shards`.
@@ -196,7 +187,7 @@ def load_ranks(
     Raises:
         ArgumentError: there are not as many different GPUs as ranks; and for the reasons of `weights.load`.
     """
-    how = ReadOptions(None, storage, backend, max_host_bytes, threads, drop_cache, verify)
+    how = LoadMethod(None, storage, verify, ReadOptions.of("load_ranks", options, read))
     if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
         raise ArgumentError(f"{len(shards)} ranks need as many different devices, not {list(devices)!r}")
     if any(place(device)[0] == "cpu" for device in devices):
@@ -215,16 +206,13 @@ def load_ranks(
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """The arguments of `WeightsNode.load` that say how it is read, and into whose memory."""
+class LoadMethod:
+    """The arguments of `WeightsNode.load` that say into whose memory it reads, what it compares, and how it reads."""
 
     copy: bool | None = None
     storage: str = "arena"
-    backend: str = "auto"
-    max_host_bytes: int | str | None = None
-    threads: int | None = None
-    drop_cache: bool = False
     verify: Mapping[str, str] | None = None
+    read: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
         """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
@@ -232,29 +220,28 @@ class ReadOptions:
             raise ArgumentError(f"copy must be True, False or None, not {self.copy!r}")
         if self.storage not in _STORAGES:
             raise ArgumentError(f"storage must be 'arena' or 'per-tensor', not {self.storage!r}")
-        if self.copy is False and (self.drop_cache or self.backend not in ("auto", "mmap")):
+        if self.copy is False and (self.read.drop_cache or self.read.backend not in ("auto", "mmap")):
             raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
         if self.copy is False and self.verify is not None:
             raise ArgumentError(
                 "verify compares bytes that nothing changes later: it gives no views, as copy=False asks"
             )
-        object.__setattr__(self, "max_host_bytes", host_bytes(self.max_host_bytes))
 
     def arguments(self) -> dict[str, Any]:
         """Return them as the compiled functions take them."""
         return {
             "own": self.copy,
-            "backend": resolve_backend(self.backend, self.copy),
-            "threads": self.threads,
-            "drop_cache": self.drop_cache,
+            "backend": self.read.backend_for(views=self.copy is False),
+            "threads": self.read.threads,
+            "drop_cache": self.read.drop_cache,
             "per_tensor": self.storage == "per-tensor",
-            "max_host_bytes": self.max_host_bytes,
+            "max_host_bytes": self.read.host_bytes,
         }
 
 
 def load_resolved(
     request: ResolvedRequest,
-    how: ReadOptions,
+    how: LoadMethod,
     *,
     convert: Convert,
     places: list[tuple[Any, int]] | None = None,
@@ -357,16 +344,6 @@ def resolve_device(device: Any, out: Mapping[str, Any] | None) -> Any:
     return device
 
 
-def host_bytes(most: Any) -> int | None:
-    """Return `max_host_bytes` as a number: it may be a string such as "500MB"."""
-    if most is None:
-        return None
-    count = bytes_of(most, "max_host_bytes") if isinstance(most, str) else most
-    if not isinstance(count, int) or count <= 0:
-        raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {most!r}")
-    return count
-
-
 def _place_of(memory: Any) -> tuple[str, int]:
     """Return where memory is; host memory if it does not say, or does not say it as GPU memory does."""
     try:
@@ -388,13 +365,6 @@ def check_device(device: Any, copy: bool | None, framework: str | None) -> None:
         raise DeviceError(
             f'load to {shown(str(device))} has no {asked} yet: load to the CPU, and move the tensors with .to("cuda")'
         )
-
-
-def resolve_backend(backend: str, copy: bool | None = None) -> str:
-    """Return the requested backend, or else the one that the environment variable names, which gives way to views."""
-    if copy is False:
-        return "mmap"
-    return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
 
 
 def log_choice(what: str, choice: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from max_weights._load_request import Rename
     from max_weights._loading import StreamOptions, TensorsOptions
     from max_weights._progress import Progress
+    from max_weights._read_options import ReadKeywords, ReadOptions
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
     from max_weights.devices import DeviceRef
@@ -106,14 +107,12 @@ class WeightsNode(Node):
         framework: str | None = None,
         copy: bool | None = None,
         storage: str = "arena",
-        backend: str = "auto",
-        max_host_bytes: int | str | None = None,
-        threads: int | None = None,
-        progress: Progress | bool | None = None,
-        drop_cache: bool = False,
         verify: Mapping[str, str] | None = None,
         device: Any = None,
         out: Mapping[str, Any] | None = None,
+        progress: Progress | bool | None = None,
+        options: ReadOptions | None = None,
+        **read: Unpack[ReadKeywords],
     ) -> Any:
         """Load this weight, if it is one, and all below it: {name: tensor}, in file order.
 
@@ -138,17 +137,6 @@ class WeightsNode(Node):
             copy: Give every tensor its own memory; tied tensors stay tied. False: views, whatever MAX_WEIGHTS_BACKEND
                 says; a weight that cannot be one is an error.
             storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
-            backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache;
-                `auto`: the environment variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache
-                and the memory that is free. The logger `max_weights` says which and why, at level INFO.
-            max_host_bytes: The most bytes of host memory that the load may take, or a text such as "500MB"; pages of
-                views are fetched as far as they fit. Pinned buffers on the way to a device count; without a bound they
-                are at most 512 MiB.
-            threads: How many read and convert. Default: what `max_weights.set_threads` or the environment variable
-                MAX_WEIGHTS_THREADS says; or as many as the process may use, and more where a disk is waited for.
-            progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
-                True draws a bar.
-            drop_cache: Let the page cache forget what was read; every tensor has its own memory then.
             verify: {name: digest}, as `max_weights.digests` gives them, of every weight that is loaded: compared with
                 what the tensors are made of, before any is handed out. They have their own memory then.
             device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may
@@ -156,6 +144,10 @@ class WeightsNode(Node):
                 NumPy.
             out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on
                 one device.
+            progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
+                True draws a bar.
+            options: How files are read, as a `max_weights.types.ReadOptions`.
+            **read: Its fields, each for itself: `backend`, `max_host_bytes`, `threads`, `drop_cache`.
 
         Raises:
             WeightNotFoundError: `select`, `rename`, `dtype`, `shard` or `out` names what is not there.
@@ -168,10 +160,11 @@ class WeightsNode(Node):
                 there.
         """
         from max_weights._load_request import LoadRequest
-        from max_weights._loading import ReadOptions, load
+        from max_weights._loading import LoadMethod, load
+        from max_weights._read_options import ReadOptions
 
         request = LoadRequest(select, rename, dtype, packed, shard)
-        how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+        how = LoadMethod(copy, storage, verify, ReadOptions.of("load", options, read))
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 
     # fmt: off
@@ -205,14 +198,12 @@ class WeightsNode(Node):
         packed: bool = False,
         shard: Shard | None = None,
         framework: str | None = None,
-        backend: str = "auto",
-        max_host_bytes: int | str | None = None,
-        threads: int | None = None,
-        progress: Progress | bool | None = None,
-        drop_cache: bool = False,
         verify: Mapping[str, str] | None = None,
         reuse: bool = False,
         device: Any = None,
+        progress: Progress | bool | None = None,
+        options: ReadOptions | None = None,
+        **read: Unpack[ReadKeywords],
     ) -> WeightStream[Any]:
         """Return an iterator of (name, tensor) over this weight, if it is one, and all below it, in bounded memory.
 
@@ -228,19 +219,15 @@ class WeightsNode(Node):
             packed: Keep packed blocks as bytes.
             shard: The part of one rank.
             framework: `numpy`, `torch` or `jax`; default: Buffer.
-            backend: How files are read: `read`, `direct` or `auto`, as for `load`; `mmap` is `read`.
-            max_host_bytes: The most bytes of host memory that tensors take which are being read, wait, or were given
-                last, or on their way to a device. Default: 2 GiB, or an eighth of what this process may use; more, if
-                the largest weights need more.
-            threads: How many read and convert.
-            progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream.
-                True draws a bar.
-            drop_cache: Let the page cache forget what was read.
             verify: Digests, by the names of the file, as for `load`: that of each tensor is compared before it is
                 given.
             reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host
                 memory, and whoever copies.
             device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
+            progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream.
+                True draws a bar.
+            options: How files are read, as a `max_weights.types.ReadOptions`.
+            **read: Its fields, each for itself.
 
         Returns:
             A `max_weights._streaming.WeightStream`.
@@ -255,11 +242,12 @@ class WeightsNode(Node):
             DeviceError: from the iterator; the GPU lacks memory.
         """
         from max_weights._load_request import LoadRequest
-        from max_weights._loading import ReadOptions
+        from max_weights._loading import LoadMethod
+        from max_weights._read_options import ReadOptions
         from max_weights._streaming import stream
 
         request = LoadRequest(select, rename, dtype, packed, shard)
-        how = ReadOptions(None, "arena", backend, max_host_bytes, threads, drop_cache, verify)
+        how = LoadMethod(verify=verify, read=ReadOptions.of("stream", options, read))
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(

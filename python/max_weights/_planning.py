@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights._html import count, paragraph, table, view
 from max_weights._load_request import LoadRequest
-from max_weights._loading import ReadOptions, check_device, converter, resolve_device
+from max_weights._loading import LoadMethod, check_device, converter, resolve_device
+from max_weights._read_options import ReadKeywords, ReadOptions
 from max_weights.dtype import DType
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from max_weights._core import WeightsNode
     from max_weights._load_request import Rename
     from max_weights._selection import Select
@@ -150,14 +153,12 @@ def plan(
     framework: Literal["numpy", "torch", "jax"] | None = None,
     copy: bool | None = None,
     storage: Literal["arena", "per-tensor"] = "arena",
-    backend: Literal["auto", "mmap", "read", "direct", "cufile"] = "auto",
-    max_host_bytes: int | str | None = None,
-    threads: int | None = None,
     progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
-    drop_cache: bool = False,
     verify: Mapping[str, str] | None = None,
     device: Any = None,
     out: Mapping[str, Any] | None = None,
+    options: ReadOptions | None = None,
+    **read: Unpack[ReadKeywords],
 ) -> LoadPlan:
     """Return what `node.load` would do with these arguments.
 
@@ -174,7 +175,7 @@ def plan(
         UnsupportedError: a conversion that there is not.
     """
     request = LoadRequest(select, rename, dtype, packed, shard)
-    how = ReadOptions(copy, storage, backend, max_host_bytes, threads, drop_cache, verify)
+    how = LoadMethod(copy, storage, verify, ReadOptions.of("plan", options, read))
     device = resolve_device(device, out)
     check_device(device, how.copy, framework)
     converter(framework)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from max_weights._core import TensorStream
 from max_weights._load_request import LoadRequest
-from max_weights._loading import ReadOptions, check_device, converter, host_bytes, log_choice, resolve_backend
+from max_weights._loading import LoadMethod, check_device, converter, log_choice
 from max_weights._progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class WeightStream(Generic[_Tensor_co]):
 def stream(
     node: WeightsNode,
     request: LoadRequest,
-    how: ReadOptions,
+    how: LoadMethod,
     *,
     framework: str | None,
     device: Any,
@@ -107,10 +107,10 @@ def stream(
         resolved.names,
         resolved.dtypes,
         cuts=resolved.parts,
-        backend=resolve_backend(how.backend),
-        threads=how.threads,
-        drop_cache=how.drop_cache,
-        max_host_bytes=host_bytes(how.max_host_bytes),
+        backend=how.read.backend_for(),
+        threads=how.read.threads,
+        drop_cache=how.read.drop_cache,
+        max_host_bytes=how.read.host_bytes,
         reuse=reuse,
         device=device,
         verify=None if how.verify is None else resolved.digests(how.verify),

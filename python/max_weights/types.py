@@ -11,6 +11,7 @@ from max_weights._loading import Convert
 from max_weights._planning import LoadPlan, PlannedRange
 from max_weights._progress import Progress
 from max_weights._quantized_weights import QuantizedWeight, QuantizedWeights
+from max_weights._read_options import ReadOptions
 from max_weights._resharding import Part, RankPlan, ReshardPlan
 from max_weights._selection import Select
 from max_weights._streaming import WeightStream
@@ -39,6 +40,7 @@ __all__ = [
     "QuantizedWeight",
     "QuantizedWeights",
     "RankPlan",
+    "ReadOptions",
     "Rename",
     "RenamedWeight",
     "ReshardPlan",

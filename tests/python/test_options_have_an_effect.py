@@ -13,6 +13,7 @@ import max_weights
 from max_weights._weights import WeightsNode
 from max_weights.errors import ArgumentError, FormatError, WeightNotFoundError
 from max_weights.sharding import Shard, ShardingStrategy, tables
+from max_weights.types import ReadOptions
 
 WHOLE = np.arange(400 * 300, dtype="f4").reshape(400, 300)
 # Cuts two axes at once, which the engine does not do.
@@ -124,7 +125,7 @@ def test_parts_of_several_axes_count_in_the_memory_of_a_load(weights: WeightsNod
     part = 200 * 150 * 4
     with pytest.raises(ValueError, match=r"the tensors take [0-9]* bytes of memory, and max_host_bytes is 1000"):
         weights.load(shard=shard, max_host_bytes=1000)
-    with pytest.raises(ValueError, match="max_host_bytes is 1000"):
+    with pytest.raises(ValueError, match="max_host_bytes"):
         max_weights.plan(weights, shard=shard, max_host_bytes=1000)
     loaded = weights.load(shard=shard, max_host_bytes=3 * part)
     assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[200:400, 0:150])
@@ -195,3 +196,34 @@ def test_a_verified_gguf_is_decoded_from_what_was_compared(models: Path) -> None
     verified = weights.load("blk.0", verify=max_weights.digests(weights, "blk.0"), dtype="bfloat16")
     for name, tensor in weights.load("blk.0", dtype="bfloat16").items():
         assert np.array_equal(verified[name].view("uint8").to_numpy(), tensor.view("uint8").to_numpy()), name
+
+
+def test_how_files_are_read_is_one_object_or_keywords(weights: WeightsNode) -> None:
+    how = ReadOptions(backend="read", max_host_bytes="1MB", threads=1)
+    assert how.max_host_bytes == 1_000_000
+    for read in (
+        lambda **options: weights.load(**options)["model.a.weight"],
+        lambda **options: dict(weights.stream(**options))["model.a.weight"],
+    ):
+        assert not read(options=how).is_mapped
+        with pytest.raises(ValueError, match="max_host_bytes"):
+            read(options=how, max_host_bytes=1000)  # a keyword counts before the object
+    assert "read" in max_weights.plan(weights, options=how).how
+    whole = max_weights.numpy.load_file(max_weights.infos(weights)[0].file, options=how)["model.a.weight"]
+    assert (whole == WHOLE).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"thread": 2}, TypeError, r"load\(\) got an unexpected keyword argument 'thread'"),
+        ({"options": {"threads": 2}}, TypeError, "options must be a ReadOptions"),
+        ({"max_host_bytes": 0}, ArgumentError, "above 0"),
+        ({"max_host_bytes": "a lot"}, ArgumentError, "max_host_bytes"),
+    ],
+)
+def test_what_is_no_way_of_reading_is_refused(
+    weights: WeightsNode, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        weights.load(**options)

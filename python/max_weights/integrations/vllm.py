@@ -9,7 +9,6 @@ from typing import Any
 
 __all__ = ["register"]
 
-_OURS = ("max_host_bytes", "backend", "threads", "drop_cache")
 _FILTERS = ("local_expert_ids", "_encoder_only_lm_prefixes")
 
 
@@ -33,6 +32,7 @@ def _register() -> None:
     from vllm.model_executor.model_loader import register_model_loader
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
+    from max_weights._read_options import ReadKeywords
     from max_weights.integrations._streamed import streamed
 
     @register_model_loader("max_weights")
@@ -41,7 +41,7 @@ def _register() -> None:
 
         def __init__(self, load_config: Any) -> None:
             given = dict(load_config.model_loader_extra_config or {})
-            self._options = {name: given.pop(name) for name in _OURS if name in given}
+            self._options = {name: given.pop(name) for name in ReadKeywords.__optional_keys__ & given.keys()}
             # The files are found as for the format "auto", with vLLM's own options.
             known = copy.copy(load_config)
             object.__setattr__(known, "load_format", "auto")

@@ -14,8 +14,9 @@ from torch import nn
 from max_weights._core import PytorchWeights, shown
 from max_weights._load_report import LoadReport, misfit
 from max_weights._load_request import LoadRequest, ResolvedRequest
-from max_weights._loading import ReadOptions, converter, load_resolved, resolve_device
+from max_weights._loading import LoadMethod, converter, load_resolved, resolve_device
 from max_weights._progress import progress_of
+from max_weights._read_options import ReadOptions
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.sharding._by_name import shape_of
@@ -67,8 +68,9 @@ def load_into(
         path: Anything that `load_weights` accepts.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
             report lists them. A shape that does not fit is always an error.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. `dtype` applies to tensors on the meta device.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, verify,
+            progress, options (a `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the
+            meta device.
 
     Returns:
         What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
@@ -121,7 +123,9 @@ class _Plan:
         what = {name: options.pop(name) for name in ("select", "rename", "dtype", "packed", "shard") if name in options}
         if isinstance(self.weights, PytorchWeights) and options.get("copy") is None:
             options["copy"] = True
-        self._how = ReadOptions(**options)
+        method = {name: options.pop(name) for name in ("copy", "storage", "verify") if name in options}
+        read = ReadOptions.of("load_into", options.pop("options", None), options)
+        self._how = LoadMethod(**method, read=read)
         # The module says what packed blocks become, unless the caller does.
         self._unpacks = what.get("dtype") is None and not what.get("packed")
         request = LoadRequest(**what)

@@ -1,0 +1,89 @@
+"""`ReadOptions`: how files are read, whatever is loaded from them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from max_weights._core import shown
+from max_weights._sizes import bytes_of
+from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Backend", "ReadKeywords", "ReadOptions"]
+
+Backend: TypeAlias = Literal["auto", "mmap", "read", "direct", "cufile"]
+
+
+class ReadKeywords(TypedDict, total=False):
+    """The same as keyword arguments of the functions that take `options`."""
+
+    backend: Backend
+    max_host_bytes: int | str | None
+    threads: int | None
+    drop_cache: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How files are read: `options=` of `load`, `stream`, `plan`, `load_ranks` and the functions that load a file.
+
+    These also take each one as a keyword argument, which counts before that of `options`. None of them changes what is
+    loaded.
+    """
+
+    backend: Backend = "auto"
+    """`mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `cufile`: from the
+    disk to the GPU; `auto`: the environment variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page
+    cache and the memory that is free. The logger `max_weights` says which and why, at level INFO. A stream maps
+    nothing: `mmap` is `read` there."""
+    max_host_bytes: int | str | None = None
+    """The most bytes of host memory that the load may take, or a text such as "500MB"; pages of views are fetched as
+    far as they fit. Pinned buffers on the way to a device count; without a bound they are at most 512 MiB. For a
+    stream, the tensors that are being read, wait, or were given last: 2 GiB, or an eighth of what this process may use;
+    more, if the largest weights need more."""
+    threads: int | None = None
+    """How many read and convert. Default: what `max_weights.set_threads` or the environment variable
+    MAX_WEIGHTS_THREADS says; or as many as the process may use, and more where a disk is waited for."""
+    drop_cache: bool = False
+    """Let the page cache forget what was read; every tensor has its own memory then."""
+
+    def __post_init__(self) -> None:
+        """Turn a text such as "500MB" into a number."""
+        most = self.max_host_bytes
+        count = bytes_of(most, "max_host_bytes") if isinstance(most, str) else most
+        if count is not None and (not isinstance(count, int) or count <= 0):
+            raise ArgumentError(f"max_host_bytes must be a number of bytes above 0, not {most!r}")
+        object.__setattr__(self, "max_host_bytes", count)
+
+    @property
+    def host_bytes(self) -> int | None:
+        """`max_host_bytes` as a number."""
+        return self.max_host_bytes if isinstance(self.max_host_bytes, int) else None
+
+    def backend_for(self, *, views: bool = False) -> str:
+        """Return the backend, or the one that the environment variable names, which gives way to views."""
+        if views:
+            return "mmap"
+        return os.environ.get("MAX_WEIGHTS_BACKEND", self.backend) if self.backend == "auto" else self.backend
+
+    @classmethod
+    def of(cls, function: str, options: ReadOptions | None, keywords: Mapping[str, Any]) -> ReadOptions:
+        """Return the options of a call, with those that were given as keyword arguments.
+
+        Raises:
+            TypeError: a keyword argument that the function does not have, or `options` of another type.
+        """
+        if not (options is None or isinstance(options, ReadOptions)):
+            raise TypeError(f"{function}: options must be a ReadOptions, not {options!r}")
+        for name in keywords:
+            if name not in _NAMES:
+                raise TypeError(f"{function}() got an unexpected keyword argument '{shown(name)}'")
+        return replace(options or _DEFAULT, **keywords) if keywords else options or _DEFAULT
+
+
+_NAMES = frozenset(one.name for one in fields(ReadOptions))
+_DEFAULT = ReadOptions()
