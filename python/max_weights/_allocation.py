@@ -71,21 +71,23 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     return weight
 
 
-def _settle_encoding(name: str, asked: QuantizationEncoding, stored: QuantizationEncoding | None) -> None:
+def _settle_encoding(name: str, encoding: QuantizationEncoding, stored: QuantizationEncoding | None) -> None:
     """Let a weight keep its own encoding, if a file has several: files called Q4_K_M also have weights in Q6_K."""
-    if stored is None or not asked.is_gguf:
-        found = "is not quantized" if stored is None else f"is stored as {stored.value}"
-        raise ValueError(f"weight '{shown(name)}' {found}, but quantization_encoding={asked.value} was asked for")
+    if stored is None or not encoding.is_gguf:
+        problem = "is not quantized" if stored is None else f"is stored as {stored.value}"
+        raise ValueError(f"weight '{shown(name)}' {problem}, but quantization_encoding={encoding.value} was asked for")
     # The same text for every weight, so that the warning is shown once.
     warnings.warn(
-        f"quantization_encoding={asked.value} was asked for; weights stored as {stored.value} stay that way",
+        f"quantization_encoding={encoding.value} was asked for; weights stored as {stored.value} stay that way",
         stacklevel=4,
     )
 
 
-def _require_shape(name: str, asked: Shape, found: Shape) -> None:
-    if not matches(asked, found):
-        raise ValueError(f"weight '{shown(name)}' has shape {listed(found)}, but shape {listed(asked)} was asked for")
+def _require_shape(name: str, expected: Shape, actual: Shape) -> None:
+    if not matches(expected, actual):
+        raise ValueError(
+            f"weight '{shown(name)}' has shape {listed(actual)}, but shape {listed(expected)} was asked for"
+        )
 
 
 def _alignment(data: Any) -> int:
@@ -122,17 +124,19 @@ class LazyCast:
         """
         source = self._source
         if self._buffer is None and source is not None:
-            self._buffer = self._made_there(source) if self.device.is_gpu() else source.astype(self.dtype).to_buffer()
+            self._buffer = (
+                self._convert_on_gpu(source) if self.device.is_gpu() else source.astype(self.dtype).to_buffer()
+            )
             self._source = None  # the original's memory is no longer needed
         assert self._buffer is not None
         return self._buffer
 
-    def _made_there(self, source: WeightData) -> Buffer:
-        there = source.to_buffer().to(self.device)
+    def _convert_on_gpu(self, source: WeightData) -> Buffer:
+        on_gpu = source.to_buffer().to(self.device)
         try:
-            return dataclasses.replace(source, data=there).astype(self.dtype).to_buffer()
+            return dataclasses.replace(source, data=on_gpu).astype(self.dtype).to_buffer()
         except DeviceError:  # there is no GPU kernel for it
-            del there
+            del on_gpu
             return source.astype(self.dtype).to_buffer().to(self.device)
 
     def on_host(self) -> Buffer:
@@ -153,5 +157,5 @@ class LazyCast:
 
     def __repr__(self) -> str:
         state = "not converted yet" if self._buffer is None else "converted"
-        there = f", {self.device}" if self.device.is_gpu() else ""
-        return f"LazyCast({self.dtype!s}, {listed(self.shape)}{there}, {state})"
+        location = f", {self.device}" if self.device.is_gpu() else ""
+        return f"LazyCast({self.dtype!s}, {listed(self.shape)}{location}, {state})"

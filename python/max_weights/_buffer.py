@@ -100,8 +100,8 @@ def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
     copied = copy or (converts and buffer.is_mapped)
     if not copied:
         buffer._require_file()  # NumPy 1 does not announce that it will copy, but copies
-    found = to_numpy(buffer.copy() if copied else buffer)
-    return found.astype(dtype) if converts else found
+    result = to_numpy(buffer.copy() if copied else buffer)
+    return result.astype(dtype) if converts else result
 
 
 def from_numpy(array: Any) -> Buffer:
@@ -244,9 +244,9 @@ def writable(out: Any) -> Any:
         return out
     if isinstance(out, WeightsNode):
         out = out.data()
-    held = getattr(out, "data", None) if hasattr(out, "to_buffer") else None
-    if held is not None:
-        return writable(held)  # a WeightData, which may hold anything
+    memory = getattr(out, "data", None) if hasattr(out, "to_buffer") else None
+    if memory is not None:
+        return writable(memory)  # a WeightData, which may hold anything
     numpy, jax = sys.modules.get("numpy"), sys.modules.get("jax")  # the library of `out` has been imported
     if jax is not None and isinstance(out, jax.Array):
         raise ValueError("out is a JAX array, which is immutable")

@@ -100,9 +100,9 @@ class Report:
     A report is true if it is `ok`. `str(report)` is the text that the command line prints; a notebook shows a table.
     """
 
-    def __init__(self, found: _core.Report) -> None:
-        self._found = found
-        data: dict[str, Any] = json.loads(found.render("json"))
+    def __init__(self, report: _core.Report) -> None:
+        self._report = report
+        data: dict[str, Any] = json.loads(report.render("json"))
         self.level: Level = data["level"]
         self.answer: Verdict = data["answer"]
         """What it comes to: "malicious", "needs-trust", "broken", "faulty" (a warning about something else), "accepted"
@@ -113,7 +113,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether nothing worse than notes was found: `answer` is "clean", "accepted" or "unknown"."""
-        return self._found.is_ok
+        return self._report.is_ok
 
     def __bool__(self) -> bool:
         return self.ok
@@ -125,7 +125,7 @@ class Report:
 
     def render(self, format: Format = "text") -> str:
         """Return the report as `max-weights validate --output FORMAT` writes it."""
-        return self._found.render(format)
+        return self._report.render(format)
 
     def write(self, path: StrPath, format: Format | None = None) -> None:
         """Write the report to a file.
@@ -148,7 +148,7 @@ class Report:
         return f"<Report: {count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}, {self.answer}>"
 
     def _repr_html_(self) -> str:
-        rows = ((_word(found), *_row(found), shown(found.evidence or "")) for found in self.findings)
+        rows = ((_word(finding), *_row(finding), shown(finding.evidence or "")) for finding in self.findings)
         columns, long = ("", "rule", "where", "what", "evidence"), ("where", "what", "evidence")
         findings = table(columns, rows, total=len(self.findings), code=("rule", "evidence"), long=long)
         files = table(
@@ -206,7 +206,7 @@ def validate(
         raise ValueError("validate needs a path")
     tell, close = progress_of(progress)
     try:
-        found = _core.validate_files(
+        report = _core.validate_files(
             list(paths),
             level=level,
             select=_words(select),
@@ -219,7 +219,7 @@ def validate(
         )
     finally:
         close()
-    return Report(found)
+    return Report(report)
 
 
 def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **options: Any) -> Report:
@@ -233,7 +233,7 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
     report = validate(*paths, **options)
     wrong = list(report.at_least(fail_on))
     if wrong:
-        lines = [f"{_place(found)}: {found.message} [{found.code} {found.rule}]" for found in wrong[:_SHOWN]]
+        lines = [f"{_place(finding)}: {finding.message} [{finding.code} {finding.rule}]" for finding in wrong[:_SHOWN]]
         if len(wrong) > _SHOWN:
             lines.append(f"… and {len(wrong) - _SHOWN} more")
         raise InvalidCheckpointError("\n".join([f"{count(len(wrong), 'finding')}:", *lines]), report)

@@ -135,7 +135,7 @@ def diff(
         metadata: Whether metadata is compared; it never is between two different formats.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
     """
-    told, end = progress_of(progress)
+    report, end = progress_of(progress)
     try:
         text = difference_of(
             _opened(a),
@@ -146,7 +146,7 @@ def diff(
             values=values,
             dtypes=dtypes,
             metadata=metadata,
-            progress=told,
+            progress=report,
         )
     finally:
         end()

@@ -97,13 +97,13 @@ class Dim:
     @property
     def parameters(self) -> list[SymbolicDim]:
         """The symbols that the dimension is computed from, each once; empty for a static one."""
-        found: dict[SymbolicDim, None] = {}
+        symbols: dict[SymbolicDim, None] = {}
         for product in terms_of(self):
             for atom in product:
                 sides = (atom,) if isinstance(atom, Dim) else atom
                 for side in sides:
-                    found.update(dict.fromkeys([side] if isinstance(side, SymbolicDim) else side.parameters))
-        return list(found)
+                    symbols.update(dict.fromkeys([side] if isinstance(side, SymbolicDim) else side.parameters))
+        return list(symbols)
 
     def substitute(self, mapping: Mapping[str, DimLike]) -> Dim:
         """Return the dimension with symbols replaced by other dimensions; symbols that are not in `mapping` stay.

@@ -120,11 +120,11 @@ def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any
         if mapping[kind] not in models:
             raise ArgumentError(f"{at}: there are no 'architectures', so the class of the model is unknown")
         return models[mapping[kind]]
-    found = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
-    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not is_model or getattr(found, "config_class", None) is None:
+    model_class = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
+    is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
+    if not is_model or getattr(model_class, "config_class", None) is None:
         raise UnsupportedError(f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}")
-    return found
+    return model_class
 
 
 def _remote(settings: dict[str, Any]) -> str:
@@ -137,8 +137,8 @@ def _without_code(settings: Any) -> Any:
         return [_without_code(value) for value in settings]
     if not isinstance(settings, dict):
         return settings
-    kept = {key: _without_code(value) for key, value in settings.items() if not key.strip("_").startswith(_FETCHED)}
-    return kept | {key: False for key in _WEIGHTS if key in kept}
+    safe = {key: _without_code(value) for key, value in settings.items() if not key.strip("_").startswith(_FETCHED)}
+    return safe | {key: False for key in _WEIGHTS if key in safe}
 
 
 def _specification(model: Any) -> dict[str, Any]:

@@ -51,14 +51,14 @@ class LazyTensor:
     The results are torch tensors. Nothing is kept here: indexing twice reads twice.
     """
 
-    __slots__ = ("_ahead", "_copy", "_info", "_node", "_wanted")
+    __slots__ = ("_ahead", "_copy", "_info", "_node", "_target_dtype")
 
     def __init__(
-        self, node: WeightsNode, info: WeightInfo, wanted: DType | None, copy: bool | None, ahead: tuple[Ahead, int]
+        self, node: WeightsNode, info: WeightInfo, dtype: DType | None, copy: bool | None, ahead: tuple[Ahead, int]
     ) -> None:
         self._node = node
         self._info = info
-        self._wanted = wanted
+        self._target_dtype = dtype
         self._copy = copy
         self._ahead = ahead
 
@@ -77,17 +77,17 @@ class LazyTensor:
             return whole[index]
         if index is not Ellipsis:
             part = self._node[index if isinstance(index, tuple) else (index,)]
-            converted = part if self._wanted is None else part.astype(self._wanted)
+            converted = part if self._target_dtype is None else part.astype(self._target_dtype)
             return from_dlpack(converted.copy() if self._copy and converted is part else converted)
         ahead, position = self._ahead
         ahead.take(position)  # the other tensors will probably be wanted, too
-        (buffer,), _ = load_tensors(self._node, [info.name], [self._wanted], own=self._copy, outs={})
-        taken: torch.Tensor = restore_torch_dtype(from_dlpack(buffer), info)
-        return taken
+        (buffer,), _ = load_tensors(self._node, [info.name], [self._target_dtype], own=self._copy, outs={})
+        tensor: torch.Tensor = restore_torch_dtype(from_dlpack(buffer), info)
+        return tensor
 
     def get_shape(self) -> list[int]:
         """Return the shape, slowest dimension first."""
-        return list(self._info.shape if self._wanted is None else self._info.logical_shape)
+        return list(self._info.shape if self._target_dtype is None else self._info.logical_shape)
 
     def get_dtype(self) -> str:
         """Return the dtype by its name in safetensors files, such as `BF16`."""
@@ -112,17 +112,17 @@ class LazyTensor:
         dtype = self._dtype()
         if isinstance(dtype, DType):
             return dtype.to_torch()
-        found = getattr(torch, dtype, None)
-        if not isinstance(found, torch.dtype):
+        torch_dtype = getattr(torch, dtype, None)
+        if not isinstance(torch_dtype, torch.dtype):
             raise ArgumentError(f"torch has no dtype {dtype!r}")
-        return found
+        return torch_dtype
 
     def is_floating_point(self) -> bool:
         """Whether the elements are floats."""
         return self.dtype.is_floating_point
 
     def _dtype(self) -> DType | str:
-        return self._info.dtype if self._wanted is None else self._wanted
+        return self._info.dtype if self._target_dtype is None else self._target_dtype
 
     def __repr__(self) -> str:
         return f"LazyTensor({self._dtype()!r}, {tuple(self.get_shape())})"

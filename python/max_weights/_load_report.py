@@ -9,7 +9,7 @@ from max_weights._core import near_names, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
-__all__ = ["LoadReport", "misfit", "suggestions"]
+__all__ = ["LoadReport", "mismatch_error", "suggestions"]
 
 _LISTED = 20
 _NAMED = 5
@@ -74,7 +74,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(map(shown, names[:_NAMED])) + more
 
 
-def misfit(
+def mismatch_error(
     what: str, missing: Sequence[str], unexpected: Sequence[str], problems: Sequence[str], remedy: str
 ) -> ArgumentError:
     """Return the error that lists everything that is missing, unexpected, or does not fit.
@@ -84,7 +84,7 @@ def misfit(
     kinds = ("missing", missing), ("unexpected", unexpected), ("that do not fit", problems)
     lines = [f"{what}: {', '.join(f'{len(names):,} {kind}' for kind, names in kinds if names)}"]
     near = suggestions(unexpected, missing[:_LISTED])
-    named = [f"'{shown(name)}'{meant}" for name, meant in zip(missing, near, strict=False)]
+    named = [f"'{shown(name)}'{suggestion}" for name, suggestion in zip(missing, near, strict=False)]
     lines += _section("missing", named, len(missing))
     lines += _section("unexpected", [f"'{shown(name)}'" for name in unexpected[:_LISTED]], len(unexpected))
     lines += _section("does not fit", problems[:_LISTED], len(problems))

@@ -36,10 +36,10 @@ def progress_html(done: int, total: int, seconds: float) -> str:
     from max_weights._html import Html, frame, paragraph
 
     bar = f'<progress value="{done}" max="{max(total, 1)}"></progress>' if done < total else ""
-    return frame(paragraph(Html(f"{bar}<small>{_told(done, total, seconds)}</small>")))
+    return frame(paragraph(Html(f"{bar}<small>{_status(done, total, seconds)}</small>")))
 
 
-def _told(done: int, total: int, seconds: float) -> str:
+def _status(done: int, total: int, seconds: float) -> str:
     unit, name = next(((unit, name) for unit, name in _UNITS if total >= unit), (1, "B"))
     digits = 2 if unit > 1 else 0
     rate = done / max(seconds, 1e-3)
@@ -67,20 +67,20 @@ class _Bar:
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
-        self._told = 0.0
+        self._updated = 0.0
         self._width = 0
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - self._told < _SECONDS and done < total:
+        if now - self._updated < _SECONDS and done < total:
             return
-        self._told = now
+        self._updated = now
         self._show(done, total, now - self._begun)
 
     def _show(self, done: int, total: int, seconds: float) -> None:
         """Overwrite one line of standard error."""
         filled = _COLUMNS * done // total if total else _COLUMNS
-        text = f"[{'#' * filled:{_COLUMNS}}] {_told(done, total, seconds)}"
+        text = f"[{'#' * filled:{_COLUMNS}}] {_status(done, total, seconds)}"
         sys.stderr.write("\r" + text.ljust(self._width))
         sys.stderr.flush()
         self._width = len(text)
@@ -100,7 +100,7 @@ class _NotebookBar(_Bar):
         self._is_shown = False
 
     def _show(self, done: int, total: int, seconds: float) -> None:
-        page = {"text/html": progress_html(done, total, seconds), "text/plain": _told(done, total, seconds)}
+        page = {"text/html": progress_html(done, total, seconds), "text/plain": _status(done, total, seconds)}
         show = self._handle.update if self._is_shown else self._handle.display
         show(page, raw=True)
         self._is_shown = True

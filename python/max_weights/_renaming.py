@@ -121,8 +121,8 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
     if not isinstance(scheme, str):
         return converted_by(node, scheme, config)
     if scheme not in (_SCHEME, *LAYOUTS):
-        known = ", ".join(map(repr, (_SCHEME, *LAYOUTS)))
-        raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {known}")
+        layouts = ", ".join(map(repr, (_SCHEME, *LAYOUTS)))
+        raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {layouts}")
     if scheme == _SCHEME and node._scheme == scheme:
         return node
     if scheme != _SCHEME or not isinstance(node, GGUFWeights):
@@ -163,30 +163,30 @@ def left_out(names: Iterable[str]) -> list[str]:
 
 def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
     """Return {name in the file: new name} of the names that gguf-py knows."""
-    known = _candidates(architecture)
+    candidates_by_base = _candidates(architecture)
     named = [name for name in names if not _COMPUTED.fullmatch(name)]  # no checkpoint has a name for the others
-    bases = {name: base for name in named if (base := _base(name)) in known}
-    families = _families(known, bases.values(), _FAMILIES.get(architecture))
+    bases = {name: base for name in named if (base := _base(name)) in candidates_by_base}
+    families = _families(candidates_by_base, bases.values(), _FAMILIES.get(architecture))
     stems = {prefix.rpartition(".")[0].rpartition(".")[0] for prefix in families.values()}
-    roots = _roots(known, dict.fromkeys(bases.values()), stems)
+    roots = _roots(candidates_by_base, dict.fromkeys(bases.values()), stems)
     exceptions = _USUAL | _EXCEPTIONS.get(architecture, {})
-    found = {}
+    new_names = {}
     for name, base in bases.items():
         match = _BLOCK.fullmatch(name)
         suffix = next((end for end in (".weight", ".bias") if name.endswith(end)), "")
-        candidates = known[base]
-        wanted = exceptions.get(base.rpartition(".0.")[2])
+        candidates = candidates_by_base[base]
+        exception = exceptions.get(base.rpartition(".0.")[2])
         if match is None:
-            new = _plain(candidates, wanted, roots)
+            new = _plain(candidates, exception, roots)
             if new is not None:
-                found[name] = new + suffix
+                new_names[name] = new + suffix
             continue
         family = families.get(match["front"])
         own = [candidate for candidate in candidates if candidate.before == family]
-        own = [candidate for candidate in own if candidate.after == f".{wanted}"] or own
+        own = [candidate for candidate in own if candidate.after == f".{exception}"] or own
         if own:
-            found[name] = f"{own[0].before}{match['number']}{own[0].after}{suffix}"
-    return found
+            new_names[name] = f"{own[0].before}{match['number']}{own[0].after}{suffix}"
+    return new_names
 
 
 def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
@@ -200,15 +200,15 @@ def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
         arch = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
     if arch is None:
         raise UnsupportedError(f"the package gguf has no names for the architecture {shown(repr(architecture))}")
-    known: dict[str, list[_Candidate]] = {}
+    candidates: dict[str, list[_Candidate]] = {}
     for name, (_, base) in gguf.get_tensor_name_map(arch, 1).mapping.items():
         if name == base or name.endswith((".weight", ".bias")):
             continue
         before, number, after = name.partition(".0.") if _BLOCK.fullmatch(base) else (name, "", "")
         if number:
             before, after = f"{before}.", f".{after}"
-        known.setdefault(base, []).append(_Candidate(before, after))
-    return known
+        candidates.setdefault(base, []).append(_Candidate(before, after))
+    return candidates
 
 
 def _base(name: str) -> str:
@@ -218,7 +218,7 @@ def _base(name: str) -> str:
     return base.removesuffix(".weight").removesuffix(".bias")
 
 
-def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str | None) -> dict[str, str]:
+def _families(candidates: dict[str, list[_Candidate]], bases: Iterable[str], own: str | None) -> dict[str, str]:
     """Return the part before the block number in the names of the model, for each kind of block (`blk.`, `enc.blk.`).
 
     It is `own`, or the one that fits most weights.
@@ -226,17 +226,17 @@ def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str
     fits: dict[str, Counter[str]] = {}
     for base, count in Counter(bases).items():
         if match := _BLOCK.fullmatch(base):
-            found = fits.setdefault(match["front"], Counter())
-            for before in dict.fromkeys(candidate.before for candidate in known[base]):
-                found[before] += count
+            counts = fits.setdefault(match["front"], Counter())
+            for before in dict.fromkeys(candidate.before for candidate in candidates[base]):
+                counts[before] += count
     families = {}
-    for front, found in fits.items():
-        most = max((count, before == _FAMILY, -i, before) for i, (before, count) in enumerate(found.items()))[-1]
-        families[front] = own if own is not None and own in found else most
+    for front, counts in fits.items():
+        most = max((count, before == _FAMILY, -i, before) for i, (before, count) in enumerate(counts.items()))[-1]
+        families[front] = own if own is not None and own in counts else most
     return families
 
 
-def _roots(known: dict[str, list[_Candidate]], bases: Iterable[str], stems: set[str]) -> set[str]:
+def _roots(candidates: dict[str, list[_Candidate]], bases: Iterable[str], stems: set[str]) -> set[str]:
     """Return what may precede the last component of names outside blocks.
 
     That is what contains the blocks (`model`), or if a model has nothing else there (`encoder` of BERT), what fits most
@@ -245,7 +245,7 @@ def _roots(known: dict[str, list[_Candidate]], bases: Iterable[str], stems: set[
     counts: Counter[str] = Counter()
     for base in bases:
         if not _BLOCK.fullmatch(base):
-            parents = dict.fromkeys(_parent(candidate.before) for candidate in known[base])
+            parents = dict.fromkeys(_parent(candidate.before) for candidate in candidates[base])
             counts.update(parent for parent in parents if parent)  # the first of several in gguf-py's order wins
     if not counts or any(counts[stem] for stem in stems):
         return stems
@@ -253,10 +253,10 @@ def _roots(known: dict[str, list[_Candidate]], bases: Iterable[str], stems: set[
     return {next(root for root, count in counts.items() if count == most)}
 
 
-def _plain(candidates: list[_Candidate], wanted: str | None, roots: set[str]) -> str | None:
+def _plain(candidates: list[_Candidate], exception: str | None, roots: set[str]) -> str | None:
     names = [candidate.before for candidate in candidates]
-    if wanted in names:
-        return wanted
+    if exception in names:
+        return exception
     own = [name for name in names if _parent(name) in roots and "." in name]
     return own[0] if own else _HEAD if _HEAD in names else None
 
@@ -274,11 +274,11 @@ def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, 
         return {}
     queries = node.metadata.get(f"{architecture}.attention.head_count")
     keys = node.metadata.get(f"{architecture}.attention.head_count_kv", queries)
-    found = {}
+    heads = {}
     for name in names:
         if match := _ROTARY.fullmatch(name):
-            found[name] = _of_block(queries if match["side"] == "q" else keys, match["number"])
-    return found
+            heads[name] = _of_block(queries if match["side"] == "q" else keys, match["number"])
+    return heads
 
 
 def _of_block(count: Any, number: str) -> int:

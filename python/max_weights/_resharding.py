@@ -279,7 +279,7 @@ def _plan(
 def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentError:
     """Return the error for all kinds of weights that cannot be divided, if the error is about one."""
     kinds = {_kind(info.name): info for info in reversed(list(infos(node)))}
-    found: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for info in reversed(kinds.values()):
         try:
             parts_of_rank(node, [info], shard)
@@ -287,13 +287,13 @@ def _all_of(node: WeightsNode, shard: Shard, error: ArgumentError) -> ArgumentEr
             if one.tensor is None:  # the fault is not that of a weight
                 return error
             reason = re.sub(r".* cannot be sharded as .*\): ", "", str(one))
-            found.setdefault(reason, []).append(f"'{shown(info.name)}'")
-    number = sum(map(len, found.values()))
+            names_by_reason.setdefault(reason, []).append(f"'{shown(info.name)}'")
+    number = sum(map(len, names_by_reason.values()))
     if number < 2:
         return error
     reasons = [
         f"{reason} ({', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})"
-        for reason, names in found.items()
+        for reason, names in names_by_reason.items()
     ]
     more = f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
     return ArgumentError(
@@ -328,7 +328,7 @@ def _beside(node: WeightsNode, path: Any) -> list[Path]:
     if first is None:
         return []
     alone = isinstance(path, str | os.PathLike) and Path(path).is_file() and not os.fspath(path).endswith(".index.json")
-    wanted = _KNOWN if alone else _BESIDE
+    to_copy = _KNOWN if alone else _BESIDE
 
     def fits(name: str, patterns: tuple[str, ...]) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
@@ -336,7 +336,7 @@ def _beside(node: WeightsNode, path: Any) -> list[Path]:
     return [
         file
         for file in sorted(Path(first.file).parent.iterdir())
-        if fits(file.name, wanted)
+        if fits(file.name, to_copy)
         and not fits(file.name, _NOT_COPIED)
         and file.is_file()
         and file.stat().st_size <= _MAX_COPIED
@@ -381,28 +381,30 @@ def main() -> int:
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--dry-run", action="store_true", help="print what would be written")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
     try:
-        if given.dry_run:
-            plan = reshard_plan(given.path, given.out, given.tp, strategies=given.table, dtype=given.dtype)
+        if arguments.dry_run:
+            plan = reshard_plan(
+                arguments.path, arguments.out, arguments.tp, strategies=arguments.table, dtype=arguments.dtype
+            )
         else:
             plan = reshard(
-                given.path,
-                given.out,
-                given.tp,
-                strategies=given.table,
-                dtype=given.dtype,
-                max_shard_size=given.max_shard_size,
-                sync=given.sync,
-                verify=given.verify,
+                arguments.path,
+                arguments.out,
+                arguments.tp,
+                strategies=arguments.table,
+                dtype=arguments.dtype,
+                max_shard_size=arguments.max_shard_size,
+                sync=arguments.sync,
+                verify=arguments.verify,
                 progress=sys.stderr.isatty(),
             )
     except (ImportError, WeightsError, ValueError, OSError) as error:
-        return complain(error, as_json=given.json)
+        return complain(error, as_json=arguments.json)
     except KeyboardInterrupt:
         return 130
     except _Ended as ended:  # what was temporary is gone now
@@ -410,7 +412,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     try:
-        print(json.dumps(plan.as_json()) if given.json else plan, flush=True)
+        print(json.dumps(plan.as_json()) if arguments.json else plan, flush=True)
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

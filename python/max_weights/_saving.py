@@ -358,17 +358,20 @@ def _prepared(
     _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it must be "copy", "alias" or "refuse"')
     _require(strided in ("copy", "refuse"), f'strided={strided!r}: it must be "copy" or "refuse"')
     noted = _metadata_of(metadata)
-    given = dict(items_of(tensors))
-    packed = [name for name, tensor in given.items() if encoding_of(tensor) is not None]
+    by_name = dict(items_of(tensors))
+    packed = [name for name, tensor in by_name.items() if encoding_of(tensor) is not None]
     _require(
         not packed,
         f"{_names(packed)} packed in blocks{_UNPACK}; `to_buffer()` of a weight's data gives the bytes as they are",
     )
-    named = {name: buffer_of(name, tensor) for name, tensor in given.items()}
+    named = {name: buffer_of(name, tensor) for name, tensor in by_name.items()}
     _check_names(named)
     if strided == "refuse":
-        found = [name for name, buffer in named.items() if not buffer.is_contiguous]
-        _require(not found, f"{_names(found)} not contiguous; make them contiguous, or save with strided='copy'")
+        not_contiguous = [name for name, buffer in named.items() if not buffer.is_contiguous]
+        _require(
+            not not_contiguous,
+            f"{_names(not_contiguous)} not contiguous; make them contiguous, or save with strided='copy'",
+        )
     if tied == "copy":
         return named, noted
     groups: dict[object, list[str]] = {}

@@ -98,17 +98,17 @@ def save_gguf(
     everywhere = None
     if quantize is not None and not isinstance(quantize, Mapping):
         everywhere = QuantizationEncoding(quantize).value
-    given = None if isinstance(tensors, _core.WeightsNode) else items_of(tensors)
-    names = [info.name for info in infos(tensors)] if given is None else [name for name, _ in given]
-    wanted = _encodings(by_pattern, names)
+    items = None if isinstance(tensors, _core.WeightsNode) else items_of(tensors)
+    names = [info.name for info in infos(tensors)] if items is None else [name for name, _ in items]
+    encoding_of_name = _encodings(by_pattern, names)
     tell, close = progress_of(progress)
     options: dict[str, Any] = {"sync": sync, "verify": verify, "quantize": everywhere, "max_shard_size": most}
     try:
-        if given is None:
-            encodings = [wanted(name) for name in names]
+        if items is None:
+            encodings = [encoding_of_name(name) for name in names]
             return _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=tell, **options)
-        found = [(name, *_as_wanted(name, tensor, wanted)) for name, tensor in given]
-        return _core.save_gguf_tensors(file, found, pairs, progress=tell, **options)
+        rows = [(name, *_packed(name, tensor, encoding_of_name)) for name, tensor in items]
+        return _core.save_gguf_tensors(file, rows, pairs, progress=tell, **options)
     finally:
         close()
 
@@ -121,10 +121,10 @@ def _encodings(table: Mapping[str, Encoding], names: list[str]) -> Callable[[str
     return lambda name: next((encoding for fit, encoding in rows if fit(name)), None)
 
 
-def _as_wanted(name: str, tensor: Any, wanted: Callable[[str], str | None]) -> tuple[Buffer, str | None]:
+def _packed(name: str, tensor: Any, encoding_of_name: Callable[[str], str | None]) -> tuple[Buffer, str | None]:
     """Return the memory of a tensor, and the encoding in which its elements are, or will be, packed."""
     buffer, packed = buffer_of(name, tensor), encoding_of(tensor)
-    encoding = wanted(name)
+    encoding = encoding_of_name(name)
     if packed is None or encoding is None:
         return buffer, encoding if packed is None else packed.value
     if encoding != packed.value:

@@ -49,14 +49,14 @@ def selected(names: list[str], select: Select) -> list[str]:
     if callable(select):
         return [name for name in names if select(name)]
     patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
-    found: set[str] = set()
+    selection: set[str] = set()
     for pattern in patterns:
         fit = fits(pattern)
         fitting = [name for name in names if fit(name)]
         if not fitting:
             raise not_found(pattern if isinstance(pattern, str) else pattern.pattern, names, "select asks for")
-        found.update(fitting)
-    return [name for name in names if name in found]
+        selection.update(fitting)
+    return [name for name in names if name in selection]
 
 
 def fits(pattern: Pattern) -> Callable[[str], bool]:
@@ -74,8 +74,8 @@ def not_found(name: str, names: list[str], asker: str) -> WeightNotFoundError:
     """Return the error for an unknown name, with similar ones."""
     (near,) = near_names(names, [name])
     quoted = " or ".join(f"'{shown(one)}'" for one in near)
-    meant = f"; did you mean {quoted}?" if near else ""
-    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{meant}")
+    suggestion = f"; did you mean {quoted}?" if near else ""
+    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{suggestion}")
     error.tensor = name
     return error
 
@@ -117,9 +117,9 @@ def _fitting_none(
     patterns: Iterable[Pattern], names: list[str], fits: Callable[[Pattern], Callable[[str], bool]]
 ) -> list[Pattern]:
     """Return the patterns that fit none of the names."""
-    known = set(names)  # a table has a row for each of thousands of names, and is not compared with all of them
+    known_names = set(names)  # a table has a row for each of thousands of names, and is not compared with all of them
 
     def is_name(pattern: Pattern) -> bool:
-        return isinstance(pattern, str) and pattern in known and not any(mark in pattern for mark in "*?[")
+        return isinstance(pattern, str) and pattern in known_names and not any(mark in pattern for mark in "*?[")
 
     return [pattern for pattern in patterns if not is_name(pattern) and not any(map(fits(pattern), names))]

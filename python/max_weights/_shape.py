@@ -153,10 +153,10 @@ def shape_of(dims: Iterable[Dim]) -> Shape:
     return shape
 
 
-def matches(declared: Sequence[object], found: Sequence[object]) -> bool:
+def matches(declared: Sequence[object], actual: Sequence[object]) -> bool:
     """Whether a shape is the declared one; symbolic dimensions match anything."""
-    return len(declared) == len(found) and all(
-        not isinstance(want, StaticDim) or want == have for want, have in zip(declared, found, strict=True)
+    return len(declared) == len(actual) and all(
+        not isinstance(want, StaticDim) or want == have for want, have in zip(declared, actual, strict=True)
     )
 
 

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 __all__ = ["html_of"]
 
 
-def html_of(value: Any, made: Any = None) -> str:
+def html_of(value: Any, content: Any = None) -> str:
     """Return the HTML of a tree, a listing, a record of one, or metadata, for `_repr_html_`.
 
     Args:
         value: The object.
-        made: The part that it has made itself: of a tree its branches, of metadata the first keys and their printed
-            values.
+        content: The part that the object itself has already built: of a tree its branches, of metadata the first
+            keys and their printed values.
     """
     if isinstance(value, WeightInfos):
         return _listing(value)
     if isinstance(value, WeightInfo):
         return _record(value)
     if isinstance(value, Metadata):
-        return _metadata(value, made)
-    return frame(made)
+        return _metadata(value, content)
+    return frame(content)
 
 
 def _listing(infos: WeightInfos) -> str:

@@ -77,9 +77,9 @@ def stats(
     names = names if select is None else selected(names, select)
     if isinstance(bins, bool) or bins < 0:
         raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
-    told, end = progress_of(progress)
+    report, end = progress_of(progress)
     try:
-        rows = statistics_of(node, names, bins=bins, progress=told)
+        rows = statistics_of(node, names, bins=bins, progress=report)
     finally:
         end()
     columns = (*_COLUMNS, *(("histogram",) if bins else ()), "note")

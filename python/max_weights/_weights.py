@@ -180,15 +180,15 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     by_format: dict[WeightsFormat, list[str]] = {}
     unknown = []
     for name in names:
-        found = _SUFFIXES.get(os.path.splitext(name)[1].lower())
-        if found is None:
+        kind = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+        if kind is None:
             unknown.append(name)
         else:
-            by_format.setdefault(found, []).append(name)
+            by_format.setdefault(kind, []).append(name)
     if unknown:
         raise ArgumentError(f"no known suffix ({', '.join(_SUFFIXES)}): {_listed(unknown)}")
     if len(by_format) > 1:
-        parts = "; ".join(f"{kind.value}: {_listed(found)}" for kind, found in by_format.items())
+        parts = "; ".join(f"{kind.value}: {_listed(members)}" for kind, members in by_format.items())
         raise ArgumentError(
             f"the files of one checkpoint must have the same format, but these have {len(by_format)}: {parts}"
         )

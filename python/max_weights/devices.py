@@ -191,9 +191,9 @@ def place(device: object) -> tuple[str, int]:
     Raises:
         DeviceError: it does not name a device; of the host there is one.
     """
-    found = named_device(str(device))
-    if found is not None and (found[0] == "gpu" or found[1] == 0):
-        return found
+    kind_and_number = named_device(str(device))
+    if kind_and_number is not None and (kind_and_number[0] == "gpu" or kind_and_number[1] == 0):
+        return kind_and_number
     raise _unknown(device, "there are 'cpu' (or 'cpu:0') and, with a GPU, 'cuda' (or 'cuda:0', 'cuda:1', …)")
 
 
@@ -216,12 +216,12 @@ def torch_gpu(torch: Any, device: Any) -> str | None:
     if torch.version.hip or not torch.cuda.is_available():
         return None
     try:
-        wanted = torch.device(device)
+        target = torch.device(device)
     except RuntimeError:
         return None
-    if wanted.type != "cuda":
+    if target.type != "cuda":
         return None
-    index = torch.cuda.current_device() if wanted.index is None else wanted.index
+    index = torch.cuda.current_device() if target.index is None else target.index
     return f"cuda:{index}" if index < torch.cuda.device_count() == accelerator_count() else None
 
 
@@ -279,10 +279,10 @@ class DeviceRef:
         if isinstance(device, DeviceRef):
             return device
         if isinstance(device, str):
-            found = named_device(device)
-            if found is None:
+            kind_and_number = named_device(device)
+            if kind_and_number is None:
                 raise ValueError(f"a device is written as 'cpu', 'gpu', 'gpu:1' or 'cuda:1', not {device!r}")
-            return cls(*found)
+            return cls(*kind_and_number)
         label, number = getattr(device, "label", None), getattr(device, "id", None)
         if label is None or number is None:
             raise TypeError(

@@ -170,13 +170,13 @@ class DType(Enum, metaclass=_Values):
 
         if dtype is None:
             raise TypeError("None is not a dtype (NumPy would read it as float64)")
-        found: np.dtype[Any] = np.dtype(dtype)
-        member = cls._member_map_.get(found.name)
+        numpy_dtype: np.dtype[Any] = np.dtype(dtype)
+        member = cls._member_map_.get(numpy_dtype.name)
         if not isinstance(member, cls):
-            raise ValueError(f"the NumPy dtype {found} has no counterpart among {', '.join(cls._member_map_)}")
-        if not found.isnative:
+            raise ValueError(f"the NumPy dtype {numpy_dtype} has no counterpart among {', '.join(cls._member_map_)}")
+        if not numpy_dtype.isnative:
             raise ValueError(
-                f"the NumPy dtype {found.str} is not in native byte order; convert the array with "
+                f"the NumPy dtype {numpy_dtype.str} is not in native byte order; convert the array with "
                 "`array.astype(array.dtype.newbyteorder('='))`"
             )
         return member

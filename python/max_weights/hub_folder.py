@@ -97,9 +97,9 @@ def names_of(node: WeightsNode) -> dict[str, Any]:
             raise ArgumentError(
                 f"'{shown(name)}': the metadata does not give the number of heads, which is needed to order its rows"
             )
-    given: dict[str, str] = {}
+    old_names: dict[str, str] = {}
     for name in names:
-        other = given.setdefault(new.get(name, name), name)
+        other = old_names.setdefault(new.get(name, name), name)
         if other != name:
             raise ArgumentError(f"'{shown(other)}' and '{shown(name)}' are both '{shown(new.get(name, name))}'")
     return {"names": {name: new.get(name, name) for name in names}, "heads": heads, "left_out": without}
@@ -164,11 +164,11 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
     transformers, torch = _libraries()
     target = Path(folder)
     with (
-        tempfile.TemporaryDirectory(prefix="max-weights-") as made,
+        tempfile.TemporaryDirectory(prefix="max-weights-") as temporary,
         quiet(transformers),
         contextlib.redirect_stdout(sys.stderr),
     ):
-        source, out = Path(made, "gguf"), Path(made, "out")
+        source, out = Path(temporary, "gguf"), Path(temporary, "out")
         source.mkdir()
         # Alone in a folder, so that nothing beside it is taken for a part of the model.
         (source / "model.gguf").symlink_to(Path(_first_of_set(first)).resolve())
@@ -186,8 +186,8 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         files = sorted((file for file in out.iterdir() if file.is_file()), key=lambda file: file.name == "config.json")
         for file in files:
             place_file(target / file.name, file.read_bytes(), sync=sync)
-    written = [file.name for file in files]
-    return {"files": written, "left_out": named["left_out"], "not_loaded": not_loaded, "notes": notes}
+    names = [file.name for file in files]
+    return {"files": names, "left_out": named["left_out"], "not_loaded": not_loaded, "notes": notes}
 
 
 def _first_of_set(path: str) -> str:
@@ -221,13 +221,13 @@ def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any
         ) from error
     mappings = transformers.models.auto.modeling_auto
     classes = getattr(config, "architectures", None) or [
-        found
+        class_name
         for mapping in (
             mappings.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
             mappings.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
             mappings.MODEL_MAPPING_NAMES,
         )
-        if isinstance(found := mapping.get(config.model_type), str)
+        if isinstance(class_name := mapping.get(config.model_type), str)
     ]
     if not classes:
         raise UnsupportedError(f"transformers {transformers.__version__} has no model of type {config.model_type}")
@@ -284,7 +284,7 @@ def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
     tensors: dict[str, Any] = expected["tensors"]
     tied = [names for names in expected.get("ties", []) if any(name in shapes for name in names)]
     optional = {name for names in tied for name in names}
-    optional |= {name for name, wanted in tensors.items() if wanted.get("optional")}
+    optional |= {name for name, entry in tensors.items() if entry.get("optional")}
     missing = [name for name in tensors if name not in shapes and name not in optional]
     if missing:
         raise UnsupportedError(
@@ -341,15 +341,15 @@ def _main(arguments: Sequence[str]) -> None:
     files.add_argument("folder")
     files.add_argument("--dtype")
     files.add_argument("--no-sync", dest="sync", action="store_false")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if given.action == "names":
-            found = hub_names(given.gguf)
+        if options.action == "names":
+            result = hub_names(options.gguf)
         else:
-            found = write_hub_files(given.gguf, given.folder, given.dtype, sync=given.sync)
+            result = write_hub_files(options.gguf, options.folder, options.dtype, sync=options.sync)
     except (ImportError, WeightsError, ValueError, OSError) as error:
         sys.exit(" ".join(str(error).split()))
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

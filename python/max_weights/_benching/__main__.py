@@ -48,14 +48,14 @@ class _Line:
     """The current step, in one line of a terminal; a pipe gets nothing of it."""
 
     def __init__(self) -> None:
-        self._wanted = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
 
     def tell(self, now: str) -> None:
-        if self._wanted:
+        if self._is_terminal:
             print("\r\x1b[K" + printable(now), end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        if self._wanted:
+        if self._is_terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 

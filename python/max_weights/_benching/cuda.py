@@ -64,8 +64,8 @@ class Driver:
         """
         piece = min(piece, size)
         sources = [self._pinned(piece) for _ in range(blocks)]
-        there, streams = ctypes.c_uint64(), [ctypes.c_void_p(), ctypes.c_void_p()]
-        self.call("cuMemAlloc_v2", ctypes.byref(there), ctypes.c_size_t(piece * blocks))
+        on_gpu, streams = ctypes.c_uint64(), [ctypes.c_void_p(), ctypes.c_void_p()]
+        self.call("cuMemAlloc_v2", ctypes.byref(on_gpu), ctypes.c_size_t(piece * blocks))
         for stream in streams:
             self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
 
@@ -74,7 +74,7 @@ class Driver:
                 block = number % blocks
                 self.call(
                     "cuMemcpyHtoDAsync_v2",
-                    ctypes.c_uint64(there.value + block * piece),
+                    ctypes.c_uint64(on_gpu.value + block * piece),
                     sources[block],
                     ctypes.c_size_t(min(piece, size - begin)),
                     streams[block % 2],  # always the same stream for a block, so that no two write to one place

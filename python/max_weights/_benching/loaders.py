@@ -192,5 +192,5 @@ LOADERS: dict[str, Loader] = {
 
 def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Any] = LOADERS) -> list[str]:
     """Return the rows for a file of this format: ours, those of the named packages, and the limits."""
-    wanted = {"", "limit", *names}
-    return [name for name, loader in loaders.items() if form in loader.formats and loader.of in wanted]
+    packages = {"", "limit", *names}
+    return [name for name, loader in loaders.items() if form in loader.formats and loader.of in packages]

@@ -65,15 +65,15 @@ def bench(
     begun = time.monotonic()
     kind, index = ("cpu", 0) if device is None else placed(device)
     gpu = None if kind == "cpu" else Accelerator(index).id
-    given = [path] if isinstance(path, str | os.PathLike) else list(path)
-    with load_weights(given) as weights:
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    with load_weights(paths) as weights:
         places = [os.fspath(file) for file in files(weights)]
         form = {GGUFWeights: "gguf", PytorchWeights: "pytorch"}.get(type(weights), "safetensors")
         tensors = len(infos(weights))
     size = sum(os.stat(place).st_size for place in places)
     readers = _Readers(form, gpu is not None)
     names = readers.installed() if against is None else readers.named(against)
-    measuring = _Measuring([os.fspath(one) for one in given], places, begun + seconds, progress or (lambda _: None))
+    measuring = _Measuring([os.fspath(one) for one in paths], places, begun + seconds, progress or (lambda _: None))
     whats = WHATS if gpu is None else ON_DEVICE
     rows = {
         name: BenchRow(name, readers.of(name), {what: [] for what in whats})
@@ -105,9 +105,9 @@ class _Measuring:
             why = f"it takes {size / 1e9:.1f} GB of memory, but {2 * free / 1e9:.1f} GB are free"
             for name in copies:
                 rows[name].failed = why
-        wanted = [name for name, row in rows.items() if not row.failed]
-        together = size * len([name for name in wanted if LOADERS[name].copies]) <= free
-        for group in [wanted] if together else [[name] for name in wanted]:
+        measurable = [name for name, row in rows.items() if not row.failed]
+        together = size * len([name for name in measurable if LOADERS[name].copies]) <= free
+        for group in [measurable] if together else [[name] for name in measurable]:
             self._begin([rows[name] for name in group])
             self._rounds([rows[name] for name in group if not rows[name].failed], cold)
             self.close()

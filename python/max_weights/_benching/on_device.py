@@ -104,12 +104,12 @@ def _prefetch(files: list[str], index: int) -> Run:
     _torch(index)
 
     def run() -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
         opened = [safe_open(file, framework="pt", device=f"cuda:{index}") for file in files]
         loaders = [file.prefetch() for file in opened]
         for loader in loaders:
-            found.update(loader)
-        return found
+            tensors.update(loader)
+        return tensors
 
     return run
 
@@ -156,10 +156,10 @@ def _torch_load(files: list[str], index: int) -> Run:
     torch = _torch(index)
 
     def run() -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
         for file in files:
-            found.update(torch.load(file, map_location="cpu", weights_only=True))
-        return {name: value.cuda(index) if hasattr(value, "cuda") else value for name, value in found.items()}
+            tensors.update(torch.load(file, map_location="cpu", weights_only=True))
+        return {name: value.cuda(index) if hasattr(value, "cuda") else value for name, value in tensors.items()}
 
     return run
 
@@ -172,12 +172,12 @@ def _link_by_torch(files: list[str], index: int) -> Run:
     torch = _torch(index)
     size, piece = sum(os.stat(file).st_size for file in files), 256 << 20
     source = torch.ones(piece, dtype=torch.uint8).pin_memory()
-    there = torch.empty(piece, dtype=torch.uint8, device=f"cuda:{index}")
+    target = torch.empty(piece, dtype=torch.uint8, device=f"cuda:{index}")
 
     def run() -> None:
         for start in range(0, size, piece):
             count = min(piece, size - start)
-            there[:count].copy_(source[:count], non_blocking=True)
+            target[:count].copy_(source[:count], non_blocking=True)
 
     return run
 

@@ -106,12 +106,12 @@ class BenchResult:
     @property
     def summary(self) -> str:
         """Return one paragraph of findings, which also says where another loader is ahead."""
-        said = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
+        sentences = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
         warm = "warm" if self.device else "touched"
         for what, where in ((warm, "from the page cache"), ("cold", "from the disk")):
-            said += self._compared(what, where)
+            sentences += self._compared(what, where)
         if self.not_cold:
-            said.append(f"Nothing was measured from the disk: {self.not_cold}.")
+            sentences.append(f"Nothing was measured from the disk: {self.not_cold}.")
         peaks = [f"{row.loader} {_size(row.peak)}" for row in self.rows if row.peak and row.of != "limit"]
         if peaks:
             which = (
@@ -119,22 +119,24 @@ class BenchResult:
                 if self.device
                 else "at the peak, including pages of mapped files"
             )
-            said.append(f"Memory {which}: {', '.join(peaks)}.")
-        said += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]
-        return printable(" ".join(said))
+            sentences.append(f"Memory {which}: {', '.join(peaks)}.")
+        sentences += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]
+        return printable(" ".join(sentences))
 
     def _compared(self, what: str, where: str) -> list[str]:
-        found = {row.loader: seconds for row in self.rows if (seconds := row.median(what)) is not None}
-        ours = {row.loader: found[row.loader] for row in self.rows if self._is_told(row) and row.loader in found}
+        medians = {row.loader: seconds for row in self.rows if (seconds := row.median(what)) is not None}
+        ours = {row.loader: medians[row.loader] for row in self.rows if self._is_own(row) and row.loader in medians}
         if not ours:
             return []
         theirs = {
-            row.loader: found[row.loader] for row in self.rows if row.of not in ("", "limit") and row.loader in found
+            row.loader: medians[row.loader]
+            for row in self.rows
+            if row.of not in ("", "limit") and row.loader in medians
         }
-        least = {row.loader: found[row.loader] for row in self.rows if row.of == "limit" and row.loader in found}
-        told = " and ".join(f"{name} {_time(seconds)}" for name, seconds in ours.items())
+        least = {row.loader: medians[row.loader] for row in self.rows if row.of == "limit" and row.loader in medians}
+        times = " and ".join(f"{name} {_time(seconds)}" for name, seconds in ours.items())
         until = f"To {self.device}" if self.device else "With every page read"
-        sentence = f"{until}, {where}: {told}"
+        sentence = f"{until}, {where}: {times}"
         if theirs:
             rival = min(theirs, key=lambda name: theirs[name])
             ahead = min(ours, key=lambda name: ours[name])
@@ -145,13 +147,13 @@ class BenchResult:
             sentence += f"; the least that this machine needs, {limit}, {_time(least[limit])}"
         return [f"{sentence}."]
 
-    def _is_told(self, row: BenchRow) -> bool:
+    def _is_own(self, row: BenchRow) -> bool:
         return row.of == "" if self.device else row.loader in (OURS, OWN)
 
     def _cells(self) -> Iterator[list[str]]:
         for row in self.rows:
             name = f"limit: {row.loader}" if row.of == "limit" else row.loader
-            times = ["" if (found := row.median(what)) is None else _time(found) for what in self.whats]
+            times = ["" if (median := row.median(what)) is None else _time(median) for what in self.whats]
             yield [name, *times, _size(row.peak) if row.peak else "", row.failed]
 
     def _repr_html_(self) -> str:

@@ -44,7 +44,7 @@ class Worker:
         self.loader = loader
         answers, write_end = os.pipe()
         self._answers = os.fdopen(answers, "rb", buffering=0)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; nobody reads a pipe meanwhile)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; nobody reads a pipe meanwhile)
         environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
         try:
             self._process = subprocess.Popen(
@@ -52,8 +52,8 @@ class Worker:
                 [sys.executable, "-P", "-c", COMMAND, loader, str(write_end), json.dumps([paths, device])],
                 env=environment,
                 stdin=subprocess.PIPE,
-                stdout=self._said,
-                stderr=self._said,
+                stdout=self._output,
+                stderr=self._output,
                 pass_fds=(write_end,),
                 start_new_session=True,
             )
@@ -94,17 +94,17 @@ class Worker:
 
     def _last_words(self) -> str:
         status = self._process.wait()
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
-        said = [line for line in lines if line.strip()]
-        return printable(said[-1])[:LONGEST_REASON] if said else f"its process ended with status {status}"
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").split("\n")
+        messages = [line for line in lines if line.strip()]
+        return printable(messages[-1])[:LONGEST_REASON] if messages else f"its process ended with status {status}"
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
         self._process.kill()
         self._process.communicate()
         self._answers.close()
-        self._said.close()
+        self._output.close()
 
 
 def serve() -> None:

@@ -48,11 +48,11 @@ class Counter:
         kind = reason if isinstance(reason, str) else type(reason).__name__
         with _counting:
             self._handed_over += 1
-            known = kind in self._reasons
+            is_repeated = kind in self._reasons
             self._reasons.add(kind)
-        if not known:
-            said = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
-            log("%s: handed over to the original: %s", self.name, said)
+        if not is_repeated:
+            text = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
+            log("%s: handed over to the original: %s", self.name, text)
 
     @property
     def calls(self) -> Calls:

@@ -66,14 +66,14 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
         return values.view(type(data)) if qtype == float16 else values
 
     @functools.cache
-    def known(qtype: Any) -> bool:
+    def is_same(qtype: Any) -> bool:
         """Whether the package decodes blocks of a type to the same bits; later versions may know others, or better."""
         size = GGML_QUANT_SIZES[qtype][1]
         blocks = (np.arange(6 * size) * 167 % 241).astype(np.uint8).reshape(2, 3 * size)
         with np.errstate(all="ignore"):
             expected = original(blocks, qtype)
-        found = values_of(blocks, qtype)
-        return bool(found.shape == expected.shape and found.tobytes() == expected.tobytes())
+        actual = values_of(blocks, qtype)
+        return bool(actual.shape == expected.shape and actual.tobytes() == expected.tobytes())
 
     def decoded(data: Any, qtype: Any) -> Any:
         """Return the values as the original gives them; calls for which this is not certain are refused."""
@@ -81,7 +81,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
             raise _Refused("not an array in C order")
         if data.dtype != (np.float16 if qtype == float16 else np.uint8):
             raise _Refused(f"an array of {data.dtype}")
-        if not known(qtype):
+        if not is_same(qtype):
             raise _Refused("a type that this version of gguf decodes to different values")
         return values_of(data, qtype)
 

@@ -97,8 +97,8 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
                     self._push_field(ReaderField(start, name, head + parts, places, types), skip_sum=True)
                     offs += size
                 else:
-                    made, offs = field
-                    self._push_field(made, skip_sum=True)
+                    value, offs = field
+                    self._push_field(value, skip_sum=True)
             return offs
 
         def _require_sound(self) -> None:
@@ -117,11 +117,11 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
             starts, end = _starts_of_strings(data, first, count)
 
             def parts() -> list[Any]:
-                found = list(head)
+                arrays = list(head)
                 for string in starts or ():
                     length = data[string : string + 8].view(np.uint64)
-                    found += (length, data[string + 8 : string + 8 + int(length[0])])
-                return found
+                    arrays += (length, data[string + 8 : string + 8 + int(length[0])])
+                return arrays
         elif item in original.gguf_scalar_to_np:
             dtype = np.dtype(original.gguf_scalar_to_np[item])
             end = first + count * dtype.itemsize
@@ -137,9 +137,9 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
         field._make_parts, field._starts, field._count = parts, starts, count
         return field, end
 
-    for made in (GGUFReader, ArrayField):
-        made.__module__ = original.__module__
-        made.__qualname__ = made.__name__
+    for replaced in (GGUFReader, ArrayField):
+        replaced.__module__ = original.__module__
+        replaced.__qualname__ = replaced.__name__
     return GGUFReader
 
 

@@ -139,8 +139,8 @@ def _make_pairs(module: str) -> None:
         original = getattr(sys.modules[module], target.name, None)
         if getattr(original, "__module__", None) not in target.homes:
             if original is not None:
-                found = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
-                log("%s stays as it is: it is %s, which is not the library's own", target.full_name, found)
+                origin = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
+                log("%s stays as it is: it is %s, which is not the library's own", target.full_name, origin)
             continue
         where, _, function = target.maker.partition(":")
         counter = Counter(target.full_name)
@@ -155,17 +155,17 @@ def _make_pairs(module: str) -> None:
 
 def _exchange(by_id: Mapping[int, Any], modules: Sequence[str] | None = None) -> None:
     """Replace values by identity in the namespaces of all loaded modules, or of these."""
-    wanted = by_id.keys()
+    ids = by_id.keys()
     for name in list(sys.modules) if modules is None else modules:
         module = sys.modules.get(name)
         # Our own modules keep the originals that they hand calls over to. Some entries are not modules.
         if name.partition(".")[0] == "max_weights" or not isinstance(module, ModuleType):
             continue
         namespace = vars(module)
-        if wanted.isdisjoint(map(id, list(namespace.values()))):
+        if ids.isdisjoint(map(id, list(namespace.values()))):
             continue
         for key, value in list(namespace.items()):
-            if id(value) in wanted:
+            if id(value) in ids:
                 namespace[key] = by_id[id(value)]
 
 

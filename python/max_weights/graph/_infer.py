@@ -42,12 +42,12 @@ def is_size(dim: Dim, size: int) -> bool:
     return isinstance(dim, StaticDim) and dim.dim == size
 
 
-def new_symbol(name: str, taken: set[str]) -> Dim:
+def new_symbol(name: str, names_in_use: set[str]) -> Dim:
     """Return a symbol of this name, with a number appended if it is taken; its name is taken from then on."""
     names = (name if number == 0 else f"{name}_{number}" for number in count())
-    found = next(candidate for candidate in names if candidate not in taken)
-    taken.add(found)
-    return to_dim(found)
+    symbol = next(candidate for candidate in names if candidate not in names_in_use)
+    names_in_use.add(symbol)
+    return to_dim(symbol)
 
 
 def some(op: str, shape: Shape, axis: int) -> tuple[tuple[Dim, Dim], ...]:
@@ -101,8 +101,8 @@ def rebind_hint(a: Dim, b: Dim, left: Shape, right: Shape, axis: int, right_axis
     else:
         which, shape = "second", right.copy()
         shape[axis if right_axis is None else right_axis] = a
-    written = ", ".join(repr(str(dim)) if str(dim).isidentifier() else str(dim) for dim in shape)
-    return f"; if they are equal, say so with `.rebind([{written}])` on the {which}"
+    dimensions = ", ".join(repr(str(dim)) if str(dim).isidentifier() else str(dim) for dim in shape)
+    return f"; if they are equal, say so with `.rebind([{dimensions}])` on the {which}"
 
 
 def broadcast_to(op: str, shape: Shape, target: Shape) -> None:
@@ -164,29 +164,29 @@ def reshape(op: str, shape: Shape, target: Sequence[DimLike]) -> Shape:
     unknown = [i for i, dim in enumerate(target) if not isinstance(dim, str | Dim) and operator.index(dim) == -1]
     if len(unknown) > 1:
         raise graph_error(op, f"only one dimension can be inferred; found -1 {len(unknown)} times in {listed(target)}")
-    known = Shape(dim for i, dim in enumerate(target) if i not in unknown)
+    sizes = Shape(dim for i, dim in enumerate(target) if i not in unknown)
     if not unknown:
-        before, after = product(shape), product(known)
+        before, after = product(shape), product(sizes)
         if before != after:
             raise graph_error(
                 op,
-                f"the shapes {listed(shape)} and {listed(known)} hold {before} and {after} elements: "
+                f"the shapes {listed(shape)} and {listed(sizes)} hold {before} and {after} elements: "
                 f"{differ(before, after)}"
                 + ("" if _both_static(before, after) else f"; if they are equal, rebind {listed(shape)} first"),
             )
-        return known
-    missing = _quotient(op, shape, known, target)
-    return Shape([*known[: unknown[0]], missing, *known[unknown[0] :]])
+        return sizes
+    missing = _quotient(op, shape, sizes, target)
+    return Shape([*sizes[: unknown[0]], missing, *sizes[unknown[0] :]])
 
 
 def _both_static(left: Dim, right: Dim) -> bool:
     return isinstance(left, StaticDim) and isinstance(right, StaticDim)
 
 
-def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) -> Dim:
+def _quotient(op: str, shape: Shape, sizes: Shape, target: Sequence[DimLike]) -> Dim:
     """Return the size of the -1."""
     count, atoms = _factors(shape)
-    divisor, used = _factors(known)
+    divisor, used = _factors(sizes)
     if divisor == 0:
         raise graph_error(
             op, f"the shapes {listed(shape)} and {listed(target)}: next to a dimension of 0, -1 could be anything"
@@ -201,7 +201,7 @@ def _quotient(op: str, shape: Shape, known: Shape, target: Sequence[DimLike]) ->
         raise graph_error(
             op,
             f"the shapes {listed(shape)} and {listed(target)}: it is not known whether {product(shape)} elements "
-            f"divide by {product(known)}; if they do, rebind {listed(shape)} first",
+            f"divide by {product(sizes)}; if they do, rebind {listed(shape)} first",
         )
     if count % divisor:
         certain = "do not" if not atoms else "may not"

@@ -24,11 +24,11 @@ def listing(nodes: Iterable[Node], outputs: Iterable[TensorValue] | None) -> str
     for node in nodes:
         for value in node.outputs:
             numbers[value] = f"%{len(numbers)}"
-        made = ", ".join(numbers[value] for value in node.outputs)
+        results = ", ".join(numbers[value] for value in node.outputs)
         operands = [numbers[value] for value in node.inputs]
         call = f"{node.op}({', '.join(operands + _listed(node.attributes))})"
         types = ", ".join(_type(value.type) for value in node.outputs)
-        rows.append((f"{made} = {call}" if made else call, types, os.path.basename(node.location)))
+        rows.append((f"{results} = {call}" if results else call, types, os.path.basename(node.location)))
     left = max((len(row[0]) for row in rows), default=0)
     middle = max((len(row[1]) for row in rows), default=0)
     lines = [f"  {call:<{left}}  {types:<{middle}}  {line}".rstrip() for call, types, line in rows]

@@ -336,7 +336,7 @@ class WeightShard(Weight):
         self.whole = whole
         self._index = index
         self._own_name: str | None = None
-        self._known: tuple[object, Pieces] | None = None  # the pieces, and what they were computed from
+        self._pieces: tuple[object, Pieces] | None = None  # the pieces, and what they were computed from
         self.sharding_strategy = whole.sharding_strategy
         super().__init__(
             self.name,
@@ -388,9 +388,9 @@ class WeightShard(Weight):
 
     @quantization_encoding.setter
     def quantization_encoding(self, encoding: QuantizationEncoding | str | None) -> None:
-        wanted = None if encoding is None else QuantizationEncoding(encoding)
+        target = None if encoding is None else QuantizationEncoding(encoding)
         self._quantization_encoding = self.whole.quantization_encoding
-        self._keep("quantization_encoding", wanted, self._quantization_encoding)
+        self._keep("quantization_encoding", target, self._quantization_encoding)
 
     def _join(self, graph: str) -> None:
         super()._join(graph)
@@ -404,9 +404,9 @@ class WeightShard(Weight):
             raise ValueError(f"the sharding strategy of shard '{shown(self.name)}' was removed: set it again")
         whole = self.whole
         key = strategy, tuple(whole.shape), whole.quantization_encoding
-        if self._known is None or self._known[0] != key:
-            self._known = key, strategy.pieces(whole, self._index)
-        return self._known[1]
+        if self._pieces is None or self._pieces[0] != key:
+            self._pieces = key, strategy.pieces(whole, self._index)
+        return self._pieces[1]
 
     @property
     def value(self) -> DLPackArray | None:
@@ -453,8 +453,8 @@ class WeightShard(Weight):
         require_fit(self.whole, value)
         return take(value, self.pieces, self.name)
 
-    def _keep(self, what: str, wanted: object, own: object) -> None:
-        if wanted != own:
+    def _keep(self, what: str, expected: object, own: object) -> None:
+        if expected != own:
             raise ValueError(self._derived(what))
 
     def _derived(self, what: str) -> str:

@@ -133,9 +133,9 @@ class WeightsReader(StorageReader):
         if whole:
             file.load(whole.__contains__, framework="torch", out=whole)
         if parts:
-            wanted = {item.storage_index.fqn for item, _ in parts}
-            packed = {name: DType.float32 for name in wanted if about[name].encoding is not None}
-            lazy = lazy_state_dict(file, wanted.__contains__, dtype=packed or None)
+            names = {item.storage_index.fqn for item, _ in parts}
+            packed = {name: DType.float32 for name in names if about[name].encoding is not None}
+            lazy = lazy_state_dict(file, names.__contains__, dtype=packed or None)
             for item, target in parts:
                 index = tuple(
                     slice(offset, offset + length)
@@ -161,5 +161,5 @@ def _dtype(info: WeightInfo) -> torch.dtype:
         return torch.float32
     if isinstance(info.dtype, DType):
         return info.dtype.to_torch()
-    found: torch.dtype = getattr(torch, info.dtype)
-    return found
+    dtype: torch.dtype = getattr(torch, info.dtype)
+    return dtype

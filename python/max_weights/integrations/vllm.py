@@ -40,23 +40,23 @@ def _register() -> None:
         """vLLM's own loader, which finds the files; safetensors files are read by max_weights."""
 
         def __init__(self, load_config: Any) -> None:
-            given = dict(load_config.model_loader_extra_config or {})
-            self._options = {name: given.pop(name) for name in ReadKeywords.__optional_keys__ & given.keys()}
+            extra = dict(load_config.model_loader_extra_config or {})
+            self._options = {name: extra.pop(name) for name in ReadKeywords.__optional_keys__ & extra.keys()}
             # The files are found as for the format "auto", with vLLM's own options.
-            known = copy.copy(load_config)
-            object.__setattr__(known, "load_format", "auto")
-            object.__setattr__(known, "model_loader_extra_config", given)
-            super().__init__(known)
+            file_config = copy.copy(load_config)
+            object.__setattr__(file_config, "load_format", "auto")
+            object.__setattr__(file_config, "model_loader_extra_config", extra)
+            super().__init__(file_config)
 
         def _get_weights_iterator(self, source: Any) -> Any:
             # vLLM filters for models that leave out files or experts, and joins tensors of torchao.
             filters = [getattr(self, name, None) for name in _FILTERS] + [getattr(source, "is_unused_weight", None)]
             strategy = getattr(self.load_config, "safetensors_load_strategy", None)
-            if strategy == "torchao" or any(given is not None for given in filters):
+            if strategy == "torchao" or any(value is not None for value in filters):
                 return super()._get_weights_iterator(source)
-            given = {**vars(source), "model_name_or_path": source.model_or_path}
-            wanted = inspect.signature(self._prepare_weights).parameters
-            _, files, use_safetensors, *_ = self._prepare_weights(*(given[name] for name in wanted))
+            arguments = {**vars(source), "model_name_or_path": source.model_or_path}
+            parameters = inspect.signature(self._prepare_weights).parameters
+            _, files, use_safetensors, *_ = self._prepare_weights(*(arguments[name] for name in parameters))
             if not use_safetensors:
                 return super()._get_weights_iterator(source)
             if not getattr(self, "counter_before_loading_weights", 1.0):

@@ -109,9 +109,9 @@ def _outermost(cls: type) -> object:
     for base in cls.__mro__:
         call = vars(base).get("__call__")
         if call is not None:
-            found: object = getattr(call, "_max_weights_wrapper", None)
-            if found is not None:
-                return found
+            wrapper: object = getattr(call, "_max_weights_wrapper", None)
+            if wrapper is not None:
+                return wrapper
     return None
 
 

@@ -54,10 +54,10 @@ class Candidate:
     memory: Any
     """The array or Buffer in memory; `None` if there is none yet."""
 
-    def __init__(self, given: Any) -> None:
-        self.is_weight_data = isinstance(given, WeightData)
+    def __init__(self, value: Any) -> None:
+        self.is_weight_data = isinstance(value, WeightData)
         self.encoding = None
-        data = given.data if self.is_weight_data else given
+        data = value.data if self.is_weight_data else value
         self.value = self.memory = data
         if isinstance(data, Buffer):
             self._inspect_buffer(data)
@@ -74,7 +74,7 @@ class Candidate:
             self.memory = _by_dlpack(data)
             self._inspect_buffer(self.memory)
         if self.is_weight_data:
-            self.dtype, self.shape, self.encoding = given.dtype, given.shape, given.quantization_encoding
+            self.dtype, self.shape, self.encoding = value.dtype, value.shape, value.quantization_encoding
 
     def _inspect_buffer(self, buffer: Buffer) -> None:
         self.dtype, self.shape = buffer.dtype, _shape(buffer.shape)
@@ -124,10 +124,10 @@ _shape = functools.lru_cache(maxsize=1024)(Shape)
 def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
     """Return the dtype of an array, and whether NumPy aligns it as we do."""
     try:
-        found = DType.from_numpy(dtype)
+        member = DType.from_numpy(dtype)
     except ValueError as error:
         raise Mismatch(str(error)) from error
-    return found, found.align == dtype.alignment
+    return member, member.align == dtype.alignment
 
 
 def _by_dlpack(data: object) -> Buffer:

@@ -28,7 +28,7 @@ class LayerList(Module, list[Layer]):
     __hash__ = Layer.__hash__  # type: ignore[assignment] # a module can be a key; lists of the same layers are equal, not the same
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
-        list.__init__(self, self._taken(layers))
+        list.__init__(self, self._checked(layers))
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Call the first layer with the arguments, and each further layer with the outputs of the one before.
@@ -46,29 +46,29 @@ class LayerList(Module, list[Layer]):
 
     def append(self, layer: Layer) -> None:
         """Add a layer at the end."""
-        list.append(self, self._taken_one(layer))
+        list.append(self, self._checked_one(layer))
 
     def insert(self, i: SupportsIndex, layer: Layer) -> None:
         """Add a layer before the one at `i`."""
-        list.insert(self, i, self._taken_one(layer))
+        list.insert(self, i, self._checked_one(layer))
 
     def extend(self, layers: Iterable[Layer]) -> None:
         """Add layers at the end; none of them, if one is not a layer."""
-        list.extend(self, self._taken(layers))
+        list.extend(self, self._checked(layers))
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Any: ...
     @overload
     def __getitem__(self, index: slice, /) -> LayerList: ...
     def __getitem__(self, index: SupportsIndex | slice, /) -> Any:
-        found: Any = list.__getitem__(self, index)
-        return LayerList(found) if isinstance(index, slice) else found
+        item: Any = list.__getitem__(self, index)
+        return LayerList(item) if isinstance(index, slice) else item
 
     def __setitem__(self, index: SupportsIndex | slice, value: Any, /) -> None:
         if isinstance(index, slice):
-            list.__setitem__(self, index, self._taken(value))
+            list.__setitem__(self, index, self._checked(value))
         else:
-            list.__setitem__(self, index, self._taken_one(value))
+            list.__setitem__(self, index, self._checked_one(value))
 
     def copy(self) -> LayerList:
         """Return another list of the same layers."""
@@ -94,16 +94,16 @@ class LayerList(Module, list[Layer]):
         list.__imul__(self, times)
         return self
 
-    def _taken_one(self, value: object) -> Layer:
+    def _checked_one(self, value: object) -> Layer:
         if not isinstance(value, Layer):
             raise TypeError(f"a LayerList holds layers, not {value!r}")
         self._pass_placement_on([value])
         return value
 
-    def _taken(self, values: Iterable[object]) -> list[Layer]:
+    def _checked(self, values: Iterable[object]) -> list[Layer]:
         if isinstance(values, Layer) and not isinstance(values, list):
             raise TypeError(f"several layers must be a list of them, not one {type(values).__name__}; append takes one")
-        return [self._taken_one(value) for value in values]
+        return [self._checked_one(value) for value in values]
 
 
 class Sequential(LayerList):
@@ -114,10 +114,10 @@ class Sequential(LayerList):
     """
 
     def __init__(self, *one_by_one: Layer | Iterable[Layer], layers: Iterable[Layer] = ()) -> None:
-        given: Any = one_by_one
+        sequence: Any = one_by_one
         if len(one_by_one) == 1 and isinstance(one_by_one[0], Iterable) and not isinstance(one_by_one[0], Sequential):
-            given = one_by_one[0]
-        super().__init__([*given, *layers])
+            sequence = one_by_one[0]
+        super().__init__([*sequence, *layers])
 
 
 class MissingLayer(Module):

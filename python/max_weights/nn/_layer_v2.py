@@ -57,8 +57,8 @@ class LayerV2(ModuleNode):
         The order is breadth first, and each module comes once, by its first path. The prefix is the path with a dot at
         the end (`layers.0.`), and is empty for this module itself.
         """
-        found = Walk(self)
-        return zip([f"{path}." if path else "" for path in found.paths], found.modules, strict=True)
+        walk = Walk(self)
+        return zip([f"{path}." if path else "" for path in walk.paths], walk.modules, strict=True)
 
     def replace_module(self, name: str, module: LayerV2) -> None:
         """Replace the module at a path, in an attribute, list, tuple or dict.
@@ -204,12 +204,12 @@ class LayerV2(ModuleNode):
 
     def _pass_placement_on(self, values: list[Any]) -> None:
         """Give this module's placement to the modules among the values that are about to be attached."""
-        wanted = placement(self)
-        if wanted is None:
+        target = placement(self)
+        if target is None:
             return
         for _, module in modules_in(values):
             if placement(module) is None:
-                cast("LayerV2", module).to(*wanted.devices, sharding_strategy=wanted.strategy)
+                cast("LayerV2", module).to(*target.devices, sharding_strategy=target.strategy)
 
     def build_subgraph(
         self,
@@ -233,10 +233,10 @@ class LayerV2(ModuleNode):
             TypeError: `input_types` and `inputs` are both given, or neither is.
             GraphError: there is no current graph, or it already has a subgraph of this name (a ValueError).
         """
-        given = [types for types in (input_types, inputs) if types is not None]
-        if len(given) != 1:
+        alternatives = [types for types in (input_types, inputs) if types is not None]
+        if len(alternatives) != 1:
             raise TypeError("build_subgraph: give either input_types or `inputs`, which is another name for it")
-        return build_subgraph(self, name, given[0], weight_prefix)
+        return build_subgraph(self, name, alternatives[0], weight_prefix)
 
     def trace(self, *input_types: TensorType, name: str | None = None) -> Graph:
         """Return the graph of one call.

@@ -39,26 +39,26 @@ def load_file(
     override_quantization_encoding: bool,
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
-    wanted = None if dtype is None else DType(dtype)
+    target = None if dtype is None else DType(dtype)
     request = LoadRequest(rename=rename, packed=True).resolve(load_weights(path))
     nodes = as_mapping(request.node)
-    given: Mapping[str, Any] = {new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)}
+    values: Mapping[str, Any] = {new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)}
     if adapter is not None:
-        given = adapter(dict(given))
-        if not isinstance(given, Mapping):
-            raise TypeError(f"an adapter must return a mapping of names to values, not a {type(given).__name__}")
+        values = adapter(dict(values))
+        if not isinstance(values, Mapping):
+            raise TypeError(f"an adapter must return a mapping of names to values, not a {type(values).__name__}")
 
     def convert(_weight: Weight, value: Any) -> Any:
-        return _decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value
+        return _decoded(value, target) if target is not None and hasattr(value, "quantization_encoding") else value
 
     return load(
         root,
-        given,
+        values,
         override_quantization_encoding=override_quantization_encoding,
         weight_alignment=None,
         strict=strict,
         copy_if_misaligned=copy_if_misaligned,
-        convert=None if wanted is None else convert,
+        convert=None if target is None else convert,
     )
 
 
@@ -68,23 +68,23 @@ class Conversions:
     def __init__(self) -> None:
         self._counts: Counter[tuple[DType, DType]] = Counter()
 
-    def convert(self, weight: Weight, given: object) -> Any:
+    def convert(self, weight: Weight, argument: object) -> Any:
         """Return a value as the weight's dtype; itself if it has that dtype, is packed, or cannot be converted.
 
         Code that examines the value next reports what is wrong with it.
         """
         try:
-            value = Candidate(given)
+            value = Candidate(argument)
         except Mismatch:
-            return given
+            return argument
         dtype = weight.dtype
         if weight.quantization_encoding or value.encoding is not None or value.dtype is dtype:
-            return given
+            return argument
         if value.dtype.is_float() and not dtype.is_float():
-            return given  # the fractions would be cut off
+            return argument  # the fractions would be cut off
         self._counts[value.dtype, dtype] += 1
-        if isinstance(given, WeightData):
-            return _cast(given, dtype)
+        if isinstance(argument, WeightData):
+            return _cast(argument, dtype)
         memory = value.value.to_buffer() if value.memory is None else value.memory
         return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, data_of_all, shown
-from max_weights._load_report import LoadReport, misfit
+from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._shape import Shape, listed, matches
 from max_weights.dtype import DType
 from max_weights.nn._candidate import Candidate, Mismatch
@@ -37,18 +37,18 @@ def load(
     ignore_unexpected: bool = False,
 ) -> LoadReport:
     """Give every weight its value; see `Module.load_state_dict`. `convert` is applied to each value first."""
-    given = as_mapping(state_dict)
+    state = as_mapping(state_dict)
     rules = _Rules(override_quantization_encoding, _power_of_two(weight_alignment), copy_if_misaligned)
     named = NamedWeights(root)
-    values = {name: given.get(name, _ABSENT) for name in named.weights}
+    values = {name: state.get(name, _ABSENT) for name in named.weights}
     absent = [name for name, value in values.items() if value is _ABSENT]
     for name in absent:
-        values[name] = named.by_other_name(name, given, _ABSENT)
+        values[name] = named.by_other_name(name, state, _ABSENT)
     missing = tuple(name for name in absent if values[name] is _ABSENT)
     for name in missing:
         del values[name]
-    known = named.known()
-    unexpected = () if ignore_unexpected else tuple(name for name in given if name not in known)
+    known_names = named.known_names()
+    unexpected = () if ignore_unexpected else tuple(name for name in state if name not in known_names)
     report = LoadReport(missing, unexpected, loaded=tuple(values))
     _take_tensors(values)
     stored: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def load(
     if problems or (strict and (missing or unexpected)):
         what = f"the state dict does not fit {type(root).__name__}, and nothing in it was changed"
         names = (missing, unexpected) if strict else ((), ())
-        raise misfit(what, *names, problems, "strict=False takes what fits, and reports the rest")
+        raise mismatch_error(what, *names, problems, "strict=False takes what fits, and reports the rest")
     if missing or unexpected:
         _log.warning("%s: the state dict does not fit: %s", type(root).__name__, _in_short(report))
     changed = [packing.weight for packing in rules.packings] if rules.align is None else named.weights.values()
@@ -141,9 +141,9 @@ class _Rules:
         self.packings: list[_Packing] = []
         """The changes to weights, apart from their values."""
 
-    def examine(self, weight: Weight, given: object) -> Any:
+    def examine(self, weight: Weight, argument: object) -> Any:
         """Return the object that the weight is to hold; raise Mismatch with the reason if there is none."""
-        value = Candidate(given)
+        value = Candidate(argument)
         if weight.quantization_encoding is None and value.encoding is None:
             _require_same(value, weight.dtype, weight.shape)
         else:
@@ -184,16 +184,16 @@ class _Rules:
 
     def _encoding(self, weight: Weight, value: Candidate) -> QuantizationEncoding | None:
         """Return how the weight's elements are to be packed."""
-        declared, found = weight.quantization_encoding, value.encoding
-        if found is declared:
+        declared, encoding_of_value = weight.quantization_encoding, value.encoding
+        if encoding_of_value is declared:
             return declared
-        if found is None and declared is not None and (value.dtype is DType.uint8 or not declared.is_gguf):
+        if encoding_of_value is None and declared is not None and (value.dtype is DType.uint8 or not declared.is_gguf):
             return declared  # bytes without an encoding
         if self._override_encoding:
-            return found
+            return encoding_of_value
         if declared is None and value.dtype is weight.dtype and matches(weight.shape, value.shape):
             return None  # the weight was declared as these bytes
-        names = ("none" if encoding is None else encoding.value for encoding in (found, declared))
+        names = ("none" if encoding is None else encoding.value for encoding in (encoding_of_value, declared))
         decoding = ", and Module.load(path, dtype) decodes it" if declared is None else ""
         raise Mismatch(
             "the quantization encoding is {}, declared is {}; override_quantization_encoding=True uses that of the "

@@ -33,10 +33,10 @@ class NamedWeights:
     """Each weight by its full name; the first name, if it is in several modules."""
 
     def __init__(self, root: ModuleNode) -> None:
-        found = Walk(root)
-        self.weights = _by_name(root, found)
+        walk = Walk(root)
+        self.weights = _by_name(root, walk)
         self._other_names: dict[str, list[str]] = {}
-        if len(set(map(id, found.weights))) < len(found.weights):
+        if len(set(map(id, walk.weights))) < len(walk.weights):
             self._tell_apart()
 
     def _tell_apart(self) -> None:
@@ -47,11 +47,11 @@ class NamedWeights:
                 del self.weights[name]
                 self._other_names.setdefault(first, []).append(name)
 
-    def by_other_name(self, name: str, given: Mapping[str, object], default: object) -> Any:
+    def by_other_name(self, name: str, values: Mapping[str, object], default: object) -> Any:
         """Return a state dict's value under another name of the weight of this name, if it is in several modules."""
-        return next((given[other] for other in self._other_names.get(name, ()) if other in given), default)
+        return next((values[other] for other in self._other_names.get(name, ()) if other in values), default)
 
-    def known(self) -> set[str]:
+    def known_names(self) -> set[str]:
         """Return every name that stands for a weight."""
         return {*self.weights, *(other for names in self._other_names.values() for other in names)}
 
@@ -61,11 +61,11 @@ def layer_weights(module: ModuleNode) -> dict[str, Weight]:
     return _by_name(module, Walk(module, deep=False))
 
 
-def _by_name(root: ModuleNode, found: Walk) -> dict[str, Weight]:
-    weights = dict(zip(found.names, found.weights, strict=True))
-    if len(weights) < len(found.weights):
+def _by_name(root: ModuleNode, walk: Walk) -> dict[str, Weight]:
+    weights = dict(zip(walk.names, walk.weights, strict=True))
+    if len(weights) < len(walk.weights):
         first: dict[str, Weight] = {}
-        for name, weight in zip(found.names, found.weights, strict=True):
+        for name, weight in zip(walk.names, walk.weights, strict=True):
             if first.setdefault(name, weight) is not weight:
                 raise _clash(root, name, first[name], weight)
     return weights
@@ -146,8 +146,8 @@ def placement(module: ModuleNode) -> Placement | None:
 
 def place(root: ModuleNode, devices: Iterable[DeviceRef | str], strategy: ShardingStrategy | None) -> None:
     """Set device and strategy of every weight, and record them in every module; see `Module.to`."""
-    wanted = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
-    number = len(wanted.devices)
+    target = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
+    number = len(target.devices)
     if not number:
         raise ArgumentError(f"{type(root).__name__}.to() needs a device, such as DeviceRef.CPU()")
     if number > 1 and strategy is None:
@@ -160,9 +160,9 @@ def place(root: ModuleNode, devices: Iterable[DeviceRef | str], strategy: Shardi
     weights = list(NamedWeights(root).weights.values())
     with restore_on_error(changed=weights):
         for weight in weights:
-            if weight.device != wanted.devices[0]:
-                weight.device = wanted.devices[0]
+            if weight.device != target.devices[0]:
+                weight.device = target.devices[0]
             if strategy is not None:
                 weight.sharding_strategy = strategy
         for module in Walk(root).modules:
-            vars(module)[_PLACEMENT] = wanted
+            vars(module)[_PLACEMENT] = target

@@ -41,9 +41,9 @@ class ShardableLayer(Module):
     @sharding_strategy.setter
     def sharding_strategy(self, strategy: ShardingStrategy) -> None:
         for name, part in self._strategies(strategy).items():
-            found = getattr(self, name, None)
-            if found is not None:
-                found.sharding_strategy = part
+            layer = getattr(self, name, None)
+            if layer is not None:
+                layer.sharding_strategy = part
         self._sharding_strategy = strategy
 
     def shard(self, devices: Iterable[DeviceRef | str]) -> list[Self]:

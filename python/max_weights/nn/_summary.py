@@ -64,12 +64,12 @@ class Census:
     """
 
     def __init__(self, root: ModuleNode) -> None:
-        found = Walk(root)
-        self.modules = list(zip(found.paths, found.modules, strict=True))
+        walk = Walk(root)
+        self.modules = list(zip(walk.paths, walk.modules, strict=True))
         self.paths = {id(module): path for path, module in self.modules}
         self.own: dict[str, dict[str, Weight]] = {}
         counted: set[int] = set()
-        for full_name, weight in zip(found.names, found.weights, strict=True):
+        for full_name, weight in zip(walk.names, walk.weights, strict=True):
             if id(weight) not in counted:
                 counted.add(id(weight))
                 name = weight.local_name
@@ -93,13 +93,13 @@ class Census:
 
     def _parents(self) -> dict[str, str | None]:
         """Return the path of the module around each module; indices and keys of plain containers are no modules."""
-        known = {path for path, _ in self.modules}
+        paths = {path for path, _ in self.modules}
         parents: dict[str, str | None] = {}
-        for path in known:
+        for path in paths:
             up, parent = path, None
             while up:
                 up = up.rpartition(".")[0]
-                if up in known:
+                if up in paths:
                     parent = up
                     break
             parents[path] = parent
@@ -125,7 +125,7 @@ def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
         raise ValueError(f"depth must be a number of components, 0 or more, not {depth!r}")
     census = Census(root)
     counts = census.below(depth)
-    found: list[tuple[str, ...]] = [COLUMNS]
+    rows: list[tuple[str, ...]] = [COLUMNS]
     for path, module in census.modules:
         count = counts.get(path)
         if count is not None:
@@ -138,8 +138,8 @@ def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
                 ", ".join(sorted(count.devices)),
                 f"{count.loaded:,}/{count.weights:,}" if count.weights else "",
             )
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def print_summary(root: ModuleNode, depth: int | None, file: TextIO | None) -> None:
@@ -196,9 +196,9 @@ class _Drawing:
         self._counts: dict[str, Count] = census.below()
 
     def entries(self, module: Any, path: str) -> list[_Line]:
-        found = [_weight(name, weight) for name, weight in self._census.own.get(path, {}).items()]
+        lines = [_weight(name, weight) for name, weight in self._census.own.get(path, {}).items()]
         shared = vars(module).get(SHARED, {})
-        found += [
+        lines += [
             _Line(name, f"{weight.name}  shared") for name, weight in shared.items() if vars(module).get(name) is weight
         ]
         modules: list[_Line] = []
@@ -215,7 +215,7 @@ class _Drawing:
                 before.times, before.last = before.times + 1, component
             else:
                 modules.append(entry)
-        return found + modules
+        return lines + modules
 
 
 def _alike(one: _Line, other: _Line) -> bool:

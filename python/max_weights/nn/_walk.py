@@ -37,7 +37,7 @@ class Walk:
         """The full names of `weights`."""
         self.weights: list[Weight] = []
         """The weights that modules own, in the order of the modules; a weight may come more than once."""
-        seen = {id(root)}
+        visited = {id(root)}
         # The lists grow during the walk, which makes them the queue.
         for path, module in zip(self.paths, self.modules, strict=True):
             stem = f"{path}." if path else ""
@@ -46,8 +46,8 @@ class Walk:
             self.weights += weights
             if deep:
                 for component, child in modules:
-                    if id(child) not in seen:
-                        seen.add(id(child))
+                    if id(child) not in visited:
+                        visited.add(id(child))
                         self.paths.append(stem + component)
                         self.modules.append(child)
 
@@ -71,22 +71,22 @@ def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, ModuleNo
 
 def modules_in(holder: object) -> list[tuple[str, ModuleNode]]:
     """Return the modules in a list, tuple or dict, at any depth, by their indices and keys."""
-    found: list[tuple[str, ModuleNode]] = []
-    _add_entries("", holder, (), found)
-    return found
+    modules: list[tuple[str, ModuleNode]] = []
+    _add_entries("", holder, (), modules)
+    return modules
 
 
-def _add_modules(component: str, value: object, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
+def _add_modules(component: str, value: object, around: tuple[int, ...], modules: list[tuple[str, ModuleNode]]) -> None:
     if isinstance(value, ModuleNode):
-        found.append((component, value))
+        modules.append((component, value))
     elif isinstance(value, (list, tuple, dict)) and id(value) not in around:
-        _add_entries(f"{component}.", value, (*around, id(value)), found)
+        _add_entries(f"{component}.", value, (*around, id(value)), modules)
 
 
-def _add_entries(stem: str, holder: object, around: tuple[int, ...], found: list[tuple[str, ModuleNode]]) -> None:
+def _add_entries(stem: str, holder: object, around: tuple[int, ...], modules: list[tuple[str, ModuleNode]]) -> None:
     for key, value in _entries(holder):
         if isinstance(value, (ModuleNode, list, tuple, dict)):
-            _add_modules(f"{stem}{key}", value, around, found)
+            _add_modules(f"{stem}{key}", value, around, modules)
 
 
 def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:

@@ -94,31 +94,31 @@ def scaled_dot_product_attention(
     if min(q.rank, k.rank, v.rank) < 3:
         shapes = ", ".join(listed(part.shape) for part in (q, k, v))
         raise graph_error(op, f"queries, keys and values must be [..., heads, positions, size], found {shapes}")
-    heads, kv_heads = (_known(op, part, -3, "number of heads") for part in (q, k))
+    heads, kv_heads = (_static_size(op, part, -3, "number of heads") for part in (q, k))
     if kv_heads == 0 or heads % kv_heads:
         raise graph_error(op, f"{heads} query heads cannot share {kv_heads} key heads equally")
-    seen = None if mask is None else operand(op, mask)
-    if seen is not None and seen.rank < 2:
-        raise graph_error(op, f"a mask must be [..., positions, kv_positions], found {listed(seen.shape)}")
+    allowed = None if mask is None else operand(op, mask)
+    if allowed is not None and allowed.rank < 2:
+        raise graph_error(op, f"a mask must be [..., positions, kv_positions], found {listed(allowed.shape)}")
     grouped = heads != kv_heads
     if grouped:  # an additional axis, over which the keys and values of a group are broadcast
         q = _by_group(q, kv_heads)
         k, v = ops.unsqueeze(k, -3), ops.unsqueeze(v, -3)
-        seen = None if seen is None else _by_group(seen, kv_heads)
-    factor = 1.0 / math.sqrt(_known(op, q, -1, "size of a head")) if scale is None else scale
+        allowed = None if allowed is None else _by_group(allowed, kv_heads)
+    factor = 1.0 / math.sqrt(_static_size(op, q, -1, "size of a head")) if scale is None else scale
     scores = (q * factor) @ k.T
     if mask_variant is MHAMaskVariant.CAUSAL_MASK:
         rows = ops.unsqueeze(ops.range(0, scores.shape[-2], device=scores.device), 1)
         columns = ops.range(0, scores.shape[-1], device=scores.device)
         scores = ops.where(columns <= rows, scores, -math.inf)
-    if seen is not None:
-        is_choice = seen.dtype is DType.bool
-        scores = ops.where(seen, scores, -math.inf) if is_choice else scores + seen.cast(scores.dtype)
+    if allowed is not None:
+        is_choice = allowed.dtype is DType.bool
+        scores = ops.where(allowed, scores, -math.inf) if is_choice else scores + allowed.cast(scores.dtype)
     out = ops.softmax(scores) @ v
     return out.reshape([*shape[:-1], out.shape[-1]]) if grouped else out
 
 
-def _known(op: str, value: TensorValue, axis: int, what: str) -> int:
+def _static_size(op: str, value: TensorValue, axis: int, what: str) -> int:
     dim = value.shape[axis]
     if not isinstance(dim, StaticDim):
         raise graph_error(op, f"the {what} must be known, found {dim} in {listed(value.shape)}")
@@ -132,7 +132,7 @@ def _by_group(value: TensorValue, kv_heads: int) -> TensorValue:
         return value
     if infer.is_size(shape[-3], 1):
         return ops.unsqueeze(value, -3)
-    heads = _known("scaled_dot_product_attention", value, -3, "number of heads")
+    heads = _static_size("scaled_dot_product_attention", value, -3, "number of heads")
     return value.reshape([*shape[:-3], kv_heads, heads // kv_heads, *shape[-2:]])
 
 

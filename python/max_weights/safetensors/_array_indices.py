@@ -22,17 +22,17 @@ def array_index(index: Any, shape: list[int]) -> tuple[Any, ...]:
         if index:
             raise safetensor_error("Non empty lists are not implemented")
         index = slice(0, 0)
-    given = index if isinstance(index, tuple) else (index,)
-    dots = [at for at, item in enumerate(given) if item is Ellipsis]
+    entries = index if isinstance(index, tuple) else (index,)
+    dots = [at for at, item in enumerate(entries) if item is Ellipsis]
     if len(dots) > 1:
         raise safetensor_error("Only one ellipsis (...) is allowed in slice index")
     for at in dots:
-        given = (*given[:at], *[slice(None)] * (len(shape) - len(given) + 1), *given[at + 1 :])
-    items = [_item(item, at, shape[at] if at < len(shape) else 0) for at, item in enumerate(given)]
+        entries = (*entries[:at], *[slice(None)] * (len(shape) - len(entries) + 1), *entries[at + 1 :])
+    items = [_item(item, at, shape[at] if at < len(shape) else 0) for at, item in enumerate(entries)]
     wrong = _reaches_beyond(items, shape)
     if wrong is not None:
-        written = ", ".join(map(_written, items))
-        raise safetensor_error(f"Error during slicing [{written}] with shape {shape}: {wrong}")
+        text = ", ".join(map(_notation, items))
+        raise safetensor_error(f"Error during slicing [{text}] with shape {shape}: {wrong}")
     return (*items, ...)
 
 
@@ -57,13 +57,13 @@ def _reaches_beyond(items: list[int | slice], shape: list[int]) -> str | None:
     if len(items) > len(shape):
         return "more slicing indexes than dimensions in tensor"
     for at, (item, size) in reversed(list(enumerate(zip(items, shape, strict=False)))):
-        asked = _asked_beyond(item, size)
-        if asked is not None:
-            return f"index {asked} out of bounds for tensor dimension #{at} of size {size}"
+        position = _first_beyond(item, size)
+        if position is not None:
+            return f"index {position} out of bounds for tensor dimension #{at} of size {size}"
     return None
 
 
-def _asked_beyond(item: int | slice, size: int) -> int | None:
+def _first_beyond(item: int | slice, size: int) -> int | None:
     """Return what is selected of a dimension of this size. Nothing can be selected of an empty dimension."""
     if not isinstance(item, slice):
         return item if item >= size else None
@@ -75,7 +75,7 @@ def _asked_beyond(item: int | slice, size: int) -> int | None:
     return stop - 1 if stop > size else None
 
 
-def _written(item: int | slice) -> str:
+def _notation(item: int | slice) -> str:
     """Return an index as it is written between brackets."""
     if not isinstance(item, slice):
         return str(item)

@@ -25,10 +25,10 @@ def as_asked(device: Any) -> Any:
     Raises:
         ArgumentError: the variable has another value (a ValueError).
     """
-    if device != "cuda" or (said := os.environ.get(_CUDA, "first")) == "first":
+    if device != "cuda" or (setting := os.environ.get(_CUDA, "first")) == "first":
         return device
-    if said != "current":
-        raise ArgumentError(f"{_CUDA} is 'first' or 'current', not {said!r}")
+    if setting != "current":
+        raise ArgumentError(f"{_CUDA} is 'first' or 'current', not {setting!r}")
     return f"cuda:{current_gpu()}"
 
 

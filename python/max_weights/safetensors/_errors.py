@@ -54,8 +54,8 @@ def error_class() -> type[Exception]:
     if _class is None:
         from max_weights.safetensors._installed import found_extension
 
-        found = getattr(found_extension(), "SafetensorError", None)
-        _class = found if isinstance(found, type) and issubclass(found, Exception) else _own_class()
+        installed = getattr(found_extension(), "SafetensorError", None)
+        _class = installed if isinstance(installed, type) and issubclass(installed, Exception) else _own_class()
     return _class
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import Buffer, _SafetensorsFile
 
-__all__ = ["SERVED", "Framework", "brought", "framework_of", "from_capsule", "is_elsewhere", "shared", "to_array"]
+__all__ = ["SUPPORTED", "Framework", "framework_of", "from_capsule", "is_elsewhere", "on_gpu", "to_array", "to_torch"]
 
 _T = TypeVar("_T")
 
@@ -37,13 +37,13 @@ _NAMES = {
     "mlx": "mlx",
     "paddle": "paddle",
 }
-SERVED = ("pytorch", "numpy", "flax")
+SUPPORTED = ("pytorch", "numpy", "flax")
 """The frameworks for which this package makes tensors."""
 
 
 def is_elsewhere(name: object) -> bool:
     """Whether safetensors makes tensors for this framework, and this package does not."""
-    return isinstance(name, str) and _NAMES.get(name, SERVED[0]) not in SERVED
+    return isinstance(name, str) and _NAMES.get(name, SUPPORTED[0]) not in SUPPORTED
 
 
 class Framework(Protocol):
@@ -73,20 +73,20 @@ def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
     """
     if not isinstance(name, str):
         raise TypeError(f"framework is a name such as 'pt', not {type(name).__name__}")
-    known = _NAMES.get(name)
-    if known is None:
+    framework = _NAMES.get(name)
+    if framework is None:
         raise safetensor_error(f"framework {shown(name)} is invalid")
     device = device_of(device)
-    if known not in SERVED:
+    if framework not in SUPPORTED:
         raise safetensor_error(
-            f"framework {known} is not supported by max_weights itself (it supports {', '.join(SERVED)}), but by the "
-            "safetensors package, which is not installed: pip install safetensors"
+            f"framework {framework} is not supported by max_weights itself (it supports {', '.join(SUPPORTED)}), but "
+            "by the safetensors package, which is not installed: pip install safetensors"
         )
-    if known == "pytorch":
+    if framework == "pytorch":
         return _Torch(device), device
     if device != "cpu":
-        raise safetensor_error(f"Device {device} is not supported for framework {known}")
-    return _Numpy() if known == "numpy" else _Jax(), device
+        raise safetensor_error(f"Device {device} is not supported for framework {framework}")
+    return _Numpy() if framework == "numpy" else _Jax(), device
 
 
 class _Torch:
@@ -106,8 +106,8 @@ class _Torch:
 
     def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         try:
-            if (there := brought(self._device, lambda gpu: file.buffer(name).to(gpu))) is not None:
-                return shared(there)
+            if (loaded := on_gpu(self._device, lambda gpu: file.buffer(name).to(gpu))) is not None:
+                return to_torch(loaded)
             tensor = file.take(name, self._convert, whole=True)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
@@ -115,8 +115,8 @@ class _Torch:
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         try:
-            if (there := brought(self._device, file.buffers)) is not None:
-                return {name: shared(buffer) for name, buffer in there}
+            if (loaded := on_gpu(self._device, file.buffers)) is not None:
+                return {name: to_torch(buffer) for name, buffer in loaded}
             tensors = file.take_all(self._convert)
         except BufferError:
             return {name: self.tensor(file, name) for name in file.names()}  # an error here names the tensor
@@ -126,13 +126,13 @@ class _Torch:
         return tensors
 
     def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
-        def bring(gpu: str) -> Buffer | None:
+        def load(gpu: str) -> Buffer | None:
             part = _part_that_is_read(file, name, index)
             return None if part is None else part.to(gpu)
 
         try:
-            if (there := brought(self._device, bring)) is not None:
-                return shared(there)
+            if (loaded := on_gpu(self._device, load)) is not None:
+                return to_torch(loaded)
             tensor = self._part(file, name, index)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
@@ -165,7 +165,7 @@ def from_capsule() -> Callable[[Any], Any]:
     return convert
 
 
-def brought(device: str | int, bring: Callable[[str], _T]) -> _T | None:
+def on_gpu(device: str | int, load: Callable[[str], _T]) -> _T | None:
     """Return the GPU that we load to for this device; `None` if that is left to torch.
 
     It is left to torch for another kind of device, and if the GPU refuses us, so that the result, even an error, is
@@ -177,12 +177,12 @@ def brought(device: str | int, bring: Callable[[str], _T]) -> _T | None:
 
     gpu = torch_gpu(torch, device)
     try:
-        return None if gpu is None else bring(gpu)
+        return None if gpu is None else load(gpu)
     except DeviceError:
         return None
 
 
-def shared(buffer: Buffer) -> Any:
+def to_torch(buffer: Buffer) -> Any:
     """Return the torch tensor over GPU memory, for which torch's current stream waits."""
     from torch.utils.dlpack import from_dlpack
 

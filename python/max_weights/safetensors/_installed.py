@@ -26,15 +26,15 @@ def loaded_extension() -> ModuleType | None:
 
 def found_extension() -> ModuleType | None:
     """Return the compiled part of the installed package; `None` if it is not installed."""
-    if found := loaded_extension():
-        return found
+    if extension := loaded_extension():
+        return extension
     if not _is_replaced():
         try:
             return importlib.import_module(_EXTENSION)
         except ImportError:
             return None
     spec = spec_of(_EXTENSION)
-    return None if spec is None else _made(spec)
+    return None if spec is None else _load(spec)
 
 
 def needed(name: str) -> Any:
@@ -51,8 +51,8 @@ def needed(name: str) -> Any:
 
 def version() -> str:
     """Return the version of the installed package, or else of the API that is provided here."""
-    found = found_extension()
-    return str(getattr(found, "__version__", _VERSION))
+    extension = found_extension()
+    return str(getattr(extension, "__version__", _VERSION))
 
 
 def _is_replaced() -> bool:
@@ -68,13 +68,13 @@ def spec_of(module: str) -> ModuleSpec | None:
     return PathFinder.find_spec(module, package.submodule_search_locations)
 
 
-def _made(spec: ModuleSpec) -> ModuleType:
-    made = module_from_spec(spec)
+def _load(spec: ModuleSpec) -> ModuleType:
+    module = module_from_spec(spec)
     assert spec.loader is not None  # a file was found
-    sys.modules[_EXTENSION] = made
+    sys.modules[_EXTENSION] = module
     try:
-        spec.loader.exec_module(made)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[_EXTENSION]
         raise
-    return made
+    return module

@@ -9,7 +9,7 @@ from max_weights._core import shown
 from max_weights.dtype import DType
 from max_weights.errors import WeightsError
 from max_weights.safetensors._errors import missing_tensor, safetensor_error
-from max_weights.safetensors._frameworks import brought, from_capsule, shared
+from max_weights.safetensors._frameworks import from_capsule, on_gpu, to_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class PrefetchLoader:
             raise safetensor_error(f"prefetch needs at least one thread, not {threads}")
         if not isinstance(plan, dict | None):
             raise TypeError(f"plan must be a dict or None, not {type(plan).__name__}")
-        rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
+        rows = None if plan is None else {name: _rows(file, name, selection) for name, selection in plan.items()}
         self._names = [name for name in file.names() if rows is None or name in rows]
         if rows is not None and not self._names:
             raise safetensor_error("prefetch plan selects no tensors")
@@ -88,7 +88,7 @@ class PrefetchLoader:
     def _tensor(self, name: str, future: Future[Any]) -> Any:
         try:
             part = future.result()
-            tensor = self._convert(part.__dlpack__(max_version=(1, 0))) if part.is_host else shared(part)
+            tensor = self._convert(part.__dlpack__(max_version=(1, 0))) if part.is_host else to_torch(part)
         except CancelledError:
             raise safetensor_error("the loader was closed") from None
         except (WeightsError, BufferError) as error:
@@ -113,7 +113,7 @@ class PrefetchLoader:
             self.close()
 
 
-def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
+def _rows(file: _SafetensorsFile, name: object, selection: object) -> slice | None:
     """Return the requested rows, within the tensor."""
     if not isinstance(name, str):
         raise safetensor_error("prefetch plan keys must be tensor names")
@@ -121,14 +121,14 @@ def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
         _, shape, _ = file.entry(name)
     except KeyError:
         raise missing_tensor(name) from None
-    if wanted is None:
+    if selection is None:
         return None
-    if not isinstance(wanted, slice):
-        raise safetensor_error(f"prefetch plan values must be None or a slice, got {type(wanted)} for {shown(name)}")
+    if not isinstance(selection, slice):
+        raise safetensor_error(f"prefetch plan values must be None or a slice, got {type(selection)} for {shown(name)}")
     if not shape:
         raise safetensor_error(f"cannot slice rows of the 0-d tensor {shown(name)}")
     try:
-        start, stop, step = wanted.indices(shape[0])
+        start, stop, step = selection.indices(shape[0])
     except (TypeError, ValueError):
         raise safetensor_error(
             f"prefetch plan slice bounds for {shown(name)} must be integers or None, and the step 1"
@@ -140,6 +140,6 @@ def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
 
 def _read(file: _SafetensorsFile, name: str, rows: slice | None, device: str | int) -> Buffer:
     part = file.buffer(name) if rows is None else file.part(name, (rows,))
-    if (there := brought(device, part.to)) is not None:
-        return there
+    if (loaded := on_gpu(device, part.to)) is not None:
+        return loaded
     return part.copy() if part.is_mapped else part

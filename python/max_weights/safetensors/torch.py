@@ -92,11 +92,11 @@ if _package:
 
         It has the sign or the conjugation that torch may still have to apply.
         """
-        there = tensor.detach().to("cpu").resolve_conj().resolve_neg()
-        size, address = there.nelement() * _SIZE[there.dtype], there.data_ptr()
+        on_host = tensor.detach().to("cpu").resolve_conj().resolve_neg()
+        size, address = on_host.nelement() * _SIZE[on_host.dtype], on_host.data_ptr()
         if size == 0 or address == 0:  # such as that of a fake tensor
-            return np.empty(0, np.uint8), there
-        return np.frombuffer(memoryview((ctypes.c_ubyte * size).from_address(address)), np.uint8), there
+            return np.empty(0, np.uint8), on_host
+        return np.frombuffer(memoryview((ctypes.c_ubyte * size).from_address(address)), np.uint8), on_host
 
     def save_model(
         model: torch.nn.Module,

@@ -62,10 +62,10 @@ def require_fit(weight: _Declared, value: Any) -> None:
             f"the value of weight '{shown(weight.name)}' is packed as {encoding}, but the weight was declared as "
             f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
-    found = Shape(value.shape)
-    if not matches(weight.shape, found):
+    actual = Shape(value.shape)
+    if not matches(weight.shape, actual):
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' has the shape {listed(found)}, but the weight has "
+            f"the value of weight '{shown(weight.name)}' has the shape {listed(actual)}, but the weight has "
             f"{listed(weight.shape)}; give the value of the whole weight"
         )
 
@@ -150,5 +150,5 @@ def _cut_packed(pieces: Pieces, buffer: Buffer) -> Buffer:
             )
     last = len(buffer.shape) - 1
     scaled = pieces.scaled(last, row // elements * unit, elements, unit)
-    found = _cut_buffer(scaled, buffer.view(DType.uint8, [*buffer.shape[:-1], row // elements * unit]))
-    return found.view(buffer.dtype, [*found.shape[:-1], found.shape[-1] // unit * elements])
+    part = _cut_buffer(scaled, buffer.view(DType.uint8, [*buffer.shape[:-1], row // elements * unit]))
+    return part.view(buffer.dtype, [*part.shape[:-1], part.shape[-1] // unit * elements])

@@ -30,9 +30,9 @@ class Experts:
         Raises:
             ArgumentError: experts without a number, or with numbers other than 0, 1, 2, and so on (a ValueError).
         """
-        found = {name: match for name in names if (match := _EXPERT.fullmatch(name))}
+        matches = {name: match for name in names if (match := _EXPERT.fullmatch(name))}
         numbers: dict[str, set[int]] = {}
-        for match in found.values():
+        for match in matches.values():
             numbers.setdefault(match["layer"], set()).add(int(match["number"]))
         for layer, have in numbers.items():
             if len(have) <= max(have):
@@ -40,12 +40,12 @@ class Experts:
                 raise ArgumentError(
                     f"'{shown(layer)}' has {len(have)} experts, and number {missing} is not one of them"
                 )
-        if stacked := next((name for name in names if name not in found and _STACKED.fullmatch(name)), None):
+        if stacked := next((name for name in names if name not in matches and _STACKED.fullmatch(name)), None):
             raise _error(
                 stacked,
                 "holds all experts of its layer; split it along axis 0, by ShardingStrategy.rowwise(world) in shard=",
             )
-        if not found:
+        if not matches:
             raise ArgumentError(
                 "none of these weights belongs to an expert: their names do not have '.experts.' and a number"
             )
@@ -53,7 +53,7 @@ class Experts:
         return [
             name
             for name in names
-            if (int(found[name]["number"]) in mine[found[name]["layer"]] if name in found else not self.only)
+            if (int(matches[name]["number"]) in mine[matches[name]["layer"]] if name in matches else not self.only)
         ]
 
 

@@ -29,8 +29,8 @@ def model_config(node: WeightsNode) -> tuple[Mapping[str, Any] | None, str]:
     """
     architecture = node.metadata.get("general.architecture")
     if isinstance(architecture, str):
-        found = {name: node.metadata.get(f"{architecture}.{key}") for name, key in _GGUF.items()}
-        return {"model_type": architecture} | found, "the metadata of the file"
+        settings = {name: node.metadata.get(f"{architecture}.{key}") for name, key in _GGUF.items()}
+        return {"model_type": architecture} | settings, "the metadata of the file"
     first = next(iter(infos(node)), None)
     if first is None:
         return {}, "a checkpoint without weights"

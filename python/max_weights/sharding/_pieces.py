@@ -127,16 +127,16 @@ def _joined(boxes: Sequence[Box], axis: int | None) -> tuple[Box, ...]:
     """Return the fewest boxes: adjacent boxes are merged, and empty ones are left out."""
     if axis is None:
         return tuple(boxes)
-    found: list[Box] = []
+    joined: list[Box] = []
     for box in boxes:
         start, stop = box[axis]
         if start == stop:
             continue
-        if found and found[-1][axis][1] == start:
-            before = found.pop()
+        if joined and joined[-1][axis][1] == start:
+            before = joined.pop()
             box = (*box[:axis], (before[axis][0], stop), *box[axis + 1 :])
-        found.append(box)
-    return tuple(found or boxes[:1])
+        joined.append(box)
+    return tuple(joined or boxes[:1])
 
 
 def _length(part: Range) -> Size:

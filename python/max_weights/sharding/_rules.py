@@ -182,18 +182,18 @@ class Segmented:
         total = sum(segment.size for segment in self.segments)
         if size != total and size * 2 != total:
             raise ValueError(f"the segments make {total} (a half of it packed as FP4); found {size}")
-        found, begin = [], 0
+        result, begin = [], 0
         for segment in self.segments:
             edges = segment.shard_range(index, num_devices)
             start, stop = (_packed(begin + edge, size, total or 1) for edge in edges)
-            found.append((start, stop))
+            result.append((start, stop))
             begin += segment.size
-        return found
+        return result
 
 
 def _packed(edge: int, part: int, of: int) -> int:
     """Return the position of an edge between elements on an axis that packing made shorter."""
-    found, rest = divmod(edge * part, of)
+    position, rest = divmod(edge * part, of)
     if rest:
         raise ValueError(f"the edge at element {edge} is inside a byte of packed elements")
-    return found
+    return position

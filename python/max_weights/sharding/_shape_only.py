@@ -87,12 +87,12 @@ def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
     for part in parts:
         if not isinstance(part, ShapeOnly):
             raise TypeError(f"concat joins slices of the weight that a sharding function is given, not {part!r}")
-    found = [part._pieces for part in parts]
-    first, rank = found[0], parts[0].rank
+    pieces_of_parts = [part._pieces for part in parts]
+    first, rank = pieces_of_parts[0], parts[0].rank
     if not -rank <= axis < rank:
         raise ValueError(f"a weight of {rank} dimensions has no axis {axis}")
     axis %= rank
-    for pieces in found:
+    for pieces in pieces_of_parts:
         if pieces.whole != first.whole:
             raise ValueError("concat joins slices of one weight; these are from different ones")
         if pieces.axis not in (None, axis):
@@ -101,7 +101,7 @@ def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
             )
         if any(pieces.boxes[0][i] != first.boxes[0][i] for i in range(rank) if i != axis):
             raise ValueError(f"slices that are joined along axis {axis} must have the same ranges on the other axes")
-    return ShapeOnly(Pieces(first.whole, [box for pieces in found for box in pieces], axis))
+    return ShapeOnly(Pieces(first.whole, [box for pieces in pieces_of_parts for box in pieces], axis))
 
 
 def pieces_of(result: object, whole: Sequence[Size]) -> Pieces:

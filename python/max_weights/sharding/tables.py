@@ -162,9 +162,9 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
     Raises:
         ArgumentError: no such table, or a configuration that does not say enough (a ValueError).
     """
-    known = ", ".join(repr(one) for one in _TABLES)
+    tables = ", ".join(repr(one) for one in _TABLES)
     if name != "auto" and name not in _TABLES:
-        raise ArgumentError(f"there is no table of strategies called {name!r}; there are {known}, and 'auto'")
+        raise ArgumentError(f"there is no table of strategies called {name!r}; there are {tables}, and 'auto'")
     if config is None:
         title = "llama" if name == "auto" else name
         raise ArgumentError(
@@ -175,7 +175,7 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
         model = config.get("model_type")
         if model not in _MODELS:
             raise ArgumentError(
-                f"no table of strategies is known for the model type {model!r} in {place}; choose {known}"
+                f"no table of strategies is known for the model type {model!r} in {place}; choose {tables}"
             )
         name = _MODELS[model]
     options: dict[str, Any] = {"num_heads": _number(config, "num_attention_heads", place)}

@@ -225,10 +225,10 @@ class Builder:
         storage, dtype, offset, shape, strides = place
         typed = self.typed_storage(storage, dtype)
         parameters = (getattr(torch, scheme), scale, zero_point)
-        made: torch.Tensor = torch._utils._rebuild_qtensor(  # type: ignore[no-untyped-call]
+        tensor: torch.Tensor = torch._utils._rebuild_qtensor(  # type: ignore[no-untyped-call]
             typed, offset, shape, strides, parameters if axis is None else (*parameters, axis), requires_grad, None
         )
-        return made
+        return tensor
 
     def meta(self, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
         """Return a tensor without data."""
@@ -254,11 +254,11 @@ class Builder:
             return tensor if isinstance(tensor, torch.nn.Parameter) else tensor.as_subclass(torch.nn.Parameter)
         return None
 
-    def set_state(self, made: torch.Tensor, state: Any) -> None:
+    def set_state(self, instance: torch.Tensor, state: Any) -> None:
         """Set the Python attributes of a tensor, from a dict or from a pair of dict and slots."""
         for part in state if isinstance(state, tuple) else (state,):
             for key, value in (part or {}).items():
-                setattr(made, key, value)
+                setattr(instance, key, value)
 
     def typed_storage(self, storage: torch.UntypedStorage, dtype: str) -> torch.TypedStorage:
         """Return a storage that was saved by itself."""
@@ -272,8 +272,8 @@ class Builder:
 
     def dtype(self, name: str) -> torch.dtype:
         """Return a dtype."""
-        found: torch.dtype = getattr(torch, name)
-        return found
+        value: torch.dtype = getattr(torch, name)
+        return value
 
     def device(self, name: str) -> torch.device:
         """Return a device."""
@@ -281,8 +281,8 @@ class Builder:
 
     def layout(self, name: str) -> torch.layout:
         """Return a layout, by its full name."""
-        found: torch.layout = getattr(torch, name.removeprefix("torch."))
-        return found
+        value: torch.layout = getattr(torch, name.removeprefix("torch."))
+        return value
 
     def numpy_dtype(self, name: str) -> Any:
         """Return a NumPy dtype."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from max_weights._core import PytorchWeights, shown
-from max_weights._load_report import LoadReport, misfit
+from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._load_request import LoadRequest, ResolvedRequest
 from max_weights._loading import LoadMethod, converter, load_resolved, resolve_device
 from max_weights._progress import progress_of
@@ -142,7 +142,7 @@ class _Plan:
             self._examine(slot)
         self.problems += self.slots.destroyed()
         prefixes = tuple(self.slots.loading_themselves)
-        self.apart = [name for name in self._infos if prefixes and name.startswith(prefixes)]
+        self.custom_loaded = [name for name in self._infos if prefixes and name.startswith(prefixes)]
         self.unexpected = [
             name
             for name in self._infos
@@ -151,11 +151,11 @@ class _Plan:
 
     def _examine(self, slot: Slot) -> None:
         """Decide how a slot is filled."""
-        given = [place.name for place in slot.places if place.name in self._infos]
+        names = [place.name for place in slot.places if place.name in self._infos]
         if not slot.saved and not slot.tensor.is_meta:
-            self.kept += given
+            self.kept += names
             return
-        if not given:
+        if not names:
             if slot.saved:
                 self.missing.append(slot.name)
             elif self.strict and not self._computes:
@@ -164,7 +164,7 @@ class _Plan:
                     "make it on the CPU (strict=False leaves it as it is)"
                 )
             return
-        name = given[-1]  # as in load_state_dict, the last one counts
+        name = names[-1]  # as in load_state_dict, the last one counts
         info, dtype = self._infos[name], self._dtypes[name]
         shape = self._shapes[name]
         refusal = slot.refusal()
@@ -190,15 +190,17 @@ class _Plan:
             missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
             what = f"the file does not fit {shown(type(self.module).__name__)}"
             remedy = "strict=False takes what fits, and reports the rest; rename= gives weights other names"
-            raise misfit(what, missing, unexpected, self.problems, remedy)
+            raise mismatch_error(what, missing, unexpected, self.problems, remedy)
 
     def run(self, began: float) -> LoadReport:
         """Carry out the plan."""
-        total = sum(fill.info.bytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
+        total = sum(fill.info.bytes for fill in self.fills) + sum(
+            self._infos[name].bytes for name in self.custom_loaded
+        )
         self._done, self._total = 0, total
-        self._told, end = progress_of(self._progress)
+        self._report_progress, end = progress_of(self._progress)
         try:
-            self._load_apart()
+            self._load_custom()
             straight = [fill for fill in self.fills if fill.out is not None or fill.slot.tensor.is_meta]
             staged = [fill for fill in self.fills if fill.out is None and not fill.slot.tensor.is_meta]
             self._fill_straight(straight)
@@ -220,44 +222,44 @@ class _Plan:
         # Tensors without memory yet go to the CPU, like those that have their memory there.
         places = [None if fill.out is None or fill.out.device.type == "cpu" else fill.out.device for fill in fills]
         for place in dict.fromkeys(places):
-            there = [fill for fill, own in zip(fills, places, strict=True) if own == place]
-            outs = {fill.name: fill.out for fill in there if fill.out is not None}
-            loaded = self._load({fill.name: fill.dtype for fill in there}, outs)
-            for fill in there:
+            batch = [fill for fill, own in zip(fills, places, strict=True) if own == place]
+            outs = {fill.name: fill.out for fill in batch if fill.out is not None}
+            loaded = self._load({fill.name: fill.dtype for fill in batch}, outs)
+            for fill in batch:
                 if fill.out is None:
-                    fill.slot.tensor = fill.slot.made(loaded[fill.name])
+                    fill.slot.tensor = fill.slot.materialize(loaded[fill.name])
                 else:
                     torch.autograd.graph.increment_version(fill.slot.tensor)
 
-    def _load_apart(self) -> None:
+    def _load_custom(self) -> None:
         """Load the modules that have their own way of loading."""
         if not self.slots.loading_themselves:
             return
-        loaded = self._load({name: self._dtypes[name] for name in self.apart}, {})
+        loaded = self._load({name: self._dtypes[name] for name in self.custom_loaded}, {})
         unexpected: set[str] = set()
         for prefix, owner in self.slots.loading_themselves.items():
             state = {name[len(prefix) :]: tensor for name, tensor in loaded.items() if name.startswith(prefix)}
             meta = any(tensor.is_meta for tensor in (*owner.parameters(), *owner.buffers()))
             try:
-                found = owner.load_state_dict(state, strict=False, assign=meta)
+                result = owner.load_state_dict(state, strict=False, assign=meta)
             except RuntimeError as error:
                 self.problems.append(f"'{shown(prefix or type(owner).__name__)}': {shown(str(error))}")
                 continue
-            self.missing += [prefix + name for name in found.missing_keys]
-            unexpected.update(prefix + name for name in found.unexpected_keys)
+            self.missing += [prefix + name for name in result.missing_keys]
+            unexpected.update(prefix + name for name in result.unexpected_keys)
         self.unexpected += unexpected
-        self.apart = [name for name in self.apart if name not in unexpected]
+        self.custom_loaded = [name for name in self.custom_loaded if name not in unexpected]
         self.require_fit()
 
     def _load(self, dtypes: dict[str, DType | None], outs: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Return these weights by their new names."""
         if not dtypes:
             return {}
-        told = None
-        if (progress := self._told) is not None:
+        report = None
+        if (progress := self._report_progress) is not None:
             before = self._done
 
-            def told(done: int, of: int) -> object:
+            def report(done: int, of: int) -> object:
                 self._done = before + done
                 return progress(self._done, max(self._total, before + of))
 
@@ -269,7 +271,7 @@ class _Plan:
             convert=converter("torch"),
             places=None if device is None else [(device, len(request.names))],
             out=outs,
-            progress=told,
+            progress=report,
         )
         return dict(zip(request.new_names, loaded, strict=True))
 
@@ -285,9 +287,11 @@ class _Plan:
             new = _name(fill.slot.tensor.dtype)
             if old != new and (fill.info.encoding is None or fill.dtype is not None):
                 converted[fill.name] = (old, new)
-        size = sum(fill.slot.tensor.nbytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
+        size = sum(fill.slot.tensor.nbytes for fill in self.fills) + sum(
+            self._infos[name].bytes for name in self.custom_loaded
+        )
         return LoadReport(
-            loaded=(*loaded, *self.apart),
+            loaded=(*loaded, *self.custom_loaded),
             missing=tuple(self.missing),
             unexpected=tuple(self.unexpected),
             kept=tuple(self.kept),

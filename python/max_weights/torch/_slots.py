@@ -90,7 +90,7 @@ class Slot:
             return None
         return tensor.view(shape)
 
-    def made(self, tensor: torch.Tensor) -> torch.Tensor:
+    def materialize(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the replacement for a tensor without memory: of the same kind, over this memory."""
         old = self.tensor
         tensor = tensor.reshape(old.shape)
@@ -131,16 +131,16 @@ class Slots:
             if tensor.is_meta and _is_wrapper(tensor)
         ]
 
-    def tie(self, given: set[str]) -> None:
+    def tie(self, names: set[str]) -> None:
         """Merge two slots that the model declares to be tied, if only one of them is given."""
         for name, other in self._aliases.items():
             one, two = self.by_name.get(name), self.by_name.get(other)
             if one is None or two is None or one is two or one.tensor.shape != two.tensor.shape:
                 continue
-            here, there = (any(place.name in given for place in slot.places) for slot in (one, two))
-            if here == there:
+            one_in_file, other_in_file = (any(place.name in names for place in slot.places) for slot in (one, two))
+            if one_in_file == other_in_file:
                 continue
-            target, source = (one, two) if there else (two, one)
+            target, source = (one, two) if other_in_file else (two, one)
             source.places += target.places
             for place in target.places:
                 self.by_name[place.name] = source
@@ -211,10 +211,10 @@ def require_local(module: nn.Module) -> None:
     if library is None:
         return
     # Names are dear, and seldom needed.
-    held = itertools.chain.from_iterable(
+    local_tensors = itertools.chain.from_iterable(
         (*owner._parameters.values(), *owner._buffers.values()) for owner in module.modules()
     )
-    if not any(isinstance(tensor, library.DTensor) for tensor in held):
+    if not any(isinstance(tensor, library.DTensor) for tensor in local_tensors):
         return
     tensors = (*module.named_parameters(), *module.named_buffers())
     names = [name for name, tensor in tensors if isinstance(tensor, library.DTensor)]
@@ -241,7 +241,7 @@ def compute(module: Any, slots: Slots) -> None:
     """
     for slot in slots:
         if slot.tensor.is_meta:
-            slot.tensor = slot.made(torch.empty_like(slot.tensor, device="cpu"))
+            slot.tensor = slot.materialize(torch.empty_like(slot.tensor, device="cpu"))
             for place in slot.places:
                 place.put(slot.tensor)
                 place.owner._is_hf_initialized = False  # type: ignore[assignment]

@@ -53,8 +53,8 @@ def conv2d(
         `[batch, out_height, out_width, out_channels]`, where the height is `(height + above + below - dilation *
         (filter_height - 1) - 1) // stride + 1`, and the width likewise.
     """
-    given = [x, filter] if bias is None else [x, filter, bias]
-    values = operands(_OP, *given)
+    arguments = [x, filter] if bias is None else [x, filter, bias]
+    values = operands(_OP, *arguments)
     image, window = values[0].shape, values[1].shape
     require_float(_OP, values[0])
     if len(image) != 4 or len(window) != 4:
@@ -82,8 +82,8 @@ def conv2d(
     if len(values) == 3 and values[2].shape != Shape([out_channels]):
         raise graph_error(_OP, f"the bias must be [{out_channels}], found {listed(values[2].shape)}")
     both = [_reach(*row, image, window) for row in zip(spatial, sizes, dilations, (pads[:2], pads[2:]), strict=True)]
-    made = [(padded - reach) // step + 1 for (padded, reach), step in zip(both, strides, strict=True)]
-    out = dict(zip(_INPUT[layouts[0]], [batch, *made, out_channels], strict=True))
+    out_sizes = [(padded - reach) // step + 1 for (padded, reach), step in zip(both, strides, strict=True)]
+    out = dict(zip(_INPUT[layouts[0]], [batch, *out_sizes, out_channels], strict=True))
     return record(
         _OP,
         values,
@@ -116,8 +116,8 @@ def _reach(
 
 def _numbers(name: str, value: Iterable[int], count: int, least: int) -> tuple[int, ...]:
     numbers = tuple(to_dim(number) for number in value)
-    found = tuple(number.dim for number in numbers if isinstance(number, StaticDim))
-    if len(found) != count or min(found) < least:
+    sizes = tuple(number.dim for number in numbers if isinstance(number, StaticDim))
+    if len(sizes) != count or min(sizes) < least:
         what = "numbers" if count > 1 else "number"
         raise graph_error(_OP, f"{name} is {count} {what} of at least {least}, found {listed(numbers)}")
-    return found
+    return sizes

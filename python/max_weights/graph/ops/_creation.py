@@ -29,23 +29,23 @@ def constant(value: Any, dtype: DTypeLike | None = None, device: DeviceRef | str
         device: By default the CPU.
     """
     place = CPU if device is None else DeviceRef.from_device(device)
-    wanted = None if dtype is None else DType(dtype)
+    target = None if dtype is None else DType(dtype)
     if is_scalar(value):
-        return scalar("constant", value, _dtype_of(value) if wanted is None else wanted, place)
+        return scalar("constant", value, _dtype_of(value) if target is None else target, place)
     if is_array(value):
-        return array("constant", value, wanted, place)
+        return array("constant", value, target, place)
     import numpy as np
 
     if isinstance(value, list | tuple):
         elements = np.asarray(value)
-        if wanted is None and elements.dtype == np.float64:
-            wanted = DType.float32
-        return array("constant", elements, wanted, place)
+        if target is None and elements.dtype == np.float64:
+            target = DType.float32
+        return array("constant", elements, target, place)
     if hasattr(value, "__dlpack__"):
         from max_weights._buffer import to_numpy
         from max_weights._core import Buffer
 
-        return array("constant", to_numpy(Buffer.from_dlpack(value)), wanted, place)
+        return array("constant", to_numpy(Buffer.from_dlpack(value)), target, place)
     raise TypeError(f"constant: {type(value).__name__} is neither a number nor an array")
 
 
@@ -69,15 +69,15 @@ def range(
         dtype: By default int64, or float32 if one of the three is a float.
         device: By default the CPU.
     """
-    given = (start, stop, step)
+    bounds = (start, stop, step)
     place = CPU if device is None else DeviceRef.from_device(device)
-    tensors = [value for value in given if isinstance(value, TensorValue)]
+    tensors = [value for value in bounds if isinstance(value, TensorValue)]
     if dtype is not None:
         kind = DType(dtype)
     elif tensors:
         kind = tensors[0].dtype
     else:
-        kind = DType.float32 if any(isinstance(value, float) for value in given) else DType.int64
+        kind = DType.float32 if any(isinstance(value, float) for value in bounds) else DType.int64
     if kind is DType.bool:
         raise graph_error("range", "bool cannot be used for a range")
     size = None if tensors else _count(start, stop, step)
@@ -89,7 +89,7 @@ def range(
     if size is None:
         raise graph_error("range", "the number of elements is unknown; give it as out_dim")
     ends = []
-    for value in given:
+    for value in bounds:
         if is_scalar(value):
             ends.append(scalar("range", value, kind, CPU))
         else:

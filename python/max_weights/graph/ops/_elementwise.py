@@ -129,8 +129,8 @@ def log1p(x: TensorValueLike) -> TensorValue:
     require_float("log1p", value)
     # What rounding takes from 1 + x, the quotient gives back: log(u) / (u - 1) hardly changes near u = 1.
     moved = 1.0 + value
-    taken = moved - 1.0
-    return where(taken == 0.0, value, log(moved) * where(taken == value, 1.0, value / taken))
+    difference = moved - 1.0
+    return where(difference == 0.0, value, log(moved) * where(difference == value, 1.0, value / difference))
 
 
 def sin(x: TensorValueLike) -> TensorValue:

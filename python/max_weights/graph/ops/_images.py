@@ -152,8 +152,8 @@ def non_maximum_suppression(
         raise graph_error(op, f"takes [batch, boxes, 4] and [batch, classes, boxes], found {both}")
     infer.same(op, [Shape([shapes[0][0], shapes[0][1]]), Shape([shapes[1][0], shapes[1][2]])], None)
     limits = [
-        _limit(op, name, given, kind)
-        for name, given, kind in (
+        _limit(op, name, bound, kind)
+        for name, bound, kind in (
             ("max_output_boxes_per_class", max_output_boxes_per_class, DType.int64),
             ("iou_threshold", iou_threshold, DType.float32),
             ("score_threshold", score_threshold, DType.float32),
@@ -162,10 +162,10 @@ def non_maximum_suppression(
     return record(op, [value, ratings, *limits], like(value, [out_dim, 3], DType.int64))
 
 
-def _limit(op: str, name: str, given: TensorValueLike, kind: DType) -> TensorValue:
-    if is_scalar(given):
-        return scalar(op, given, kind, CPU)
-    value = operand(op, given)
+def _limit(op: str, name: str, bound: TensorValueLike, kind: DType) -> TensorValue:
+    if is_scalar(bound):
+        return scalar(op, bound, kind, CPU)
+    value = operand(op, bound)
     if value.rank or value.dtype.is_float() is not kind.is_float():
         raise graph_error(op, f"{name} is a number or a scalar of {kind!r}, found {value.type}")
     return converted(value, kind)

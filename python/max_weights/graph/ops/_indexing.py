@@ -140,7 +140,7 @@ def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
     if any(entry != slice(None) for entry in others):
         value = slice_tensor(value, others)
     for place in sorted(moved, reverse=True):
-        axis = place - sum(taken and before not in moved for before, taken in enumerate(one_by_one[:place]))
+        axis = place - sum(drops_axis and before not in moved for before, drops_axis in enumerate(one_by_one[:place]))
         value = gather(value, positions[place], axis) if place in positions else _between(value, entries[place], axis)
     return value
 
@@ -259,8 +259,8 @@ def _difference(left: Dim, right: Dim) -> Dim:
 
 def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int, size: int, shape: Shape) -> None:
     """Refuse bounds outside a known size, and a slice that ends before it begins."""
-    known = [bound for bound in (start, stop) if isinstance(bound, int)]
-    for bound in known:
+    numbers = [bound for bound in (start, stop) if isinstance(bound, int)]
+    for bound in numbers:
         # A backward slice begins at the last element and ends before the first.
         low, high = (-size, size) if step > 0 else (-size - 1, max(size - 1, 0))
         if not low <= bound <= high:
@@ -270,7 +270,7 @@ def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int,
                 f"{low} to {high}",
                 GraphIndexError,
             )
-    first, last = (bound + size if bound < 0 else bound for bound in known) if len(known) == 2 else (0, 0)
+    first, last = (bound + size if bound < 0 else bound for bound in numbers) if len(numbers) == 2 else (0, 0)
     if (last - first) * step < 0:
         raise _empty()
 

@@ -106,7 +106,7 @@ def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
 def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
     if isinstance(values, TensorValue):
         raise TypeError(f"{op}: takes a list of tensors, not one TensorValue")
-    given = list(values)
-    if not given:
+    tensors = list(values)
+    if not tensors:
         raise graph_error(op, "takes at least one tensor; the list is empty")
-    return operands(op, *given, common=same_dtype)
+    return operands(op, *tensors, common=same_dtype)

@@ -120,22 +120,22 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
     if not value.dtype.isnative:
         value = value.astype(value.dtype.newbyteorder("="))
     try:
-        found = DType.from_numpy(value.dtype)
+        source = DType.from_numpy(value.dtype)
     except ValueError as error:
         raise graph_error(op, str(error)) from None
-    target = found if dtype is None else dtype
+    target = source if dtype is None else dtype
     data = np.array(value, dtype=value.dtype, copy=True)
-    if target is not found:
+    if target is not source:
         with np.errstate(all="ignore"):
             data = value.astype(target.to_numpy())
             exact = bool(np.array_equal(data.astype(value.dtype), value))
-            infinite = target.is_float() and found.is_float() and np.isinf(data.astype(np.float64)).any()
+            infinite = target.is_float() and source.is_float() and np.isinf(data.astype(np.float64)).any()
         if not target.is_float() and not exact:
             raise graph_error(
-                op, f"an array of {found!r} does not fit {target!r} without changing its values; convert it yourself"
+                op, f"an array of {source!r} does not fit {target!r} without changing its values; convert it yourself"
             )
         if infinite and not np.isinf(value.astype(np.float64)).any():
-            raise graph_error(op, f"an array of {found!r} has values outside the range of {target!r}")
+            raise graph_error(op, f"an array of {source!r} has values outside the range of {target!r}")
     data.flags.writeable = False
     return record("constant", (), TensorType(target, data.shape, device), value=data)
 
@@ -156,29 +156,29 @@ def operands(
         TypeError: a value is not a tensor, or none is.
         GraphError: dtypes without a common one, two devices, or a number that does not fit (a ValueError).
     """
-    made = [
+    tensors = [
         operand(op, value)
         if isinstance(value, TensorValue) or not (is_scalar(value) or is_array(value) or isinstance(value, Dim))
         else None
         for value in values
     ]
-    device = next((value.device for value in made if value is not None), CPU)
-    made = [
-        array(op, given, None, device) if value is None and is_array(given) else value
-        for given, value in zip(values, made, strict=True)
+    device = next((value.device for value in tensors if value is not None), CPU)
+    tensors = [
+        array(op, original, None, device) if value is None and is_array(original) else value
+        for original, value in zip(values, tensors, strict=True)
     ]
-    found = [value for value in made if value is not None]
-    if not found and any(isinstance(value, Dim) for value in values):
-        found = [operand(op, value) for value in values if isinstance(value, Dim)][:1]
-    if not found:
+    present = [value for value in tensors if value is not None]
+    if not present and any(isinstance(value, Dim) for value in values):
+        present = [operand(op, value) for value in values if isinstance(value, Dim)][:1]
+    if not present:
         raise TypeError(f"{op}: none of the operands is a tensor; make one with ops.constant(value, dtype, device)")
-    dtype = found[0].dtype
-    for value in found[1:]:
+    dtype = present[0].dtype
+    for value in present[1:]:
         dtype = common(op, dtype, value.dtype)
-    require_one_device(op, found)
+    require_one_device(op, present)
     return [
-        scalar(op, given, dtype, found[0].device) if value is None else converted(value, dtype)
-        for given, value in zip(values, made, strict=True)
+        scalar(op, original, dtype, present[0].device) if value is None else converted(value, dtype)
+        for original, value in zip(values, tensors, strict=True)
     ]
 
 

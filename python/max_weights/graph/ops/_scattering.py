@@ -140,10 +140,10 @@ def masked_scatter(
     if chooser.dtype is not DType.bool:
         raise graph_error("masked_scatter", f"the mask must be bool, found {chooser.type}; compare it, as in `x != 0`")
     places = nonzero(broadcast_to(chooser, value.shape), out_dim)
-    written = flatten(operand("masked_scatter", updates))
-    if written.shape != [places.shape[0]]:
-        written = record("rebind", [written], like(written, [places.shape[0]]), message="")
-    return scatter_nd(value, written, places)
+    elements = flatten(operand("masked_scatter", updates))
+    if elements.shape != [places.shape[0]]:
+        elements = record("rebind", [elements], like(elements, [places.shape[0]]), message="")
+    return scatter_nd(value, elements, places)
 
 
 def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
@@ -166,39 +166,39 @@ def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
 def _scatter(
     op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int, reduction: str
 ) -> TensorValue:
-    value, written, positions = _three(op, x, updates, indices)
+    value, elements, positions = _three(op, x, updates, indices)
     shape = value.shape
     axis = infer.axis_of(op, axis, len(shape), shape)
-    infer.same(op, [written.shape, positions.shape], None)
-    if written.rank != value.rank:
-        raise graph_error(op, f"the shapes {listed(shape)} and {listed(written.shape)} have different ranks")
-    for other, (size, taken) in enumerate(zip(shape, written.shape, strict=True)):
-        if other != axis and isinstance(size, StaticDim) and isinstance(taken, StaticDim) and size < taken:
+    infer.same(op, [elements.shape, positions.shape], None)
+    if elements.rank != value.rank:
+        raise graph_error(op, f"the shapes {listed(shape)} and {listed(elements.shape)} have different ranks")
+    for other, (size, length) in enumerate(zip(shape, elements.shape, strict=True)):
+        if other != axis and isinstance(size, StaticDim) and isinstance(length, StaticDim) and size < length:
             raise graph_error(
-                op, f"the updates {listed(written.shape)} are longer than {listed(shape)} on axis {other}: {taken}"
+                op, f"the updates {listed(elements.shape)} are longer than {listed(shape)} on axis {other}: {length}"
             )
-    return record("scatter", [value, positions, written], value.type, axis=axis, reduction=reduction)
+    return record("scatter", [value, positions, elements], value.type, axis=axis, reduction=reduction)
 
 
 def _scatter_nd(
     op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, reduction: str
 ) -> TensorValue:
-    value, written, positions = _three(op, x, updates, indices)
+    value, elements, positions = _three(op, x, updates, indices)
     shape, where = value.shape, positions.shape
     depth = _depth(op, where, len(shape), shape)
-    infer.same(op, [where[:-1] + shape[depth:], written.shape], None)
-    return record("scatter_nd", [value, positions, written], value.type, reduction=reduction)
+    infer.same(op, [where[:-1] + shape[depth:], elements.shape], None)
+    return record("scatter_nd", [value, positions, elements], value.type, reduction=reduction)
 
 
 def _three(op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> list[TensorValue]:
     """Return the tensor to write to, the updates, and their positions."""
-    value, written, positions = operand(op, x), operand(op, updates), _positions(op, indices)
-    if value.dtype is not written.dtype:
+    value, elements, positions = operand(op, x), operand(op, updates), _positions(op, indices)
+    if value.dtype is not elements.dtype:
         raise graph_error(
-            op, f"{value.dtype!r} and {written.dtype!r} are different dtypes; convert one with `.cast(...)`"
+            op, f"{value.dtype!r} and {elements.dtype!r} are different dtypes; convert one with `.cast(...)`"
         )
-    require_one_device(op, [value, written, positions])
-    return [value, written, positions]
+    require_one_device(op, [value, elements, positions])
+    return [value, elements, positions]
 
 
 def _positions(op: str, indices: TensorValueLike) -> TensorValue:

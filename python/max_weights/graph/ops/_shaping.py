@@ -77,10 +77,10 @@ def permute(x: TensorValueLike, dims: Iterable[int]) -> TensorValue:
     """Reorder the axes: axis `i` of the result is axis `dims[i]` of the operand."""
     value = operand("permute", x)
     shape = value.shape
-    asked = list(dims)
-    order = [infer.axis_of("permute", dim, len(shape), shape) for dim in asked]
+    axes = list(dims)
+    order = [infer.axis_of("permute", dim, len(shape), shape) for dim in axes]
     if sorted(order) != list(range(len(shape))):
-        raise graph_error("permute", f"{asked} does not name each axis of the shape {listed(shape)} once")
+        raise graph_error("permute", f"{axes} does not name each axis of the shape {listed(shape)} once")
     return record("permute", [value], like(value, [shape[axis] for axis in order]), dims=tuple(order))
 
 

@@ -194,8 +194,8 @@ def _numbers(op: str, stride: _Pair, dilation: _Pair, padding: _Pair) -> tuple[t
 
 
 def _pair(op: str, name: str, value: object, least: int) -> tuple[int, int]:
-    given = value if isinstance(value, tuple | list) else (value, value)
-    numbers = tuple(number for number in map(to_dim, given) if isinstance(number, StaticDim))
-    if len(numbers) != 2 or len(given) != 2 or any(number < least for number in numbers):
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    numbers = tuple(number for number in map(to_dim, pair) if isinstance(number, StaticDim))
+    if len(numbers) != 2 or len(pair) != 2 or any(number < least for number in numbers):
         raise graph_error(op, f"{name} must be one number or two, each at least {least}, found {value!r}")
     return numbers[0].dim, numbers[1].dim

@@ -64,10 +64,10 @@ class PrintHook:
 
     def _name(self, layer: Layer) -> str:
         if id(layer) not in self._names:
-            taken = {name for _, name in self._names.values()}
+            names = {name for _, name in self._names.values()}
             kind = type(layer).__name__
             numbered = itertools.chain([kind], (f"{kind}{number}" for number in itertools.count(2)))
-            self.add_layer(layer, next(name for name in numbered if name not in taken))
+            self.add_layer(layer, next(name for name in numbered if name not in names))
         return self._names[id(layer)][1]
 
     def print_value(self, name: str, value: object) -> bool:
