@@ -333,7 +333,7 @@ def test_an_axis_that_is_not_there_is_an_index_error_and_a_value_error(compute: 
     [
         ("allgather", "graphs here run on one device"),
         ("allreduce", "Weight.shard"),
-        ("buffer_store", "values of a graph here never change"),
+        ("buffer_create", "give a BufferType as an input type"),
         ("custom", "compose it from other ops"),
         ("while_loop", "repeat the operations in Python"),
         ("random", "give them to the graph as an input"),

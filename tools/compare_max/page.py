@@ -32,8 +32,8 @@ these exceptions:
 
 ## What no program can show
 
-- A `BufferType` describes memory that a graph changes, and is not an input type of a graph or subgraph: ONNX Runtime
-  has no operations in place. A cache is an input and an output of each run.
+- What a graph stores in a buffer is computed as a new tensor and written to the memory when the graph has run: ONNX
+  Runtime has no operations in place. `ops.buffer_create` is not here.
 - `Graph.weights()` has no data: what it allocated exports the value that `load_state_dict` gave it.
 - The shape of a weight that a graph uses cannot be changed in place, just as it cannot be set.
 - Writing to a tensor of a mapped file changes memory of this process and never the file. In MAX it ends the process.

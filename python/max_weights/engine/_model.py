@@ -17,7 +17,7 @@ from max_weights.engine._tensors import from_value, to_value
 from max_weights.errors import GraphError
 from max_weights.graph._lowering.model import lower
 from max_weights.graph._lowering.values import contiguous, values_of
-from max_weights.graph.type import TensorType
+from max_weights.graph.type import BufferType, TensorType
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -60,6 +60,7 @@ class Model:
         self._inputs = self._lowered.inputs
         self._sizes = Sizes(graph, shapes)
         self._output_types = graph.output_types
+        self._stored = list(graph.stored)
         parts = self._lowered.repack_weights(self._weights)
         self._part_sizes = {name: part.nbytes for name, part in parts.items()}
         self._weights = {name: self._weights[name] for name in self._lowered.weights}
@@ -129,7 +130,8 @@ class Model:
         """Run the graph.
 
         Args:
-            *args: The inputs, in order: `Buffer`, NumPy arrays, tensors that support DLPack.
+            *args: The inputs, in order: `Buffer`, NumPy arrays, tensors that support DLPack. In those for a BufferType,
+                contiguous and writable, the graph stores after everything is computed.
 
         Returns:
             The outputs, in order.
@@ -145,8 +147,11 @@ class Model:
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
         given: dict[str, Any] = {}
         shapes, size = [], 0
-        for name, kind, arg in zip(self._inputs, self._types, args, strict=True):
+        stores: list[Buffer] = []
+        for index, (name, kind, arg) in enumerate(zip(self._inputs, self._types, args, strict=True)):
             buffer = contiguous(arg, f"{name} of graph {self._name!r}")
+            if index in self._stored:
+                stores.append(_memory_to_store(arg, f"{name} of graph {self._name!r}"))
             if buffer.dtype is not kind.dtype:
                 raise GraphError(
                     f"{name} of graph {self._name!r} is {kind.dtype!r} {listed(kind.shape)}, not {buffer.dtype!r}"
@@ -166,7 +171,11 @@ class Model:
         named = dict(zip(self._results, results, strict=True))
         for label, printed in self._lowered.prints:
             print(label if printed is None else f"{label} = {from_value(named[printed]).to_numpy()}")
-        return [from_value(named[name]) for name in self._lowered.outputs]
+        outputs = [from_value(named[name]) for name in self._lowered.outputs]
+        count = len(self._output_types)
+        for buffer, contents in zip(stores, outputs[count:], strict=True):
+            buffer.inplace_copy_from(contents)
+        return outputs[:count]
 
     def __call__(self, *args: Any) -> list[Buffer]:
         """Run the graph; see `execute`."""
@@ -201,5 +210,13 @@ def _onnxruntime() -> ModuleType:
     return module
 
 
-def _specs(what: str, types: Sequence[TensorType]) -> list[TensorSpec]:
+def _memory_to_store(argument: object, what: str) -> Buffer:
+    """Return the tensor over the memory of an argument, which a graph stores in."""
+    memory = Buffer.of(argument, what)
+    if not (memory.is_host and memory.is_contiguous and memory.is_writable):
+        raise GraphError(f"{what} is stored in: it must be contiguous and writable host memory")
+    return memory
+
+
+def _specs(what: str, types: Sequence[TensorType | BufferType]) -> list[TensorSpec]:
     return [TensorSpec(kind.dtype, kind.shape, f"{what}{index}") for index, kind in enumerate(types)]

@@ -7,13 +7,14 @@ from max_weights.devices import DeviceKind, DeviceRef
 from max_weights.graph import onnx, ops
 from max_weights.graph._graph import Graph
 from max_weights.graph.type import BufferType, TensorType, Type
-from max_weights.graph.value import TensorValue, TensorValueLike, Value
+from max_weights.graph.value import BufferValue, TensorValue, TensorValueLike, Value
 from max_weights.graph.weight import Weight
 from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
     "AlgebraicDim",
     "BufferType",
+    "BufferValue",
     "DeviceKind",
     "DeviceRef",
     "Dim",

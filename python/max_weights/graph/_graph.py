@@ -14,8 +14,8 @@ from max_weights.graph._call_site import caller_location, graph_error
 from max_weights.graph._declared import Declarations, DeclaredWeights
 from max_weights.graph._listing import listing
 from max_weights.graph._stack import current, enter, leave
-from max_weights.graph.type import TensorType, input_type_error
-from max_weights.graph.value import Node, TensorValue
+from max_weights.graph.type import BufferType, TensorType, input_type_error
+from max_weights.graph.value import BufferValue, Node, TensorValue
 from max_weights.graph.weight import Weight
 
 if TYPE_CHECKING:
@@ -56,12 +56,14 @@ class Graph:
 
     name: str
     """The name."""
+    input_tensors: Sequence[TensorValue]
+    """The inputs as tensors: of buffers, what they hold at the beginning."""
 
     def __init__(
         self,
         name: str,
         forward: Callable[..., object] | None = None,
-        input_types: Iterable[TensorType] = (),
+        input_types: Iterable[TensorType | BufferType] = (),
         path: str | os.PathLike[str] | None = None,
         *args: object,
         **kwargs: object,
@@ -74,10 +76,10 @@ class Graph:
                 "The fourth argument is a path, as in MAX; further arguments for `forward` come after it, or by "
                 "keyword"
             )
-        types = [input_types] if isinstance(input_types, TensorType) else list(input_types)
+        types = [input_types] if isinstance(input_types, TensorType | BufferType) else list(input_types)
         for kind in types:
-            if not isinstance(kind, TensorType):
-                raise input_type_error("a TensorType", kind)
+            if not isinstance(kind, TensorType | BufferType):
+                raise input_type_error("a TensorType or a BufferType", kind)
         if forward is None and (args or kwargs):
             raise TypeError(f"graph {name!r}: further arguments are for `forward`, which is missing")
         self.name = name
@@ -92,11 +94,18 @@ class Graph:
         self._subgraphs: dict[str, Graph] = {}
         self._weight_prefix = ""
         self._declarations = Declarations(name)
+        self.input_tensors = tuple(self._input(index, kind) for index, kind in enumerate(types))
         self._inputs = tuple(
-            self.record("input", (), (kind,), {"index": index}).outputs[0] for index, kind in enumerate(types)
+            BufferValue(tensor) if isinstance(kind, BufferType) else tensor
+            for kind, tensor in zip(types, self.input_tensors, strict=True)
         )
         if forward is not None:
             self._record(forward, *args, **kwargs)
+
+    def _input(self, index: int, kind: TensorType | BufferType) -> TensorValue:
+        if isinstance(kind, BufferType):
+            return self.record("input", (), (kind.as_tensor(),), {"index": index, "buffer": True}).outputs[0]
+        return self.record("input", (), (kind,), {"index": index}).outputs[0]
 
     def _record(self, forward: Callable[..., Any], *args: object, **kwargs: object) -> None:
         with self:
@@ -122,11 +131,11 @@ class Graph:
 
     @property
     def inputs(self) -> Sequence[TensorValue]:
-        """The values that are given when the graph is run."""
-        return self._inputs
+        """The values of each run; those whose type is a BufferType are BufferValues, also `inputs[0].buffer`."""
+        return cast("Sequence[TensorValue]", self._inputs)
 
     @property
-    def input_types(self) -> list[TensorType]:
+    def input_types(self) -> list[TensorType | BufferType]:
         """The types of the inputs."""
         return [value.type for value in self._inputs]
 
@@ -152,8 +161,8 @@ class Graph:
         """The names of the symbols that no input and no weight has, because operations create them."""
         if self._own_symbols is not None:
             return self._own_symbols
-        given = (*self._inputs, *self._by_weight.values())
-        own = frozenset(self.symbols.difference(symbol.name for value in given for symbol in value.type.parameters))
+        values = (*self.input_tensors, *self._by_weight.values())
+        own = frozenset(self.symbols.difference(symbol.name for value in values for symbol in value.type.parameters))
         if self._outputs is not None:
             self._own_symbols = own
         return own
@@ -166,6 +175,20 @@ class Graph:
             if not isinstance(value, TensorValue):
                 raise TypeError(f"output: a {type(value).__name__} is not a value of a graph; see ops.constant")
         self._outputs = tuple(self.own("output", value) for value in values)
+
+    @property
+    def results(self) -> Sequence[TensorValue]:
+        """The outputs, then what is `stored`, in the order of the inputs."""
+        return (*self.outputs, *self.stored.values())
+
+    @property
+    def stored(self) -> Mapping[int, TensorValue]:
+        """What the graph stores in buffers: the last tensor of each by the number of the input."""
+        return {
+            index: value._contents
+            for index, (value, tensor) in enumerate(zip(self._inputs, self.input_tensors, strict=True))
+            if isinstance(value, BufferValue) and value._contents is not tensor
+        }
 
     @property
     def outputs(self) -> Sequence[TensorValue]:
@@ -304,7 +327,7 @@ class Graph:
         self,
         name: str,
         forward: Callable[..., object] | None = None,
-        input_types: Iterable[TensorType] = (),
+        input_types: Iterable[TensorType | BufferType] = (),
         path: str | os.PathLike[str] | None = None,
         *args: object,
         weight_prefix: str = "",

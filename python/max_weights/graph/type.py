@@ -95,9 +95,9 @@ class TensorType(_TypeOfElements):
 
 
 class BufferType(_TypeOfElements):
-    """The dtype, shape and device of memory that a graph changes in place. The arguments are those of `TensorType`.
+    """The dtype, shape and device of memory that a graph may change. The arguments are those of `TensorType`.
 
-    Graphs of this version have no operations on buffers: the type only describes a buffer, and cannot be an input type.
+    An input of this type is a `BufferValue`.
     """
 
     def as_tensor(self) -> TensorType:
@@ -105,12 +105,9 @@ class BufferType(_TypeOfElements):
         return TensorType(self.dtype, self.shape, self.device)
 
 
-def input_type_error(accepted: str, given: object) -> TypeError:
+def input_type_error(accepted: str, argument: object) -> TypeError:
     """Return the error for an object that is not the type of an input."""
-    advice = ""
-    if isinstance(given, BufferType):
-        advice = "; graphs here change no memory: give its `as_tensor()`, and return the new tensor as an output"
-    return TypeError(f"an input type must be {accepted}, not {given!r}{advice}")
+    return TypeError(f"an input type must be {accepted}, not {argument!r}")
 
 
 class FilterLayout(Enum):

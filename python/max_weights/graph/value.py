@@ -1,4 +1,4 @@
-"""`TensorValue`: a tensor that a graph will compute, of which only the type is known.
+"""`TensorValue`: a tensor that a graph will compute, of which only the type is known; `BufferValue`: one in memory.
 
 Its methods and operators record operations in the current graph and return their results. The operations are functions
 of values and so stand above this file, in `ops`; `ops.methods` binds them to the class. Their signatures are here.
@@ -13,7 +13,7 @@ from max_weights._dim import Dim, DimLike
 from max_weights._shape import Shape, ShapeLike
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType, DTypeLike
-from max_weights.graph.type import TensorType
+from max_weights.graph.type import BufferType, TensorType
 
 if TYPE_CHECKING:
     from typing import Self
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from max_weights.sharding._pieces import Pieces
 
-__all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
+__all__ = ["BufferValue", "Node", "TensorValue", "TensorValueLike", "Value"]
 
 TensorValueLike: TypeAlias = "TensorValue | Dim | Shape | bool | int | float | np.ndarray[Any, Any] | np.generic"
 """What operations accept as a tensor: a value or a `Weight`, a `Dim`, a `Shape`, a number, a NumPy array."""
@@ -95,7 +95,7 @@ class Operator(Protocol):
 
 
 class Value:
-    """Anything that flows through a graph; at present, always a `TensorValue`."""
+    """Anything that flows through a graph: a `TensorValue`, or a `BufferValue`."""
 
     __slots__ = ("__weakref__",)
 
@@ -147,8 +147,13 @@ class TensorValue(Value):
 
     @property
     def tensor(self) -> Self:
-        """The value itself; a value of a graph is always a tensor."""
+        """The value itself."""
         return self
+
+    @property
+    def buffer(self) -> BufferValue:
+        """TypeError: a tensor is no memory that a graph changes."""
+        raise TypeError("a TensorValue is not a buffer: give the input a BufferType")
 
     @property
     def dtype(self) -> DType:
@@ -300,3 +305,74 @@ class TensorValue(Value):
 
     def __contains__(self, _element: object) -> NoReturn:
         self.__iter__()
+
+
+class BufferValue(Value):
+    """An input whose type is a `BufferType`: memory of the caller's that the graph may change.
+
+    `buffer[...]` is the tensor that it holds at this point of the graph, and `buffer[...] = value` stores another:
+    what is loaded later has the new elements, what was loaded before keeps the old ones. Both take NumPy's basic
+    indices. The memory itself is written when the graph has run, or, for a subgraph, after its call.
+
+    Operations take tensors: `buffer[...] + 1`, not `buffer + 1`.
+    """
+
+    __slots__ = ("_contents",)
+
+    _contents: TensorValue
+    """The tensor that it holds after everything that was recorded so far."""
+
+    def __init__(self, contents: TensorValue) -> None:
+        self._contents = contents
+
+    @property
+    def type(self) -> BufferType:
+        """Dtype, shape and device together."""
+        return self._contents.type.as_buffer()
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._contents.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape; a new list at each access."""
+        return self._contents.shape
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device of the memory."""
+        return self._contents.device
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return self._contents.rank
+
+    @property
+    def buffer(self) -> BufferValue:
+        """The value itself."""
+        return self
+
+    @property
+    def tensor(self) -> NoReturn:
+        """TypeError: load the tensor that it holds, `buffer[...]`."""
+        raise TypeError("a BufferValue is not a tensor: `buffer[...]` loads the one that it holds")
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: object) -> TensorValue:
+            """Load the elements at an index; see `ops.buffer_load`."""
+
+        def __setitem__(self, index: object, value: TensorValueLike) -> None:
+            """Store elements at an index; see `ops.buffer_store` and `ops.buffer_store_slice`."""
+
+        def print(self, label: str = "debug_buffer") -> None:
+            """Print the elements when the graph is run."""
+
+    def __repr__(self) -> str:
+        return f"BufferValue(dtype={self.dtype!r}, shape={self.shape}, device={self.device})"
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("a BufferValue cannot be iterated: load it first, `buffer[...]`")

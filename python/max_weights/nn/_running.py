@@ -9,8 +9,8 @@ from max_weights._core import shown
 from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current
-from max_weights.graph.type import TensorType, Type, input_type_error
-from max_weights.graph.value import TensorValue
+from max_weights.graph.type import BufferType, TensorType, Type, input_type_error
+from max_weights.graph.value import BufferValue, TensorValue, Value
 from max_weights.graph.weight import WeightShard
 from max_weights.nn._named_weights import NamedWeights
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from max_weights.engine._session import InferenceSession, Memory
     from max_weights.nn._walk import ModuleNode
 
-InputTypes: TypeAlias = "Sequence[Type | TensorValue | InputTypes]"
+InputTypes: TypeAlias = "Sequence[Type | Value | InputTypes]"
 """The types of arguments, or values of these types; a list for an argument that is a list."""
 
 __all__ = ["build_subgraph", "compile_module", "trace"]
@@ -33,8 +33,8 @@ def build_subgraph(module: ModuleNode, name: str, input_types: InputTypes, weigh
         )
     if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
         raise TypeError(f"input_types must be a list of types or values, not {input_types!r}")
-    types: list[TensorType] = []
-    arguments = [_noted(given, types) for given in input_types]
+    types: list[TensorType | BufferType] = []
+    arguments = [_numbered(argument, types) for argument in input_types]
 
     def forward(*inputs: TensorValue) -> Any:
         return module(*[_with_values(argument, inputs) for argument in arguments])
@@ -59,7 +59,7 @@ def _own_names(module: ModuleNode, graph: Graph) -> list[str]:
     ]
 
 
-def trace(module: ModuleNode, input_types: Sequence[TensorType], name: str | None) -> Graph:
+def trace(module: ModuleNode, input_types: Sequence[TensorType | BufferType], name: str | None) -> Graph:
     """Trace a call; see `Module.trace`."""
     graph = Graph(type(module).__name__ if name is None else name, module, input_types)
     graph.adopt(NamedWeights(module).weights)
@@ -68,7 +68,7 @@ def trace(module: ModuleNode, input_types: Sequence[TensorType], name: str | Non
 
 def compile_module(
     module: ModuleNode,
-    input_types: Sequence[TensorType],
+    input_types: Sequence[TensorType | BufferType],
     session: InferenceSession | None,
     weights: Mapping[str, object],
     name: str | None,
@@ -81,13 +81,13 @@ def compile_module(
     return (session or InferenceSession()).load(graph, weights_registry=weights, memory=memory)
 
 
-def _noted(given: object, types: list[TensorType]) -> Any:
+def _numbered(argument: object, types: list[TensorType | BufferType]) -> Any:
     """Return an argument with types replaced by numbers of inputs; record these types."""
-    if isinstance(given, list | tuple):
-        return [_noted(one, types) for one in given]
-    kind = given.type if isinstance(given, TensorValue) else given
-    if not isinstance(kind, TensorType):
-        raise input_type_error("a TensorType, or a value of that type", given)
+    if isinstance(argument, list | tuple):
+        return [_numbered(one, types) for one in argument]
+    kind = argument.type if isinstance(argument, TensorValue | BufferValue) else argument
+    if not isinstance(kind, TensorType | BufferType):
+        raise input_type_error("a TensorType or a BufferType, or a value of such a type", argument)
     types.append(kind)
     return len(types) - 1
 

@@ -153,7 +153,7 @@ def cast(scope: Scope, node: Node) -> str:
     return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
 
 
-@register_lowering("transfer_to")
+@register_lowering("transfer_to", "buffer_store")
 def transfer_to(scope: Scope, node: Node) -> str:
-    """Lower a transfer; there is one device, so it is the tensor itself."""
+    """Lower what passes a tensor on: there is one device, and what is stored is a result of the graph."""
     return scope.inputs(node)[0]

@@ -36,7 +36,7 @@ class LoweredModel:
     inputs: list[str]
     """The names of the graph's inputs, in order."""
     outputs: list[str]
-    """The names of the graph's outputs, in order."""
+    """The names of the graph's outputs, in order, and then those of what it stores in buffers."""
     weights: dict[str, Weight]
     """The weights that it uses, by name."""
     operations: dict[str, Node]
@@ -100,8 +100,8 @@ def lower(
     shared = Shared(repacks, weights)
     scope = Scope(shared, dict(zip(graph.weight_values, weights, strict=True)))
     input_infos: list[onnx.ValueInfoProto] = []
-    inputs = [_free(f"input{index}", weights) for index in range(len(graph.inputs))]
-    for name, value in zip(inputs, graph.inputs, strict=True):
+    inputs = [_free(f"input{index}", weights) for index in range(len(graph.input_tensors))]
+    for name, value in zip(inputs, graph.input_tensors, strict=True):
         scope.bind(value, name)
         number = onnx_type(value.dtype, f"{name} of graph {graph.name!r}")
         input_infos.append(helper.make_tensor_value_info(name, number, [_size(dim) for dim in value.shape]))
@@ -109,12 +109,12 @@ def lower(
     for name, value in zip(weights, graph.weight_values, strict=True):
         scope.bind(value, name)
     lower_nodes(scope, graph)
-    outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.outputs))])
+    outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.results))])
     output_infos = [
         helper.make_tensor_value_info(
             name, onnx_type(value.dtype, f"{name} of graph {graph.name!r}"), [_size(dim) for dim in value.shape]
         )
-        for name, value in zip(outputs, graph.outputs, strict=True)
+        for name, value in zip(outputs, graph.results, strict=True)
     ]
     printed = dict.fromkeys(name for _, name in shared.prints if name is not None)
     output_infos += [onnx_value(name) for name in printed if name not in outputs]

@@ -45,7 +45,7 @@ class Scope(Writer):
     def count_uses(self, graph: Graph) -> None:
         """Count how often each value of a graph is used, for `is_used_once`."""
         self._uses = Counter(value for node in graph.nodes for value in node.inputs)
-        self._uses.update(graph.outputs)
+        self._uses.update(graph.results)
 
     def bind(self, value: TensorValue, name: str) -> None:
         """Set the name of a value."""
@@ -58,7 +58,7 @@ class Scope(Writer):
         """Give the outputs of a graph names of their own."""
         from onnx import helper
 
-        for value, name in zip(graph.outputs, names, strict=True):
+        for value, name in zip(graph.results, names, strict=True):
             self.nodes.append(helper.make_node("Identity", [self._names[value]], [name]))
         return names
 

@@ -43,16 +43,16 @@ def _function(shared: Shared, graph: Graph) -> Function:
 def _new_function(shared: Shared, graph: Graph) -> Function:
     from onnx import helper
 
-    given = [*graph.inputs, *graph.weight_values]
+    given = [*graph.input_tensors, *graph.weight_values]
     names = [f"given{index}" for index in range(len(given))]
-    inputs = len(graph.inputs)
+    inputs = len(graph.input_tensors)
     scope, printed = Scope(shared, dict(zip(given[inputs:], names[inputs:], strict=True))), len(shared.prints)
     for value, name in zip(given, names, strict=True):
         scope.bind(value, name)
     lower_nodes(scope, graph)
     if len(shared.prints) > printed:
         raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph being run can do")
-    results = scope.results(graph, [f"result{index}" for index in range(len(graph.outputs))])
+    results = scope.results(graph, [f"result{index}" for index in range(len(graph.results))])
     taken = {function.proto.name for function in shared.functions.values()} | {""}
     names_left = (f"{graph.name}.{number}" if number else graph.name for number in count())
     name = next(candidate for candidate in names_left if candidate not in taken)

@@ -4,6 +4,8 @@ from max_weights._unsupported import unsupported_names
 from max_weights.graph.ops import _complex as complex
 from max_weights.graph.ops import _elementwise as elementwise
 from max_weights.graph.ops import _reduction as reduction
+from max_weights.graph.ops._buffers import bind_buffer_methods as _bind_buffer_methods
+from max_weights.graph.ops._buffers import buffer_load, buffer_store, buffer_store_slice
 from max_weights.graph.ops._comparison import (
     equal,
     greater,
@@ -162,6 +164,9 @@ __all__ = [
     "band_part",
     "bottom_k",
     "broadcast_to",
+    "buffer_load",
+    "buffer_store",
+    "buffer_store_slice",
     "call",
     "cast",
     "ceil",
@@ -268,14 +273,11 @@ __all__ = [
 ]
 
 _bind_methods()
+_bind_buffer_methods()
 
 _ONE_DEVICE = (
     "it moves tensors between devices of one model, but graphs here run on one device. Shards and their data are "
     "available without it: Weight.shard"
-)
-_IN_PLACE = (
-    "it changes memory in place, but values of a graph here never change: return the new value as an output, and "
-    "pass it as an input of the next run"
 )
 _COMPILER = (
     "it calls a kernel that MAX's compiler has compiled, but graphs here run on ONNX Runtime: compose it from other ops"
@@ -302,7 +304,7 @@ __getattr__ = unsupported_names(
         ),
         _ONE_DEVICE,
     ),
-    **dict.fromkeys(("buffer_create", "buffer_load", "buffer_store", "buffer_store_slice"), _IN_PLACE),
+    buffer_create="the buffers of a graph are its inputs: give a BufferType as an input type, and memory to each run",
     **dict.fromkeys(("custom", "inplace_custom"), _COMPILER),
     cond=_BRANCHES,
     while_loop="a graph here has no loops: repeat the operations in Python, as many times as is known when it is built",

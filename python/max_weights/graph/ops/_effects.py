@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import max_weights.graph._infer as infer
 from max_weights._dim import Dim, SymbolicDim
@@ -13,11 +13,13 @@ from max_weights.graph._call_site import graph_error
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current
 from max_weights.graph.ops._operands import operand, record
-from max_weights.graph.type import TensorType
-from max_weights.graph.value import TensorValue
+from max_weights.graph.type import BufferType, TensorType
+from max_weights.graph.value import BufferValue, TensorValue
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
+
+    Argument: TypeAlias = TensorValueLike | BufferValue
 
 
 def transfer_to(x: TensorValueLike, device: DeviceRef | str) -> TensorValue:
@@ -37,12 +39,13 @@ def print(value: TensorValueLike | str, label: str = "debug_tensor") -> None:
         current("print").record("print", (shown,), (), {"label": str(label)})
 
 
-def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefix: str = "") -> list[TensorValue]:
+def call(graph: Graph, *args: Argument | Sequence[Argument], prefix: str = "") -> list[TensorValue]:
     """Call a subgraph with values, and with the weights of this call.
 
     Args:
         graph: A graph with outputs, from `Module.build_subgraph` or `Graph.add_subgraph`.
-        *args: Its inputs, in order; a list of values counts as several.
+        *args: Its inputs, in order; a list of values counts as several. For a BufferType, a `BufferValue`, which holds
+            what the subgraph stored in it afterwards.
         prefix: The prefix of the names of this call's weights. Weights whose names begin with the subgraph's
             `weight_prefix` differ in each call: `prefix` replaces it.
 
@@ -57,32 +60,50 @@ def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefi
     caller = cast("Graph", current("call"))
     if graph is caller:
         raise graph_error("call", f"graph {graph.name!r} cannot call itself")
-    values = [operand("call", value) for value in _flat(args)]
-    wanted = graph.input_types
-    if len(values) != len(wanted):
-        raise graph_error("call", f"graph {graph.name!r} takes {len(wanted)} values, not {len(values)}")
+    arguments = list(_flat(args))
+    types = graph.input_types
+    if len(arguments) != len(types):
+        raise graph_error("call", f"graph {graph.name!r} takes {len(types)} values, not {len(arguments)}")
     dims: dict[str, Dim] = {}
-    for index, (value, kind) in enumerate(zip(values, wanted, strict=True)):
-        _fit(graph, index, value, kind, dims)
+    values = []
+    for index, (argument, kind) in enumerate(zip(arguments, types, strict=True)):
+        values.append(_fit(caller, graph, index, argument, kind, dims))
     _name_own(graph, caller, dims)
-    made = [
-        TensorType(kind.dtype, [dim.substitute(dims) for dim in kind.shape], kind.device) for kind in graph.output_types
+    outputs, stored = graph.outputs, graph.stored
+    if len({id(arguments[index]) for index in stored}) < len(stored):
+        raise graph_error(
+            "call", f"graph {graph.name!r} stores in several of its buffers, and two of them are one here"
+        )
+    result_types = [
+        TensorType(value.dtype, [dim.substitute(dims) for dim in value.shape], value.device)
+        for value in (*outputs, *stored.values())
     ]
     weights = [caller.weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
     attributes = {"graph": graph, "prefix": prefix, "dims": dims}
-    return list(caller.record("call", [*values, *weights], made, attributes).outputs)
+    results = caller.record("call", [*values, *weights], result_types, attributes).outputs
+    for index, contents in zip(stored, results[len(outputs) :], strict=True):
+        cast("BufferValue", arguments[index])._contents = contents
+    return list(results[: len(outputs)])
 
 
-def _flat(values: Iterable[TensorValueLike | Sequence[TensorValueLike]]) -> Iterator[TensorValueLike]:
+def _flat(values: Iterable[Argument | Sequence[Argument]]) -> Iterator[Argument]:
     for value in values:
         if isinstance(value, list | tuple) and not isinstance(value, Shape):
             yield from _flat(value)
         else:
-            yield cast("TensorValueLike", value)
+            yield cast("Argument", value)
 
 
-def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: dict[str, Dim]) -> None:
-    """Check that a value can be an input, and record what the symbols of its type stand for in this call."""
+def _fit(
+    caller: Graph, graph: Graph, index: int, argument: Argument, kind: TensorType | BufferType, dims: dict[str, Dim]
+) -> TensorValue:
+    """Return the tensor of an argument, and record what the symbols of its type stand for in this call."""
+    if isinstance(argument, BufferValue) is not isinstance(kind, BufferType):
+        advice = "load it, `buffer[...]`" if isinstance(argument, BufferValue) else "give it a BufferValue"
+        raise graph_error(
+            "call", f"input {index} of graph {graph.name!r} is {kind}, found a {type(argument).__name__}: {advice}"
+        )
+    value = caller.own("call", argument._contents) if isinstance(argument, BufferValue) else operand("call", argument)
     fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
     if fits:
         for given, dim in zip(value.shape, kind.shape, strict=True):
@@ -91,6 +112,7 @@ def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: d
         fits = all(given == dim.substitute(dims) for given, dim in zip(value.shape, kind.shape, strict=True))
     if not fits:
         raise graph_error("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")
+    return value
 
 
 def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
