@@ -1,4 +1,4 @@
-"""The hook of mkdocs.yml: pages that lie outside docs/, and links to files of the repository.
+"""The hook of mkdocs.yml: pages that lie outside docs/, a page for each rule, and links to files of the repository.
 
 The pages are written to be read where they lie: a link to a file that is no page of the site becomes one to the
 repository, and one that leads nowhere is a warning, which ends a strict build.
@@ -33,6 +33,7 @@ UNKNOWN = "https://github.com/OWNER/"
 
 log = logging.getLogger("mkdocs.hooks.site_pages")
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"^### (\S+)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=[)\s])")
 
 
@@ -48,7 +49,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         # The home has the tabs above, and no list of pages beside it.
         head = "---\nhide: [navigation]\n---\n\n" if name == "index.md" else ""
         files.append(File.generated(config, name, content=head + (ROOT / path).read_text()))
+    for name, text in rules().items():
+        files.append(File.generated(config, f"rules/{name}.md", content=f"# {name}\n{text}"))
     return files
+
+
+def rules() -> dict[str, str]:
+    """What docs/rules.md says of each rule, by its name."""
+    _, *sections = _RULE.split(re.sub(r"^## .*\n", "", (ROOT / "docs/rules.md").read_text(), flags=re.MULTILINE))
+    return dict(zip(sections[::2], sections[1::2], strict=True))
+
+
+def index_of_rules(markdown: str) -> str:
+    """The page of all rules with one line for each, which leads to its page."""
+
+    def line(match: re.Match[str]) -> str:
+        summary = match[2].strip().partition("\n")[0]
+        return f"- [{match[1]}](rules/{match[1]}.md): {summary}\n"
+
+    return re.sub(r"^### (\S+)\n((?:(?!##).*\n?)*)", line, markdown, flags=re.MULTILINE)
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: object) -> str:
@@ -70,6 +89,8 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
     name = page.file.src_uri
     if name.startswith("benchmarks/"):
         page.meta["hide"] = ["toc"]
+    if name == "rules.md":
+        markdown = index_of_rules(markdown)
     return with_links(markdown, name, {file.src_uri for file in files})
 
 
@@ -92,6 +113,7 @@ def with_links(markdown: str, name: str, pages: set[str]) -> str:
     """The text of the page `name`, with each link to a file led to the page that it is, or to the repository."""
     home = posixpath.dirname(OUTSIDE.get(name, f"docs/{name}"))
     names = {path: page for page, path in OUTSIDE.items()}
+    anchors = {f"#{rule.replace('.', '')}": rule for rule in rules()}
 
     def led(match: re.Match[str]) -> str:
         link, anchor = match[1], match[2] or ""
@@ -99,6 +121,8 @@ def with_links(markdown: str, name: str, pages: set[str]) -> str:
             return match[0]
         path = posixpath.normpath(posixpath.join(home, link))
         page = names.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
+        if page == "rules.md" and anchor in anchors:
+            page, anchor = f"rules/{anchors[anchor]}.md", ""
         if page in pages:
             return posixpath.relpath(page, posixpath.dirname(name)) + anchor
         if not (ROOT / path).exists():

@@ -88,6 +88,18 @@ def test_links_lead_to_pages_and_else_to_the_repository(caplog: pytest.LogCaptur
     assert caplog.messages == ["security.md: the link to gone.md leads to no file of the repository"]
 
 
+def test_each_rule_has_a_page(site: Path) -> None:
+    text = Path("docs/rules.md").read_text()
+    rules = re.findall(r"^### (\S+)$", text, re.MULTILINE)
+    assert {path.stem for path in (site / "rules").glob("*.html")} == set(rules)
+    index = (site / "rules.html").read_text()
+    assert [rule for rule in rules if f'href="rules/{rule}.html"' not in index] == []
+    page = (site / "rules/file.changed.html").read_text()
+    assert "MW-FI-001" in page
+    assert "replace files by renaming" in page
+    assert 'href="rules/names.conversion.html"' in (site / "conversion.html").read_text()
+
+
 @pytest.fixture(scope="module")
 def inventory(site: Path) -> set[str]:
     """The names that the reference has a heading for, as other sites link to them."""
