@@ -7,12 +7,15 @@ from typing import Any
 
 import gguf
 import numpy as np
+import onnxruntime
 import pytest
+from safetensors.numpy import save_file
 
-from graphs import CPU, Array, close, run
+from graphs import CPU, Array, close, recorded, run
 from max_weights import dequantize, load_weights
 from max_weights.engine import InferenceSession
-from max_weights.graph import Graph, TensorType, TensorValue, Weight, ops
+from max_weights.errors import UnsupportedError
+from max_weights.graph import Graph, TensorType, TensorValue, Weight, onnx, ops
 from max_weights.quantization import QuantizationEncoding
 
 ENCODINGS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
@@ -87,7 +90,7 @@ def _multiplied(encoding: str, x: Array, blocks: Array, **options: Any) -> Array
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_products(encoding: str) -> None:
-    """With a weight, whose blocks are laid out for ONNX Runtime when it is loaded, and with computed blocks."""
+    """With a weight, whose blocks are replaced when it is loaded, and with an input."""
     blocks = blocks_of(encoding, 40, 512)
     for shape in ((3, 512), (512,), (2, 3, 512), (1, 512), (0, 512)):
         x = np.random.default_rng(1).standard_normal(shape, np.float32)
@@ -134,6 +137,66 @@ def test_a_matrix_with_any_number_of_rows() -> None:
     weight, x = Weight("w", "uint8", ("rows", 34), CPU), np.ones((2, 32), np.float32)
     wanted = x @ dequantize(blocks, "Q8_0").to_numpy().T
     close(run(lambda x: ops.qmatmul("Q8_0", None, x, weight), x, weights={"w": blocks}), wanted, 2e-6)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q6_K"])
+def test_rows_of_a_weight_are_rows_of_its_elements(encoding: str) -> None:
+    blocks, rows = blocks_of(encoding, 12, 512).reshape(3, 4, -1), np.array([[2, 0, -1]])
+    weight, wanted = Weight("w", "uint8", blocks.shape, CPU, encoding), dequantize(blocks, encoding).to_numpy()
+
+    def parts(i: TensorValue) -> tuple[TensorValue, ...]:
+        taken = [ops.gather(weight, i, 1), weight[1:, ::-1], weight[2, None], ops.gather(weight[:2], i, 0)]
+        return tuple(ops.dequantize(encoding, part) for part in taken)
+
+    found = run(parts, rows % 2, weights={"w": blocks})
+    for made, part in zip(
+        found, (wanted[:, rows % 2], wanted[1:, ::-1], wanted[2, None], wanted[:2][rows % 2]), strict=True
+    ):
+        close(made, part)
+    x = np.random.default_rng(1).standard_normal((3, 512), np.float32)
+    expert = run(lambda x, i: ops.qmatmul(encoding, None, x, ops.gather(weight, i, 0)), x, 1, weights={"w": blocks})
+    near(expert, product(x, blocks[1], encoding))
+
+
+def test_blocks_that_an_operation_computes_are_refused() -> None:
+    for compute, source in (
+        (lambda b: ops.dequantize("Q8_0", ops.concat([b, b])), "concat"),
+        (lambda b: ops.dequantize("Q8_0", b[:, :34]), "slice_tensor"),
+        (lambda b: ops.dequantize("Q8_0", ops.gather(b, np.arange(34), 1)), "gather"),
+    ):
+        graph = Graph("g", compute, [TensorType("uint8", [4, 68], CPU)])
+        with pytest.raises(UnsupportedError, match=rf"^dequantize of Q8_0 cannot be run .* computed by {source} \(at "):
+            InferenceSession().load(graph)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_saved_models_compute_what_sessions_do(encoding: str, tmp_path: Path) -> None:
+    blocks = {name: blocks_of(encoding, 32, 256, seed) for seed, name in enumerate(("w", "w.Q4_K.elements"))}
+    path = tmp_path / "blocks.safetensors"
+    save_file(blocks, path)
+    first, second = (Weight(name, "uint8", value.shape, CPU, encoding) for name, value in blocks.items())
+
+    def function(x: TensorValue, i: TensorValue) -> TensorValue:
+        rows = ops.dequantize(encoding, ops.gather(second, i, 0))
+        return ops.qmatmul(encoding, None, x, first) + rows[:, :32] + rows @ ops.dequantize(encoding, first).T
+
+    graph = Graph("g", function, [TensorType("float32", [2, 256], CPU), TensorType("int64", [2], CPU)])
+    given = {"input0": np.ones((2, 256), np.float32), "input1": np.array([7, 3])}
+    weights = load_weights(path)
+    wanted = InferenceSession().load(graph, weights_registry=weights).execute(*given.values())[0].to_numpy()
+    onnx.save(graph, tmp_path / "model.onnx", weights)
+    path.unlink()  # nothing refers to the blocks
+    model = onnx.to_model(graph, weights).SerializeToString()
+    for source in (tmp_path / "model.onnx", model):
+        close(onnxruntime.InferenceSession(source).run(None, given)[0], wanted, 1e-5)
+
+
+def test_a_model_whose_input_is_blocks_is_not_saved(tmp_path: Path) -> None:
+    graph = recorded(lambda b: ops.dequantize("Q8_0", b), blocks_of("Q8_0", 2, 64))
+    with pytest.raises(UnsupportedError, match="graph 'g' decodes input0 of Q8_0, and ONNX has no operation for that"):
+        onnx.save(graph, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+    assert InferenceSession().load(graph).cost_notes == ["input0 of Q8_0 is decoded to float32 in each run"]
 
 
 def test_a_real_model(models: Path) -> None:

@@ -16,6 +16,7 @@ from max_weights.engine._interruptible import Runs
 from max_weights.engine._tensors import from_value, to_value
 from max_weights.errors import GraphError
 from max_weights.graph._lowering.model import lower
+from max_weights.graph._lowering.packed import ELEMENTS, repack
 from max_weights.graph._lowering.values import contiguous, values_of
 from max_weights.graph.type import BufferType, TensorType
 
@@ -56,7 +57,7 @@ class Model:
         self._types = graph.input_types
         self._weights = values_of(graph, weights_registry)
         shapes = {name: weight.shape for name, weight in self._weights.items()}
-        self._lowered = lower(graph, shapes, initializers=fast, repacks=True)
+        self._lowered = lower(graph, shapes, initializers=fast)
         self._inputs = self._lowered.inputs
         self._sizes = Sizes(graph, shapes)
         self._output_types = graph.output_types
@@ -146,6 +147,7 @@ class Model:
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
         given: dict[str, Any] = {}
+        buffers: dict[str, Buffer] = {}
         shapes, size = [], 0
         stores: list[Buffer] = []
         for index, (name, kind, arg) in enumerate(zip(self._inputs, self._types, args, strict=True)):
@@ -159,7 +161,10 @@ class Model:
             shapes.append(buffer.shape)
             size += buffer.nbytes
             given[name] = to_value(buffer)
+            buffers[name] = buffer
         self._sizes.check(shapes)
+        for name, (source, encoding) in self._lowered.decoded_inputs.items():
+            given[name] = to_value(repack(encoding, ELEMENTS, buffers[source]))
         for weight in self._files:
             weight._require_file()
         try:

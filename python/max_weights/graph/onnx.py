@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import infos, open_weights, place_file, printable, save_tensors, shown
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     import onnx
@@ -40,14 +40,13 @@ def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None)
     """
     from max_weights.graph._lowering.values import values_of
 
-    values = values_of(graph, weights_registry)
-    size = sum(value.nbytes for value in values.values())
+    model, values = _model(graph, values_of(graph, weights_registry))
+    size = sum(values[tensor.name].nbytes for tensor in model.graph.initializer)
     if size > _MOST:
         raise ArgumentError(
             f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: use "
             "max_weights.graph.onnx.save, which leaves them in separate files"
         )
-    model = _model(graph, values)
     for tensor in model.graph.initializer:
         tensor.ClearField("data_location")
         del tensor.external_data[:]
@@ -61,6 +60,8 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to their bytes,
     so that file has to stay as it is. All others, and views of a file that was replaced, changed or removed since it
     was opened, are written to a safetensors file beside it with a name of its own, such as `model.onnx.5f0c9a3e.data`.
+    So are weights in packed blocks: those of Q4_0 that only a product uses as ONNX Runtime multiplies them, all others
+    as the float32 elements, which are decoded in memory first.
 
     The ONNX file is replaced when all of that is on the disk, and the data of the former one is removed after that: a
     save that is interrupted or killed leaves the old model with its data, or the new one with its own.
@@ -80,8 +81,8 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     target = Path(path).absolute()
     folder = target.parent.resolve()
     values = values_of(graph, weights_registry)
-    model = _model(graph, values)
     _require_other(target, values)
+    model, values = _model(graph, values)
     places: dict[str, tuple[str, int]] = {}
     external: dict[str, Buffer] = {}
     for tensor in model.graph.initializer:
@@ -144,11 +145,17 @@ def _real_folder(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _model(graph: Graph, values: Mapping[str, Buffer]) -> onnx.ModelProto:
+def _model(graph: Graph, values: dict[str, Buffer]) -> tuple[onnx.ModelProto, dict[str, Buffer]]:
+    """Return a model, and the values of its initializers by name."""
     from max_weights.graph._lowering.model import lower
 
-    shapes = {name: value.shape for name, value in values.items()}
-    return lower(graph, shapes, initializers=True).model
+    lowered = lower(graph, {name: value.shape for name, value in values.items()}, initializers=True)
+    for name, encoding in lowered.decoded_inputs.values():
+        raise UnsupportedError(
+            f"graph {graph.name!r} decodes {name} of {encoding}, and ONNX has no operation for that; make it an input "
+            "of floats"
+        )
+    return lowered.model, values | lowered.repack_weights(values)
 
 
 def _bytes(value: Buffer) -> Any:

@@ -41,7 +41,7 @@ def count(scope: Scope, node: Node) -> str:
     wide = computed_as("Range", dtype)
     start, stop, step = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
     if not dtype.is_float() or not isinstance(size, StaticDim):
-        return scope.stated(scope.cast(scope.add("Range", [start, stop, step]), wide, dtype), made)
+        return scope.stated(scope.cast(scope.add("Range", [start, stop, step]), wide, dtype), made.shape)
     counted = scope.add("Range", [scope.constant(number) for number in (0, int(size), 1)])
     start, step = (scope.cast(name, wide, DType.float64) for name in (start, step))
     steps = scope.add("Mul", [scope.cast(counted, DType.int64, DType.float64), step])

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node
 
+__all__ = ["write_gather", "write_slice"]
+
 _END = 2**63 - 1
 
 
@@ -47,9 +49,13 @@ def split(scope: Scope, node: Node) -> Sequence[str]:
 
 @register_lowering("gather")
 def gather(scope: Scope, node: Node) -> str:
-    """Lower slices at positions, which ONNX takes as integers of 32 or 64 bits."""
-    x, positions = scope.inputs(node)
-    dtype = node.inputs[1].dtype
+    """Lower slices at positions."""
+    return write_gather(scope, node, scope.inputs(node)[0])
+
+
+def write_gather(scope: Scope, node: Node, x: str) -> str:
+    """Write the slices of a tensor at the positions of `node`, which ONNX takes as integers of 32 or 64 bits."""
+    positions, dtype = scope[node.inputs[1]], node.inputs[1].dtype
     if dtype not in (DType.int32, DType.int64):
         positions = scope.cast(positions, dtype, DType.int64)
     return scope.compute("Gather", [x], node.outputs[0].dtype, extra_inputs=[positions], axis=node.attributes["axis"])
@@ -57,12 +63,16 @@ def gather(scope: Scope, node: Node) -> str:
 
 @register_lowering("slice_tensor")
 def slice_tensor(scope: Scope, node: Node) -> str:
-    """Lower slices to Slice, then remove the axes of ints and add new ones by Reshape.
+    """Lower slices."""
+    return write_slice(scope, node, scope.inputs(node)[0], node.outputs[0].shape)
+
+
+def write_slice(scope: Scope, node: Node, x: str, dims: Sequence[Dim]) -> str:
+    """Write the slices of a tensor with the index of `node` as Slice; ints and new axes as Reshape to `dims`.
 
     Reshape also takes a size that is stated, and fails if it is another.
     """
-    (x,), shape = scope.inputs(node), node.inputs[0].shape
-    (made,) = node.outputs
+    shape, (made,) = node.inputs[0].shape, node.outputs
     starts: list[int | Dim] = []
     ends: list[int | Dim] = []
     axes, steps = [], []
@@ -93,8 +103,8 @@ def slice_tensor(scope: Scope, node: Node) -> str:
         bounds = [_bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
         x = scope.compute("Slice", [x], made.dtype, extra_inputs=bounds)
     if reshaped:
-        x = scope.reshape(x, made.shape)
-    return scope.stated(x, made) if stated else x
+        x = scope.reshape(x, dims)
+    return scope.stated(x, dims) if stated else x
 
 
 def _bounds(scope: Scope, bounds: Sequence[int | Dim]) -> str:

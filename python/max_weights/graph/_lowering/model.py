@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
 from max_weights._dim import Dim, StaticDim, SymbolicDim
+from max_weights.dtype import DType
 from max_weights.errors import GraphError
-from max_weights.graph._lowering.layouts import repack
-from max_weights.graph._lowering.scope import Scope
+from max_weights.graph._lowering.packed import ELEMENTS, repack
+from max_weights.graph._lowering.scope import Repacked, Scope
 from max_weights.graph._lowering.subgraphs import opsets
 from max_weights.graph._lowering.table import lower_nodes
 from max_weights.graph._lowering.writer import Shared, onnx_type
@@ -43,51 +44,51 @@ class LoweredModel:
     """The operations by the names of nodes."""
     prints: list[tuple[str, str | None]]
     """Labels to print after a run, with the names of the results to print."""
-    repacked: dict[tuple[str, str, tuple[str, ...]], dict[str, str]]
-    """The layouts of weights in packed blocks: by the weight, its encoding and the parts, their names in the model."""
+    repacked: dict[Repacked, str]
+    """What replaces packed blocks of weights and inputs, and its names in the model."""
     initializers: bool
     """Whether weights are initializers."""
 
     def repack_weights(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
-        """Create the parts of weights in packed blocks, and add them to the model.
+        """Return what replaces weights in packed blocks, by name, and add it to the model.
 
         Args:
             values: The values of the weights by name.
         """
         made: dict[str, Buffer] = {}
-        for (weight, encoding, parts), names in self.repacked.items():
-            arrays = repack(encoding, parts, values[weight])
-            for part, array in zip(parts, arrays, strict=True):
-                value = made[names[part]] = Buffer.from_numpy(array)
-                number = onnx_type(value.dtype, f"weight {weight!r}")
-                self._add(names[part], number, array.shape, part != "elements" or self.initializers)
+        for (source, encoding, part), name in self.repacked.items():
+            if source not in self.inputs:
+                value = made[name] = repack(encoding, part, values[source])
+                number = onnx_type(value.dtype, f"weight {source!r}")
+                if self.initializers or part != ELEMENTS:
+                    self.model.graph.initializer.append(_without_data(name, number, value.shape))
+                else:
+                    self._add_input(name, number, value.shape)
         return made
 
     @property
     def decoded(self) -> list[str]:
-        """The parts that are matrices of floats, and are treated like weights."""
-        return [names["elements"] for names in self.repacked.values() if "elements" in names]
+        """The names of decoded weights, which are treated like weights."""
+        return [name for key, name in self.repacked.items() if key.part == ELEMENTS and key.source not in self.inputs]
 
-    def _add(self, name: str, number: int, shape: Sequence[int], initializer: bool) -> None:
+    @property
+    def decoded_inputs(self) -> dict[str, tuple[str, str]]:
+        """What replaces inputs in packed blocks: by its name, the input and the encoding."""
+        return {name: key[:2] for key, name in self.repacked.items() if key.source in self.inputs}
+
+    def _add_input(self, name: str, number: int, shape: Sequence[int] | None) -> None:
         from onnx import helper
 
-        if initializer:
-            self.model.graph.initializer.append(_without_data(name, number, shape))
-        else:
-            self.model.graph.input.append(helper.make_tensor_value_info(name, number, shape))
+        self.model.graph.input.append(helper.make_tensor_value_info(name, number, shape))
 
 
-def lower(
-    graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool, repacks: bool = False
-) -> LoweredModel:
+def lower(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool) -> LoweredModel:
     """Return a graph as an ONNX model.
 
     Args:
         graph: A graph with outputs.
         shapes: The shapes of weights whose types have symbols.
         initializers: Whether weights are initializers whose data is elsewhere; otherwise they are inputs.
-        repacks: Whether weights in packed blocks are laid out anew for products; otherwise they are decoded in each
-            run.
 
     Raises:
         GraphError: the graph has no outputs (a ValueError).
@@ -97,8 +98,8 @@ def lower(
     from onnx import helper
 
     weights = graph.parameters
-    shared = Shared(repacks, weights)
-    scope = Scope(shared, dict(zip(graph.weight_values, weights, strict=True)))
+    shared = Shared(weights)
+    scope = Scope(shared)
     input_infos: list[onnx.ValueInfoProto] = []
     inputs = [_free(f"input{index}", weights) for index in range(len(graph.input_tensors))]
     for name, value in zip(inputs, graph.input_tensors, strict=True):
@@ -124,7 +125,7 @@ def lower(
         )
     nodes = scope.needed([*outputs, *printed])
     used = {name for node in nodes for name in node.input}
-    unused = {name for name, _, _ in scope.repacked} - used
+    unused = {key.source for key in scope.repacked} - used
     weights = {name: weight for name, weight in weights.items() if name not in unused}
     for name, weight in weights.items():
         number = onnx_type(weight.dtype, f"weight {name!r}")
@@ -140,7 +141,12 @@ def lower(
         functions=[function.proto for function in shared.functions.values()],
         ir_version=_IR_VERSION,
     )
-    return LoweredModel(model, inputs, outputs, weights, shared.operations, shared.prints, scope.repacked, initializers)
+    lowered = LoweredModel(
+        model, inputs, outputs, weights, shared.operations, shared.prints, scope.repacked, initializers
+    )
+    for name in lowered.decoded_inputs:
+        lowered._add_input(name, onnx_type(DType.float32, name), None)
+    return lowered
 
 
 def _free(name: str, weights: Mapping[str, Weight]) -> str:

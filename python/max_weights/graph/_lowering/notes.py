@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from max_weights._core import shown
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
+from max_weights.graph._lowering.packed import ELEMENTS
 from max_weights.graph._lowering.subgraphs import DOMAIN
 
 if TYPE_CHECKING:
@@ -27,12 +29,17 @@ def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapp
     Args:
         lowered: The model.
         weights: The values of its weights by name.
-        sizes: The bytes of the layouts of packed weights, by the names of the parts.
+        sizes: The bytes of what replaces packed weights, by name.
     """
     said = []
-    for name, encoding, made in lowered.repacked:
-        how = "decoded to float32" if "elements" in made else "rearranged for products of blocks"
-        size = sum(sizes[part] for part in lowered.repacked[name, encoding, made].values())
+    for name, encoding in lowered.decoded_inputs.values():
+        said.append(f"{name} of {encoding} is decoded to float32 in each run")
+    repacked: Counter[tuple[str, str, bool]] = Counter()
+    for key, name in lowered.repacked.items():
+        if name in sizes:
+            repacked[key.source, key.encoding, key.part == ELEMENTS] += sizes[name]
+    for (name, encoding, decoded), size in repacked.items():
+        how = "decoded to float32" if decoded else "rearranged for products of blocks"
         said.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
     when = "when the model is loaded" if lowered.initializers else "in each run"
     functions = {function.name: function for function in lowered.model.functions}

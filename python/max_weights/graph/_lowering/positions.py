@@ -63,7 +63,7 @@ def nonzero(scope: Scope, node: Node) -> str:
     if dtype is DType.float64:
         dtype, x = DType.bool, scope.add("Not", [scope.add("Equal", [x, scope.constant(0, dtype)])])
     made = scope.compute("NonZero", [x], dtype, result_dtype=DType.int64)
-    return scope.stated(made, node.outputs[0])
+    return scope.stated(made, node.outputs[0].shape)
 
 
 @register_lowering("top_k")
@@ -94,4 +94,4 @@ def slice_between(scope: Scope, node: Node) -> str:
     rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]
     others = [scope.constant([node.attributes[name]]) for name in ("axis", "step")]
     (made,) = node.outputs
-    return scope.stated(scope.compute("Slice", [x], made.dtype, extra_inputs=[*rows, *others]), made)
+    return scope.stated(scope.compute("Slice", [x], made.dtype, extra_inputs=[*rows, *others]), made.shape)

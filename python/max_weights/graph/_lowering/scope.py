@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from max_weights._dim import Dim, StaticDim, SymbolicDim, terms_of
 from max_weights.dtype import DType
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from max_weights.graph._graph import Graph
     from max_weights.graph.value import Node, TensorValue
 
-__all__ = ["Scope"]
+__all__ = ["Repacked", "Scope"]
+
+
+class Repacked(NamedTuple):
+    """A tensor that replaces packed blocks."""
+
+    source: str
+    """The name of the weight or input."""
+    encoding: str
+    """The encoding of its blocks."""
+    part: str
+    """Which tensor."""
 
 
 class Scope(Writer):
@@ -26,14 +37,12 @@ class Scope(Writer):
 
     Args:
         shared: What the scopes of one model share.
-        weights: The names of the values that are weights.
     """
 
-    def __init__(self, shared: Shared, weights: Mapping[TensorValue, str]) -> None:
+    def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        self.repacked: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
-        """The new layouts of weights: by the weight, its encoding and the parts, their names."""
-        self._weights = weights
+        self.repacked: dict[Repacked, str] = {}
+        """What replaces packed blocks of weights and inputs, and its names."""
         self._names: dict[TensorValue, str] = {}
         # Where a symbol can be read: a tensor and one of its axes.
         self._symbols: dict[str, tuple[str, int]] = {}
@@ -127,21 +136,15 @@ class Scope(Writer):
             self._shapes[key] = self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
         return self._shapes[key]
 
-    def parts(self, value: TensorValue, encoding: str, parts: tuple[str, ...]) -> Mapping[str, str] | None:
-        """Return the names of the tensors that replace a weight in packed blocks when the model is loaded.
+    def repacked_part(self, value: TensorValue, encoding: str, part: str) -> str:
+        """Return the name of a tensor that replaces a weight or an input in packed blocks; see `packed.repack`."""
+        key = Repacked(self._names[value], encoding, part)
+        return self.repacked.setdefault(key, f"{self.shared.prefix}{key.source}.{encoding}.{part}")
 
-        The result is empty if weights are not laid out anew, or the value is not a weight.
-        """
-        weight = self._weights.get(value)
-        if weight is None or not self.shared.repacks:
-            return None
-        names = {part: f"{weight}.{encoding}.{part}" for part in parts}
-        return self.repacked.setdefault((weight, encoding, parts), names)
-
-    def stated(self, name: str, value: TensorValue) -> str:
+    def stated(self, name: str, dims: Sequence[Dim]) -> str:
         """Write a result with a shape that the user states; it fails if that is wrong, where sizes are known before."""
-        known = all(symbol.name in self._symbols for dim in value.shape for symbol in dim.parameters)
-        return self.add("Reshape", [name, self.dims(value.shape)], allowzero=1) if known else name
+        known = all(symbol.name in self._symbols for dim in dims for symbol in dim.parameters)
+        return self.add("Reshape", [name, self.dims(dims)], allowzero=1) if known else name
 
     def rows(self, name: str, size: int) -> str:
         """Write a tensor as a matrix, with rows of this size, which is not 0."""

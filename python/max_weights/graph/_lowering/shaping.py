@@ -39,7 +39,7 @@ def broadcast_to(scope: Scope, node: Node) -> str:
     if StaticDim(0) in to.shape:  # ONNX Runtime ignores an Expand to a constant 0
         return scope.cast(scope.add("ConstantOfShape", [scope.dims(to.shape)]), DType.float32, to.dtype)
     made = scope.compute("Expand", [x], to.dtype, extra_inputs=shape or [scope.dims(to.shape)])
-    return scope.stated(made, to) if shape else made
+    return scope.stated(made, to.shape) if shape else made
 
 
 @register_lowering("tile")

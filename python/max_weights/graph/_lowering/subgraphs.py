@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from max_weights.errors import UnsupportedError
+from max_weights.graph._lowering.packed import ELEMENTS, write_elements
 from max_weights.graph._lowering.scope import Scope
 from max_weights.graph._lowering.table import lower_nodes, register_lowering
 from max_weights.graph._lowering.writer import CONTRIB, Function, Parameter, Shared
@@ -46,7 +47,7 @@ def _new_function(shared: Shared, graph: Graph) -> Function:
     given = [*graph.input_tensors, *graph.weight_values]
     names = [f"given{index}" for index in range(len(given))]
     inputs = len(graph.input_tensors)
-    scope, printed = Scope(shared, dict(zip(given[inputs:], names[inputs:], strict=True))), len(shared.prints)
+    scope, printed = Scope(shared), len(shared.prints)
     for value, name in zip(given, names, strict=True):
         scope.bind(value, name)
     lower_nodes(scope, graph)
@@ -62,23 +63,22 @@ def _new_function(shared: Shared, graph: Graph) -> Function:
         (index, None) for index in range(len(names)) if index < inputs or names[index] in used
     ]
     parameter_names = [names[index] for index, _ in parameters]
-    for (weight, encoding, parts), repacked in scope.repacked.items():
-        parameters += [(names.index(weight), (encoding, parts, part)) for part in parts]
-        parameter_names += repacked.values()
+    parameters += [(names.index(source), (encoding, part)) for source, encoding, part in scope.repacked]
+    parameter_names += scope.repacked.values()
     return Function(helper.make_function(DOMAIN, name, parameter_names, results, nodes, opsets()), parameters)
 
 
 def _arguments(scope: Scope, node: Node, function: Function) -> list[str]:
-    """Return the names of the arguments of a call: values, weights that it uses, and parts of weights."""
+    """Return the names of the arguments of a call: values, weights that it uses, and what replaces packed blocks."""
     arguments = []
     for index, part in function.parameters:
         value = node.inputs[index]
         if part is None:
             arguments.append(scope[value])
+        elif part[1] == ELEMENTS:
+            arguments.append(write_elements(scope, node, value, part[0]))
         else:
-            names = scope.parts(value, *part[:2])
-            assert names is not None
-            arguments.append(names[part[2]])
+            arguments.append(scope.repacked_part(value, *part))
     return arguments
 
 

@@ -69,4 +69,4 @@ def non_maximum_suppression(scope: Scope, node: Node) -> str:
     boxes, scores, *limits = scope.inputs(node)
     dtype = node.inputs[0].dtype
     boxes, scores = (scope.cast(name, dtype, DType.float32) for name in (boxes, scores))
-    return scope.stated(scope.add("NonMaxSuppression", [boxes, scores, *limits]), node.outputs[0])
+    return scope.stated(scope.add("NonMaxSuppression", [boxes, scores, *limits]), node.outputs[0].shape)

@@ -24,8 +24,8 @@ CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
 
-Parameter: TypeAlias = tuple[int, tuple[str, tuple[str, ...], str] | None]
-"""A parameter of a function: a value of the call, or a part of one that is a weight (encoding, parts, which part)."""
+Parameter: TypeAlias = tuple[int, tuple[str, str] | None]
+"""A parameter of a function: a value of the call, or what replaces its packed blocks (encoding, part)."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,14 @@ class Shared:
     """What all scopes of one model share: its functions, numbers for names, and the operations of its nodes.
 
     Args:
-        repacks: Whether weights in packed blocks are laid out anew when the model is loaded.
         weights: The names of the weights.
     """
 
-    def __init__(self, repacks: bool, weights: Iterable[str]) -> None:
+    def __init__(self, weights: Iterable[str]) -> None:
         self.prefix = "%"
         """The prefix of the names of results, which no weight's name has."""
         while any(name.startswith(self.prefix) for name in weights):
             self.prefix += "%"
-        self.repacks = repacks
-        """Whether weights in packed blocks are laid out anew when the model is loaded."""
         self.operations: dict[str, Node] = {}
         """The recorded operations by the names of their ONNX nodes."""
         self.prints: list[tuple[str, str | None]] = []

@@ -70,7 +70,8 @@ def dequantize(encoding: QuantizationEncoding | str, quantized: TensorValueLike)
 
     Args:
         encoding: How they are packed: Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K.
-        quantized: `[..., bytes]` of uint8, where each row is whole blocks.
+        quantized: `[..., bytes]` of uint8, where each row is whole blocks. To be run, it must be a weight, an input, or
+            whole rows of one, taken by `gather` or a slice.
 
     Returns:
         float32, `[..., bytes / bytes of a block * elements of a block]`.
