@@ -92,7 +92,7 @@ def _imports(names: str) -> None:
         importlib.import_module(name)
 
 
-_OURS = "onnx onnxruntime minilm max_weights.engine"
+_OURS = "onnx_ir onnxruntime minilm max_weights.engine"
 _THEIRS = "torch transformers.models.bert.modeling_bert"
 
 
@@ -204,8 +204,8 @@ def _onnx(graph: Any) -> bytes:
     """The model without the data of its weights."""
     from max_weights.graph._lowering.model import lower
 
-    model: bytes = lower(graph, {}, initializers=True).model.SerializeToString()
-    return model
+    shapes = {name: [int(dim) for dim in weight.shape] for name, weight in graph.parameters.items()}
+    return lower(graph, shapes, initializers=True).serialize()
 
 
 def _held_by_ours(memory: str) -> harness.Loader:

@@ -14,8 +14,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from max_weights import load_weights
+from max_weights.dtype import DType
 from max_weights.errors import GraphError
 from max_weights.graph import Graph, Weight
+from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph.onnx import save, to_model
 from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
 from test_engine import HOST, Stack, expected, floats, given, stack, trace, values
@@ -163,6 +165,19 @@ def test_a_graph_in_one_piece_holds_its_weights() -> None:
     assert len(model.functions) == 1
     (made,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"input0": x})
     assert np.allclose(made, expected(state, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ONNX_TYPES, ids=str)
+def test_weights_of_every_dtype_are_in_the_model(dtype: DType, tmp_path: Path) -> None:
+    wanted = {"w": np.array([[0, 1, 3], [1, 0, 7]], dtype.to_numpy()), "scalar": np.array(1, dtype.to_numpy())}
+    weights = [Weight(name, dtype, array.shape, HOST) for name, array in wanted.items()]
+    graph = Graph("g", lambda: tuple(weights), [])
+    save(graph, tmp_path / "model.onnx", wanted)
+    for model in (to_model(graph, wanted), onnx.load(tmp_path / "model.onnx")):
+        found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        for name, array in wanted.items():
+            assert found[name].shape == array.shape
+            assert found[name].tobytes() == array.tobytes()
 
 
 def test_a_model_that_cannot_be_saved_leaves_what_was_there(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from max_weights._buffer import Buffer
 from max_weights._shape import Shape, listed
@@ -22,6 +22,8 @@ from max_weights.graph.type import BufferType, TensorType
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import onnxruntime
 
     from max_weights._core import WeightsNode
     from max_weights.graph._graph import Graph
@@ -50,7 +52,7 @@ class Model:
     """
 
     def __init__(
-        self, graph: Graph, weights_registry: Mapping[str, Any] | WeightsNode | None, fast: bool, threads: int | None
+        self, graph: Graph, weights_registry: Mapping[str, object] | WeightsNode | None, fast: bool, threads: int | None
     ) -> None:
         runtime = _onnxruntime()
         self._name = graph.name
@@ -68,7 +70,7 @@ class Model:
         # One weight of each mapping is enough to see whether its file is unchanged.
         self._files = list({weight._memory()[0]._data_ptr(): weight for weight in self._weights.values()}.values())
         values = {name: to_value(weight) for name, weight in self._weights.items()}
-        values |= {name: to_value(parts.pop(name)) for name in self._lowered.decoded}
+        values |= {name: to_value(parts.pop(name)) for name in self._lowered.decoded_weights}
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
         if threads is not None:
@@ -81,7 +83,7 @@ class Model:
         for name, value in values.items() if fast else ():  # values without a new layout are used in place
             options.add_initializer(name, value)
         self._kept = values  # and not those that ONNX Runtime has in a new layout
-        model = self._lowered.model.SerializeToString()
+        model = self._lowered.serialize()
         try:
             session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except MemoryError:
@@ -127,7 +129,7 @@ class Model:
         """The device of each output: the CPU."""
         return [CPU() for _ in self._output_types]
 
-    def execute(self, *args: Any) -> list[Buffer]:
+    def execute(self, *args: object) -> list[Buffer]:
         """Run the graph.
 
         Args:
@@ -146,7 +148,7 @@ class Model:
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
-        given: dict[str, Any] = {}
+        given: dict[str, onnxruntime.OrtValue] = {}
         buffers: dict[str, Buffer] = {}
         shapes, size = [], 0
         stores: list[Buffer] = []
@@ -182,7 +184,7 @@ class Model:
             buffer.inplace_copy_from(contents)
         return outputs[:count]
 
-    def __call__(self, *args: Any) -> list[Buffer]:
+    def __call__(self, *args: object) -> list[Buffer]:
         """Run the graph; see `execute`."""
         return self.execute(*args)
 
@@ -204,7 +206,7 @@ class Model:
 
 def _onnxruntime() -> ModuleType:
     try:
-        import onnx  # noqa: F401
+        import onnx_ir  # noqa: F401
         import onnxruntime
     except ImportError as error:
         raise ImportError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from max_weights._core import WeightsNode
 from max_weights.devices import CPU, Device
@@ -34,7 +34,7 @@ class InferenceSession:
         num_threads: int | None = None,
         devices: Iterable[Device] = (),
         *,
-        custom_extensions: Any = None,
+        custom_extensions: object = None,
     ) -> None:
         self._devices = list(devices) or [CPU()]
         for device in self._devices:
@@ -54,9 +54,9 @@ class InferenceSession:
         self,
         model: Graph,
         *,
-        weights_registry: Mapping[str, Any] | WeightsNode | None = None,
+        weights_registry: Mapping[str, object] | WeightsNode | None = None,
         memory: Memory = "shared",
-        custom_extensions: Any = None,
+        custom_extensions: object = None,
     ) -> Model:
         """Prepare a graph for running.
 
@@ -87,6 +87,6 @@ class InferenceSession:
         return f"InferenceSession(devices={self._devices})"
 
 
-def _no_extensions(custom_extensions: Any) -> None:
+def _no_extensions(custom_extensions: object) -> None:
     if custom_extensions:
         raise UnsupportedError("custom extensions are kernels for MAX's compiler, which is not here")

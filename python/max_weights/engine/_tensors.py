@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
 from max_weights.dtype import DType
@@ -11,6 +11,8 @@ from max_weights.graph._lowering.dtypes import ONNX_TYPES
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from max_weights._buffer import DLPackArray
 
 __all__ = ["from_value", "to_value"]
 
@@ -32,6 +34,6 @@ def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
     return OrtValue.ortvalue_from_numpy(buffer.to_numpy())
 
 
-def from_value(value: Any) -> Buffer:
+def from_value(value: DLPackArray) -> Buffer:
     """Return a result of a run as a `Buffer` over the same memory."""
     return Buffer.from_dlpack(value)

@@ -8,13 +8,14 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._core import infos, open_weights, place_file, printable, save_tensors, shown
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
 
     from max_weights._buffer import Buffer
     from max_weights.graph._graph import Graph
@@ -38,20 +39,23 @@ def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None)
         ValueError: the weights have more than 2 GiB; see `save`.
         UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
     """
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.values import values_of
 
     model, values = _model(graph, values_of(graph, weights_registry))
-    size = sum(values[tensor.name].nbytes for tensor in model.graph.initializer)
+    size = sum(value.nbytes for value in values.values())
     if size > _MOST:
         raise ArgumentError(
             f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: use "
             "max_weights.graph.onnx.save, which leaves them in separate files"
         )
-    for tensor in model.graph.initializer:
-        tensor.ClearField("data_location")
-        del tensor.external_data[:]
-        tensor.raw_data = bytes(_bytes(values[tensor.name]))
-    return model
+    for name, initializer in model.graph.initializers.items():
+        value = values[name]
+        # A copy of a mapped file, which answers a truncated file with an error.
+        array = (value.copy() if value.is_mapped else value).to_numpy()
+        initializer.const_value = ir.Tensor(array, initializer.dtype, name=name)
+    return ir.to_proto(model)
 
 
 def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[str, object] | None = None) -> None:
@@ -76,6 +80,8 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
         ValueError: a weight is in the file that would be written.
         UnsupportedError: an operation or a dtype for which ONNX has no equivalent.
     """
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.values import values_of
 
     target = Path(path).absolute()
@@ -85,25 +91,25 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     model, values = _model(graph, values)
     places: dict[str, tuple[str, int]] = {}
     external: dict[str, Buffer] = {}
-    for tensor in model.graph.initializer:
-        value = values[tensor.name]
+    for name, value in values.items():
         place = value._file_place()
         if place is not None and place[0].resolve().is_relative_to(folder):
-            places[tensor.name] = place[0].resolve().relative_to(folder).as_posix(), place[1]
+            places[name] = place[0].resolve().relative_to(folder).as_posix(), place[1]
         else:
-            external[tensor.name] = value
+            external[name] = value
     data = target.with_name(f"{target.name}.{secrets.token_hex(4)}.data")
     try:
         if external:
             save_tensors(str(data), list(external), list(external.values()), None, alignment=_PAGE, sync=True)
             places |= {info.name: (data.name, info.offset) for info in infos(open_weights([data]))}
-        for tensor in model.graph.initializer:
-            location, offset = places[tensor.name]
-            del tensor.external_data[:]
-            for key, entry in (("location", location), ("offset", offset), ("length", values[tensor.name].nbytes)):
-                tensor.external_data.add(key=key, value=str(entry))
+        for name, initializer in model.graph.initializers.items():
+            declared = initializer.const_value
+            assert declared is not None
+            initializer.const_value = ir.ExternalTensor(
+                *places[name], values[name].nbytes, declared.dtype, shape=ir.Shape(values[name].shape), name=name
+            )
         old = _data_of(target)
-        place_file(target, model.SerializeToString(), sync=True)
+        place_file(target, ir.to_proto(model).SerializeToString(), sync=True)
     except BaseException:
         data.unlink(missing_ok=True)
         raise
@@ -114,19 +120,16 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
 
 def _data_of(path: Path) -> set[str]:
     """Return the names of the files that `save` wrote for the model at a path, if there is one."""
-    import onnx
+    import onnx_ir as ir
 
     try:
-        model = onnx.load_model(path, load_external_data=False)
+        model = ir.load(path)
     except Exception:  # whatever is there, it is no model that refers to such a file
         return set()
     own = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.data")
-    return {
-        entry.value
-        for tensor in model.graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location" and own.fullmatch(entry.value)
-    }
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    locations = {os.fspath(tensor.location) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
+    return set(filter(own.fullmatch, locations))
 
 
 def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
@@ -145,7 +148,7 @@ def _real_folder(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _model(graph: Graph, values: dict[str, Buffer]) -> tuple[onnx.ModelProto, dict[str, Buffer]]:
+def _model(graph: Graph, values: dict[str, Buffer]) -> tuple[ir.Model, dict[str, Buffer]]:
     """Return a model, and the values of its initializers by name."""
     from max_weights.graph._lowering.model import lower
 
@@ -155,10 +158,5 @@ def _model(graph: Graph, values: dict[str, Buffer]) -> tuple[onnx.ModelProto, di
             f"graph {graph.name!r} decodes {name} of {encoding}, and ONNX has no operation for that; make it an input "
             "of floats"
         )
-    return lowered.model, values | lowered.repack_weights(values)
-
-
-def _bytes(value: Buffer) -> Any:
-    # A copy for mapped files, which answers a truncated file with an error.
-    value = value.copy() if value.is_mapped else value
-    return value.view("uint8", [value.nbytes]).to_numpy().data
+    used = {name: values[name] for name in lowered.weights}
+    return lowered.model, used | lowered.repack_weights(values)

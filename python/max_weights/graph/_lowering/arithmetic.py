@@ -1,18 +1,19 @@
-"""Lowering of operations on each element."""
+"""Lowering of operations on each element: arithmetic, comparisons, logic, and the choice between tensors."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
-from max_weights.graph._lowering.division import quotient, remainder
+from max_weights.graph._lowering.division import choose, quotient, remainder
 from max_weights.graph._lowering.dtypes import wider
 from max_weights.graph._lowering.table import register_lowering
 from max_weights.graph._lowering.writer import CONTRIB
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx_ir as ir
 
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node, TensorValue
@@ -41,13 +42,13 @@ _SAME = {
 
 
 @register_lowering(*_SAME)
-def lower_same_operator(scope: Scope, node: Node) -> str:
+def lower_same_operator(scope: Scope, node: Node) -> ir.Value:
     """Lower operations that ONNX has as they are."""
     return scope.compute(_SAME[node.op], scope.inputs(node), node.outputs[0].dtype)
 
 
 @register_lowering("relu")
-def relu(scope: Scope, node: Node) -> str:
+def relu(scope: Scope, node: Node) -> ir.Value:
     """Lower relu; integers use Max, as Relu has no kernels for them."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
@@ -56,7 +57,7 @@ def relu(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("pow")
-def lower_power(scope: Scope, node: Node) -> str:
+def lower_power(scope: Scope, node: Node) -> ir.Value:
     """Lower powers: integers to a constant power are multiplied, which is exact; Pow uses double, exact up to 2**53."""
     dtype, (x, exponent) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
@@ -76,7 +77,7 @@ def lower_power(scope: Scope, node: Node) -> str:
     return scope.cast(scope.add("Pow", wide), DType.int64, dtype)
 
 
-def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
+def constant_of(value: TensorValue) -> np.ndarray | None:
     """Return the elements of a constant."""
     import numpy as np
 
@@ -84,7 +85,7 @@ def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
 
 
 @register_lowering("mod", "floordiv")
-def lower_division(scope: Scope, node: Node) -> str:
+def lower_division(scope: Scope, node: Node) -> ir.Value:
     """Lower division and remainder by the rules of Python."""
     dtype = node.outputs[0].dtype
     wide = wider(dtype)
@@ -95,14 +96,14 @@ def lower_division(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("is_nan", "is_inf")
-def lower_question(scope: Scope, node: Node) -> str:
+def lower_question(scope: Scope, node: Node) -> ir.Value:
     """Lower tests of elements for NaN and infinity."""
     operator = "IsNaN" if node.op == "is_nan" else "IsInf"
     return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
 
 
 @register_lowering("rsqrt", "silu", "gelu", "atanh")
-def composed(scope: Scope, node: Node) -> str:
+def composed(scope: Scope, node: Node) -> ir.Value:
     """Lower operations that take several operators; computed as float32 at least, and rounded at the end."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = wider(dtype)
@@ -118,7 +119,7 @@ def composed(scope: Scope, node: Node) -> str:
     return scope.cast(made, wide, dtype)
 
 
-def _atanh(scope: Scope, x: str, dtype: DType) -> str:
+def _atanh(scope: Scope, x: ir.Value, dtype: DType) -> ir.Value:
     """Lower the operation; the operator supports float32."""
     if dtype is DType.float32:
         return scope.add("Atanh", [x])
@@ -127,11 +128,11 @@ def _atanh(scope: Scope, x: str, dtype: DType) -> str:
     return scope.add("Mul", [scope.add("Log", [ratio]), scope.constant(0.5, dtype)])
 
 
-def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
+def _gelu(scope: Scope, x: ir.Value, dtype: DType, approximate: str) -> ir.Value:
     """Lower gelu by the error function, by tanh, or by the logistic function. The kernels support float32."""
 
-    def times(left: str, right: str | float) -> str:
-        return scope.add("Mul", [left, right if isinstance(right, str) else scope.constant(right, dtype)])
+    def times(left: ir.Value, right: ir.Value | float) -> ir.Value:
+        return scope.add("Mul", [left, scope.constant(right, dtype) if isinstance(right, float) else right])
 
     if dtype is DType.float32:
         if approximate == "quick":
@@ -148,12 +149,48 @@ def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
 
 
 @register_lowering("cast")
-def cast(scope: Scope, node: Node) -> str:
+def cast(scope: Scope, node: Node) -> ir.Value:
     """Lower a conversion."""
     return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
 
 
 @register_lowering("transfer_to", "buffer_store")
-def transfer_to(scope: Scope, node: Node) -> str:
+def transfer_to(scope: Scope, node: Node) -> ir.Value:
     """Lower what passes a tensor on: there is one device, and what is stored is a result of the graph."""
     return scope.inputs(node)[0]
+
+
+_COMPARISONS = {
+    "equal": "Equal",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+}
+_LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not"}
+
+
+@register_lowering(*_COMPARISONS)
+def compare(scope: Scope, node: Node) -> ir.Value:
+    """Lower a comparison."""
+    return scope.compute(_COMPARISONS[node.op], scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
+
+
+@register_lowering("not_equal")
+def not_equal(scope: Scope, node: Node) -> ir.Value:
+    """Lower inequality, the opposite of Equal."""
+    equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
+    return scope.add("Not", [equal])
+
+
+@register_lowering(*_LOGIC)
+def logic(scope: Scope, node: Node) -> ir.Value:
+    """Lower operations on bool."""
+    return scope.add(_LOGIC[node.op], scope.inputs(node))
+
+
+@register_lowering("where")
+def where(scope: Scope, node: Node) -> ir.Value:
+    """Lower the choice between two tensors."""
+    condition, left, right = scope.inputs(node)
+    return choose(scope, condition, left, right, node.outputs[0].dtype)

@@ -12,19 +12,21 @@ from max_weights.dtype import DType
 from max_weights.graph._lowering.dtypes import computed_as
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.writer import Writer
 
 __all__ = ["choose", "quotient", "remainder"]
 
 
-def choose(writer: Writer, condition: str, left: str, right: str, dtype: DType) -> str:
+def choose(writer: Writer, condition: ir.Value, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
     """Write the elements of `left` where the condition is true, else those of `right`."""
     wide = computed_as("Where", dtype)
     made = writer.add("Where", [condition, writer.cast(left, dtype, wide), writer.cast(right, dtype, wide)])
     return writer.cast(made, wide, dtype)
 
 
-def quotient(writer: Writer, left: str, right: str, dtype: DType, *, safe: bool) -> str:
+def quotient(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, safe: bool) -> ir.Value:
     """Write `left // right`.
 
     Args:
@@ -49,7 +51,7 @@ def quotient(writer: Writer, left: str, right: str, dtype: DType, *, safe: bool)
     return made if safe else choose(writer, _equal(writer, right, 0, dtype), zero, made, dtype)
 
 
-def remainder(writer: Writer, left: str, right: str, dtype: DType, *, safe: bool) -> str:
+def remainder(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, safe: bool) -> ir.Value:
     """Write `left % right`, with the sign of `right`; the arguments are those of `quotient`."""
     if not dtype.is_float():
         return writer.compute("Mod", [left, right if safe else _safe(writer, right, dtype)], dtype)
@@ -58,7 +60,7 @@ def remainder(writer: Writer, left: str, right: str, dtype: DType, *, safe: bool
     return choose(writer, _wrong_sign(writer, rest, right, dtype), moved, rest, dtype)
 
 
-def _of_floats(writer: Writer, left: str, right: str, dtype: DType) -> str:
+def _of_floats(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
     """Divide without the remainder, which is whole except for rounding: 1 // 0.1 is 9, although 1 / 0.1 is 10."""
     rest = writer.compute("Mod", [left, right], dtype, fmod=1)
     whole = writer.compute("Div", [writer.compute("Sub", [left, rest], dtype), right], dtype)
@@ -72,27 +74,27 @@ def _of_floats(writer: Writer, left: str, right: str, dtype: DType) -> str:
     return choose(writer, _equal(writer, right, 0, dtype), writer.compute("Div", [left, right], dtype), made, dtype)
 
 
-def _safe(writer: Writer, divisor: str, dtype: DType) -> str:
+def _safe(writer: Writer, divisor: ir.Value, dtype: DType) -> ir.Value:
     bad = _equal(writer, divisor, 0, dtype)
     if dtype.is_signed_integral():
         bad = writer.add("Or", [bad, _equal(writer, divisor, -1, dtype)])
     return choose(writer, bad, writer.constant(1, dtype), divisor, dtype)
 
 
-def _equal(writer: Writer, name: str, number: int, dtype: DType) -> str:
+def _equal(writer: Writer, name: ir.Value, number: int, dtype: DType) -> ir.Value:
     return writer.compute("Equal", [name, writer.constant(number, dtype)], dtype, result_dtype=DType.bool)
 
 
-def _not_zero(writer: Writer, name: str, dtype: DType) -> str:
+def _not_zero(writer: Writer, name: ir.Value, dtype: DType) -> ir.Value:
     return writer.add("Not", [_equal(writer, name, 0, dtype)])
 
 
-def _signs_differ(writer: Writer, left: str, right: str, dtype: DType) -> str:
+def _signs_differ(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
     zero = writer.constant(0, dtype)
     return writer.add(
         "Xor", [writer.compute("Less", [name, zero], dtype, result_dtype=DType.bool) for name in (left, right)]
     )
 
 
-def _wrong_sign(writer: Writer, rest: str, right: str, dtype: DType) -> str:
+def _wrong_sign(writer: Writer, rest: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
     return writer.add("And", [_not_zero(writer, rest, dtype), _signs_differ(writer, rest, right, dtype)])

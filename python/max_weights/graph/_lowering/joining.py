@@ -12,6 +12,8 @@ from max_weights.graph._lowering.table import register_lowering
 from max_weights.graph.ops._indexing import size_of_slice
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node
 
@@ -21,13 +23,13 @@ _END = 2**63 - 1
 
 
 @register_lowering("concat")
-def concat(scope: Scope, node: Node) -> str:
+def concat(scope: Scope, node: Node) -> ir.Value:
     """Lower concatenation along an axis."""
     return scope.compute("Concat", scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
 @register_lowering("stack")
-def stack(scope: Scope, node: Node) -> str:
+def stack(scope: Scope, node: Node) -> ir.Value:
     """Lower stacking along a new axis."""
     dtype, axis = node.outputs[0].dtype, node.attributes["axis"]
     places = [scope.constant([axis])]
@@ -36,7 +38,7 @@ def stack(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("split")
-def split(scope: Scope, node: Node) -> Sequence[str]:
+def split(scope: Scope, node: Node) -> Sequence[ir.Value]:
     """Lower splitting along an axis."""
     sizes = scope.dims(node.attributes["sizes"])
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
@@ -48,12 +50,12 @@ def split(scope: Scope, node: Node) -> Sequence[str]:
 
 
 @register_lowering("gather")
-def gather(scope: Scope, node: Node) -> str:
+def gather(scope: Scope, node: Node) -> ir.Value:
     """Lower slices at positions."""
     return write_gather(scope, node, scope.inputs(node)[0])
 
 
-def write_gather(scope: Scope, node: Node, x: str) -> str:
+def write_gather(scope: Scope, node: Node, x: ir.Value) -> ir.Value:
     """Write the slices of a tensor at the positions of `node`, which ONNX takes as integers of 32 or 64 bits."""
     positions, dtype = scope[node.inputs[1]], node.inputs[1].dtype
     if dtype not in (DType.int32, DType.int64):
@@ -62,12 +64,12 @@ def write_gather(scope: Scope, node: Node, x: str) -> str:
 
 
 @register_lowering("slice_tensor")
-def slice_tensor(scope: Scope, node: Node) -> str:
+def slice_tensor(scope: Scope, node: Node) -> ir.Value:
     """Lower slices."""
     return write_slice(scope, node, scope.inputs(node)[0], node.outputs[0].shape)
 
 
-def write_slice(scope: Scope, node: Node, x: str, dims: Sequence[Dim]) -> str:
+def write_slice(scope: Scope, node: Node, x: ir.Value, dims: Sequence[Dim]) -> ir.Value:
     """Write the slices of a tensor with the index of `node` as Slice; ints and new axes as Reshape to `dims`.
 
     Reshape also takes a size that is stated, and fails if it is another.
@@ -107,7 +109,7 @@ def write_slice(scope: Scope, node: Node, x: str, dims: Sequence[Dim]) -> str:
     return scope.stated(x, dims) if stated else x
 
 
-def _bounds(scope: Scope, bounds: Sequence[int | Dim]) -> str:
+def _bounds(scope: Scope, bounds: Sequence[int | Dim]) -> ir.Value:
     if all(isinstance(bound, int) for bound in bounds):
         return scope.constant(bounds)
     parts = [scope.dim(to_dim(bound)) if isinstance(bound, Dim) else scope.constant([bound]) for bound in bounds]

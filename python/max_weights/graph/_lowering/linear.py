@@ -9,18 +9,20 @@ from max_weights.graph._lowering.dtypes import computed_as
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node, TensorValue
 
 
 @register_lowering("matmul")
-def matmul(scope: Scope, node: Node) -> str:
+def matmul(scope: Scope, node: Node) -> ir.Value:
     """Lower a product; to Gemm if the right side is a transposed matrix, so that it is not transposed in memory."""
     return by_gemm(scope, node) or scope.compute("MatMul", scope.inputs(node), node.outputs[0].dtype)
 
 
 @register_lowering("add")
-def add(scope: Scope, node: Node) -> str:
+def add(scope: Scope, node: Node) -> ir.Value:
     """Lower a sum; the bias of a product goes into the product, if nothing else uses that."""
     for product, bias in (node.inputs, node.inputs[::-1]):
         shape = product.shape
@@ -31,7 +33,7 @@ def add(scope: Scope, node: Node) -> str:
     return scope.compute("Add", scope.inputs(node), node.outputs[0].dtype)
 
 
-def by_gemm(scope: Scope, node: Node, bias: str | None = None) -> str | None:
+def by_gemm(scope: Scope, node: Node, bias: ir.Value | None = None) -> ir.Value | None:
     """Write a product, and a row that is added to each of its rows, as Gemm.
 
     Returns `None` if it is not such a product, or if the product has to be rounded before the sum.
@@ -66,7 +68,7 @@ def _transposed(value: TensorValue) -> TensorValue | None:
 
 
 @register_lowering("outer")
-def outer(scope: Scope, node: Node) -> str:
+def outer(scope: Scope, node: Node) -> ir.Value:
     """Lower the product of a column and a row."""
     left, right = scope.inputs(node)
     dtype = node.outputs[0].dtype

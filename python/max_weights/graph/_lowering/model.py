@@ -12,12 +12,11 @@ from max_weights.dtype import DType
 from max_weights.errors import GraphError
 from max_weights.graph._lowering.packed import ELEMENTS, repack
 from max_weights.graph._lowering.scope import Repacked, Scope
-from max_weights.graph._lowering.subgraphs import opsets
 from max_weights.graph._lowering.table import lower_nodes
-from max_weights.graph._lowering.writer import Shared, onnx_type
+from max_weights.graph._lowering.writer import Shared, name_of, onnx_type
 
 if TYPE_CHECKING:
-    import onnx
+    import onnx_ir as ir
 
     from max_weights.graph._graph import Graph
     from max_weights.graph.value import Node
@@ -32,7 +31,7 @@ _IR_VERSION = 11
 class LoweredModel:
     """A model, and how it relates to its graph."""
 
-    model: onnx.ModelProto
+    model: ir.Model
     """The model. Its weights are inputs, or initializers without data, by their names."""
     inputs: list[str]
     """The names of the graph's inputs, in order."""
@@ -44,8 +43,8 @@ class LoweredModel:
     """The operations by the names of nodes."""
     prints: list[tuple[str, str | None]]
     """Labels to print after a run, with the names of the results to print."""
-    repacked: dict[Repacked, str]
-    """What replaces packed blocks of weights and inputs, and its names in the model."""
+    repacked: dict[Repacked, ir.Value]
+    """What replaces packed blocks of weights and inputs."""
     initializers: bool
     """Whether weights are initializers."""
 
@@ -55,31 +54,34 @@ class LoweredModel:
         Args:
             values: The values of the weights by name.
         """
-        made: dict[str, Buffer] = {}
-        for (source, encoding, part), name in self.repacked.items():
+        buffers: dict[str, Buffer] = {}
+        for (source, encoding, part), value in self.repacked.items():
             if source not in self.inputs:
-                value = made[name] = repack(encoding, part, values[source])
-                number = onnx_type(value.dtype, f"weight {source!r}")
-                if self.initializers or part != ELEMENTS:
-                    self.model.graph.initializer.append(_without_data(name, number, value.shape))
-                else:
-                    self._add_input(name, number, value.shape)
-        return made
+                buffer = buffers[name_of(value)] = repack(encoding, part, values[source])
+                _declare(value, buffer.dtype, buffer.shape, f"weight {source!r}")
+                _add_weight(self.model.graph, value, self.initializers or part != ELEMENTS)
+        return buffers
 
     @property
-    def decoded(self) -> list[str]:
-        """The names of decoded weights, which are treated like weights."""
-        return [name for key, name in self.repacked.items() if key.part == ELEMENTS and key.source not in self.inputs]
+    def decoded_weights(self) -> list[str]:
+        """The names of the elements of weights, which are treated like weights."""
+        return [
+            name_of(value)
+            for key, value in self.repacked.items()
+            if key.part == ELEMENTS and key.source not in self.inputs
+        ]
 
     @property
     def decoded_inputs(self) -> dict[str, tuple[str, str]]:
-        """What replaces inputs in packed blocks: by its name, the input and the encoding."""
-        return {name: key[:2] for key, name in self.repacked.items() if key.source in self.inputs}
+        """The names of the elements of inputs, and of which input and encoding they are."""
+        return {name_of(value): key[:2] for key, value in self.repacked.items() if key.source in self.inputs}
 
-    def _add_input(self, name: str, number: int, shape: Sequence[int] | None) -> None:
-        from onnx import helper
+    def serialize(self) -> bytes:
+        """Return the model as ONNX has it in files."""
+        import onnx_ir as ir
 
-        self.model.graph.input.append(helper.make_tensor_value_info(name, number, shape))
+        data: bytes = ir.serde.serialize_model(self.model).SerializeToString()
+        return data
 
 
 def lower(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool) -> LoweredModel:
@@ -95,85 +97,72 @@ def lower(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bo
         UnsupportedError: an operation or a dtype that cannot be run; the message names it, and the line of the user's
             code.
     """
-    from onnx import helper
+    import onnx_ir as ir
 
-    weights = graph.parameters
-    shared = Shared(weights)
+    shared = Shared(graph.parameters)
     scope = Scope(shared)
-    input_infos: list[onnx.ValueInfoProto] = []
-    inputs = [_free(f"input{index}", weights) for index in range(len(graph.input_tensors))]
-    for name, value in zip(inputs, graph.input_tensors, strict=True):
-        scope.bind(value, name)
-        number = onnx_type(value.dtype, f"{name} of graph {graph.name!r}")
-        input_infos.append(helper.make_tensor_value_info(name, number, [_size(dim) for dim in value.shape]))
-    tensors: list[onnx.TensorProto] = []
-    for name, value in zip(weights, graph.weight_values, strict=True):
-        scope.bind(value, name)
+    inputs = [ir.val(shared.free_name(f"input{index}")) for index in range(len(graph.input_tensors))]
+    sources = [*inputs, *map(ir.val, graph.parameters)]
+    for recorded, source in zip([*graph.input_tensors, *graph.weight_values], sources, strict=True):
+        scope.bind(recorded, source)
     lower_nodes(scope, graph)
-    outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.results))])
-    output_infos = [
-        helper.make_tensor_value_info(
-            name, onnx_type(value.dtype, f"{name} of graph {graph.name!r}"), [_size(dim) for dim in value.shape]
-        )
-        for name, value in zip(outputs, graph.results, strict=True)
-    ]
-    printed = dict.fromkeys(name for _, name in shared.prints if name is not None)
-    output_infos += [onnx_value(name) for name in printed if name not in outputs]
-    if not output_infos:
+    outputs = scope.add_results(graph, "output")
+    for recorded, value in zip([*graph.input_tensors, *graph.results], [*inputs, *outputs], strict=True):
+        _declare(value, recorded.dtype, recorded.shape, f"{value.name} of graph {graph.name!r}")
+    results = [*outputs, *dict.fromkeys(printed for _, printed in shared.prints if printed is not None)]
+    if not results:
         raise GraphError(
             f"graph {graph.name!r} has no outputs, so there is nothing to run; call `output(...)` with values"
         )
-    nodes = scope.needed([*outputs, *printed])
-    used = {name for node in nodes for name in node.input}
-    unused = {key.source for key in scope.repacked} - used
-    weights = {name: weight for name, weight in weights.items() if name not in unused}
-    for name, weight in weights.items():
-        number = onnx_type(weight.dtype, f"weight {name!r}")
-        if initializers:
-            tensors.append(_without_data(name, number, shapes[name]))
-        else:
-            shape: list[int | str | None] = [*shapes.get(name, ())] or [_size(dim) for dim in weight.shape]
-            input_infos.append(helper.make_tensor_value_info(name, number, shape))
-    model = helper.make_model(
-        helper.make_graph(nodes, graph.name, input_infos, output_infos, tensors),
-        producer_name="max_weights",
-        opset_imports=opsets(),
-        functions=[function.proto for function in shared.functions.values()],
-        ir_version=_IR_VERSION,
-    )
+    body = scope.to_graph(graph.name, sources, results)  # with all sources, so that their names are taken
+    del body.inputs[len(inputs) :]
+    weights = {}
+    for (name, weight), value in zip(graph.parameters.items(), sources[len(inputs) :], strict=True):
+        if value.uses():
+            weights[name] = weight
+            _declare(value, weight.dtype, shapes.get(name, weight.shape), f"weight {name!r}")
+            _add_weight(body, value, initializers)
+    functions = [function.function for function in shared.functions.values()]
     lowered = LoweredModel(
-        model, inputs, outputs, weights, shared.operations, shared.prints, scope.repacked, initializers
+        ir.Model(body, ir_version=_IR_VERSION, producer_name="max_weights", functions=functions),
+        [name_of(value) for value in inputs],
+        [name_of(value) for value in outputs],
+        weights,
+        shared.operations,
+        [(label, name_of(printed) if printed is not None else None) for label, printed in shared.prints],
+        scope.repacked,
+        initializers,
     )
-    for name in lowered.decoded_inputs:
-        lowered._add_input(name, onnx_type(DType.float32, name), None)
+    for key, value in scope.repacked.items():
+        if key.source in lowered.inputs:
+            _declare(value, DType.float32, None, key.source)
+            body.inputs.append(value)
     return lowered
 
 
-def _free(name: str, weights: Mapping[str, Weight]) -> str:
-    """Return a name that no weight has."""
-    while name in weights:
-        name += "_"
-    return name
+def _declare(value: ir.Value, dtype: DType, shape: Sequence[int | Dim] | None, where: str) -> None:
+    """Set the type of a value; a dimension is a size, a name, or unknown."""
+    import onnx_ir as ir
+
+    value.dtype = onnx_type(dtype, where)
+    if shape is not None:
+        value.shape = ir.Shape([_size(dim) for dim in shape])
 
 
-def onnx_value(name: str) -> onnx.ValueInfoProto:
-    """Return a result whose type ONNX infers."""
-    import onnx
-
-    return onnx.ValueInfoProto(name=name)
-
-
-def _size(dim: Dim) -> int | str | None:
-    """Return a dimension in ONNX's form: a size, a name, or nothing."""
-    if isinstance(dim, StaticDim):
+def _size(dim: int | Dim) -> int | str | None:
+    if isinstance(dim, int | StaticDim):
         return int(dim)
     return dim.name if isinstance(dim, SymbolicDim) else None
 
 
-def _without_data(name: str, number: int, shape: Sequence[int]) -> onnx.TensorProto:
-    """Return a tensor with data declared to be in another file, so that a session accepts it from the caller."""
-    import onnx
+def _add_weight(graph: ir.Graph, value: ir.Value, initializer: bool) -> None:
+    """Add an input, or an initializer whose data is declared to be in a file, so that a session takes the caller's."""
+    import onnx_ir as ir
 
-    tensor = onnx.TensorProto(name=name, data_type=number, dims=shape, data_location=onnx.TensorProto.EXTERNAL)
-    tensor.external_data.add(key="location", value="weights")
-    return tensor
+    if not initializer:
+        graph.inputs.append(value)
+        return
+    assert value.dtype is not None
+    assert value.shape is not None
+    value.const_value = ir.ExternalTensor("weights", None, None, value.dtype, shape=value.shape, name=name_of(value))
+    graph.register_initializer(value)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from max_weights._core import shown
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph._lowering.packed import ELEMENTS
-from max_weights.graph._lowering.subgraphs import DOMAIN
+from max_weights.graph._lowering.scope import DOMAIN
+from max_weights.graph._lowering.writer import name_of
 
 if TYPE_CHECKING:
-    import onnx
+    import onnx_ir as ir
 
     from max_weights._buffer import Buffer
+    from max_weights.dtype import DType
     from max_weights.graph._lowering.model import LoweredModel
 
 __all__ = ["cost_notes"]
@@ -35,49 +37,44 @@ def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapp
     for name, encoding in lowered.decoded_inputs.values():
         said.append(f"{name} of {encoding} is decoded to float32 in each run")
     repacked: Counter[tuple[str, str, bool]] = Counter()
-    for key, name in lowered.repacked.items():
-        if name in sizes:
-            repacked[key.source, key.encoding, key.part == ELEMENTS] += sizes[name]
+    for key, value in lowered.repacked.items():
+        if key.source not in lowered.inputs:
+            repacked[key.source, key.encoding, key.part == ELEMENTS] += sizes[name_of(value)]
     for (name, encoding, decoded), size in repacked.items():
         how = "decoded to float32" if decoded else "rearranged for products of blocks"
         said.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
     when = "when the model is loaded" if lowered.initializers else "in each run"
-    functions = {function.name: function for function in lowered.model.functions}
-    known = {name: name for name in weights}
-    for name, op, kind in dict.fromkeys(_moved(lowered.model.graph.node, known, functions)):
+    graph = lowered.model.graph
+    names = ((value, name_of(value)) for value in [*graph.inputs, *graph.initializers.values()])
+    known: dict[ir.Value | None, str] = {value: name for value, name in names if name in weights}
+    for name, op, dtype in dict.fromkeys(_moved(graph, known, lowered.model.functions)):
         weight = weights[name]
-        if kind:
-            dtype = _DTYPES[kind]
-            what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
-        else:
+        if dtype is None:
             what, size = f"of {weight.dtype!r} is transposed", weight.nbytes
+        else:
+            what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
         said.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
     return said
 
 
 def _moved(
-    nodes: Iterable[onnx.NodeProto], weights: Mapping[str, str], functions: Mapping[str, onnx.FunctionProto]
-) -> Iterator[tuple[str, str, int]]:
-    """Return the weights that are converted (to which dtype) or transposed (0), and by which operation."""
+    nodes: Iterable[ir.Node],
+    weights: Mapping[ir.Value | None, str],
+    functions: Mapping[tuple[str, str, str], ir.Function],
+) -> Iterator[tuple[str, str, DType | None]]:
+    """Return the weights that are converted (to which dtype) or transposed (None), and by which operation."""
     known = dict(weights)
     for node in nodes:
         if node.domain == DOMAIN:
-            function = functions[node.op_type]
-            given = {
-                inner: known[outer] for inner, outer in zip(function.input, node.input, strict=True) if outer in known
-            }
-            yield from _moved(function.node, given, functions)
-        elif node.input and node.input[0] in known:
-            weight = known[node.input[0]]
-            op = node.name.partition("#")[0]
+            function = functions[node.op_identifier()]
+            arguments = zip(function.inputs, node.inputs, strict=True)
+            yield from _moved(function, {inner: known[x] for inner, x in arguments if x in known}, functions)
+        elif node.inputs and node.inputs[0] in known:
+            weight, op = known[node.inputs[0]], str(node.name).partition("#")[0]
             if node.op_type in _SAME_BYTES:
-                known[node.output[0]] = weight
+                known[node.outputs[0]] = weight
             elif node.op_type == "Cast":
-                yield weight, op, _target(node)
+                yield weight, op, _DTYPES[node.attributes["to"].as_int()]
             elif node.op_type == "Transpose":
-                known[node.output[0]] = weight
-                yield weight, op, 0
-
-
-def _target(node: onnx.NodeProto) -> int:
-    return next(int(attribute.i) for attribute in node.attribute if attribute.name == "to")
+                known[node.outputs[0]] = weight
+                yield weight, op, None

@@ -18,6 +18,8 @@ from max_weights.graph._lowering.writer import CONTRIB
 from max_weights.quantization import QuantizationEncoding, dequantize
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node, TensorValue
 
@@ -49,13 +51,13 @@ def repack(encoding: str, part: str, blocks: Buffer) -> Buffer:
 
 
 @register_lowering("dequantize")
-def lower_dequantize(scope: Scope, node: Node) -> str:
+def lower_dequantize(scope: Scope, node: Node) -> ir.Value:
     """Lower decoding to float32 elements."""
     return write_elements(scope, node, node.inputs[0], node.attributes["encoding"])
 
 
 @register_lowering("qmatmul")
-def lower_product(scope: Scope, node: Node) -> str:
+def lower_product(scope: Scope, node: Node) -> ir.Value:
     """Lower the product with the elements, which is computed in float32."""
     (left, right), encoding = node.inputs, node.attributes["encoding"]
     inner, outer = left.shape[-1], right.shape[0]
@@ -70,7 +72,7 @@ def lower_product(scope: Scope, node: Node) -> str:
     return scope.reshape(product, node.outputs[0].shape)
 
 
-def write_elements(scope: Scope, node: Node, blocks: TensorValue, encoding: str) -> str:
+def write_elements(scope: Scope, node: Node, blocks: TensorValue, encoding: str) -> ir.Value:
     """Write the elements of blocks: of whole rows of a weight or an input, the same rows of its elements.
 
     Args:

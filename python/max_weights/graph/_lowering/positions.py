@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
 from max_weights.graph._lowering.dtypes import computed_as
@@ -11,12 +11,14 @@ from max_weights.graph._lowering.reductions import ordered, restored
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node
 
 
 @register_lowering("gather_nd")
-def gather_nd(scope: Scope, node: Node) -> str:
+def gather_nd(scope: Scope, node: Node) -> ir.Value:
     """Lower reading of elements and slices, by positions as int64."""
     x, places = scope.inputs(node)
     places = scope.cast(places, node.inputs[1].dtype, DType.int64)
@@ -25,19 +27,19 @@ def gather_nd(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("scatter")
-def scatter(scope: Scope, node: Node) -> str:
+def scatter(scope: Scope, node: Node) -> ir.Value:
     """Lower writing of elements along an axis."""
     return _written(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
 
 
 @register_lowering("scatter_nd")
-def scatter_nd(scope: Scope, node: Node) -> str:
+def scatter_nd(scope: Scope, node: Node) -> ir.Value:
     """Lower writing of elements and slices, by positions as int64."""
     places = scope.cast(scope.inputs(node)[1], node.inputs[1].dtype, DType.int64)
     return _written(scope, node, "ScatterND", places)
 
 
-def _written(scope: Scope, node: Node, operator: str, places: str, **attributes: Any) -> str:
+def _written(scope: Scope, node: Node, operator: str, places: ir.Value, **attributes: int) -> ir.Value:
     dtype, reduction = node.outputs[0].dtype, node.attributes["reduction"]
     if reduction == "none":
         wide = computed_as(operator, dtype)
@@ -49,12 +51,12 @@ def _written(scope: Scope, node: Node, operator: str, places: str, **attributes:
         wide = computed_as(reduction, dtype)
         x, _, updates = scope.inputs(node)
         x, updates = scope.cast(x, dtype, wide), scope.cast(updates, dtype, wide)
-    made = scope.add(operator, [x, places, updates], reduction=reduction, **attributes)
+    made = scope.add(operator, [x, places, updates], domain="", reduction=reduction, **attributes)
     return restored(scope, made, dtype, wide) if reduction in ("max", "min") else scope.cast(made, wide, dtype)
 
 
 @register_lowering("nonzero")
-def nonzero(scope: Scope, node: Node) -> str:
+def nonzero(scope: Scope, node: Node) -> ir.Value:
     """Lower the positions of nonzero elements, with one row for each axis.
 
     There is no kernel for float64, and as float32 the smallest numbers would be 0.
@@ -67,7 +69,7 @@ def nonzero(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("top_k")
-def top_k(scope: Scope, node: Node) -> Sequence[str]:
+def top_k(scope: Scope, node: Node) -> Sequence[ir.Value]:
     """Lower the selection of the largest and smallest to the elements in order, and their positions."""
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     x, wide = ordered(scope, x, dtype, "TopK")
@@ -78,7 +80,7 @@ def top_k(scope: Scope, node: Node) -> Sequence[str]:
 
 
 @register_lowering("pad")
-def pad(scope: Scope, node: Node) -> str:
+def pad(scope: Scope, node: Node) -> ir.Value:
     """Lower padding before and after each axis."""
     dtype, pairs = node.outputs[0].dtype, node.attributes["paddings"]
     wide = computed_as("Pad", dtype)
@@ -88,7 +90,7 @@ def pad(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("slice_between")
-def slice_between(scope: Scope, node: Node) -> str:
+def slice_between(scope: Scope, node: Node) -> ir.Value:
     """Lower a slice whose bounds are scalars."""
     x, *bounds = scope.inputs(node)
     rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]

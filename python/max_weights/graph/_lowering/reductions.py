@@ -1,4 +1,4 @@
-"""Lowering of operations along one axis, which stays with size 1."""
+"""Lowering of operations along one axis, which stays with size 1, and of those that scale a tensor along an axis."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from max_weights.graph._lowering.dtypes import computed_as
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node
 
@@ -21,7 +23,7 @@ _LOWEST = -(2**63)
 
 
 @register_lowering("sum")
-def lower_sum(scope: Scope, node: Node) -> str:
+def lower_sum(scope: Scope, node: Node) -> ir.Value:
     """Lower the sum of each row. ReduceSum adds integers as float64, which is exact for those of 32 bits."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     wide = DType.int64 if dtype.is_integral() else computed_as("ReduceSum", dtype)
@@ -31,7 +33,7 @@ def lower_sum(scope: Scope, node: Node) -> str:
     return scope.cast(scope.add("ReduceSum", [x, scope.constant([axis])]), wide, dtype)
 
 
-def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
+def _sum_of_integers(scope: Scope, x: ir.Value, axis: int, rank: int) -> ir.Value:
     """Write the product with a column of ones, which wraps as integers do."""
     order = [*range(axis), *range(axis + 1, rank), axis]
     back = [order.index(number) for number in range(rank)]
@@ -42,7 +44,7 @@ def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
 
 
 @register_lowering("prod")
-def prod(scope: Scope, node: Node) -> str:
+def prod(scope: Scope, node: Node) -> ir.Value:
     """Lower the product of each row; integers as float64, exact up to 2**53."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = DType.int64 if dtype.is_integral() else computed_as("ReduceProd", dtype)
@@ -51,7 +53,7 @@ def prod(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("cumsum")
-def cumsum(scope: Scope, node: Node) -> str:
+def cumsum(scope: Scope, node: Node) -> ir.Value:
     """Lower running sums; those of float32 are added as float64, as ONNX Runtime adds one after the other."""
     dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
     exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
@@ -62,7 +64,7 @@ def cumsum(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("mean")
-def mean(scope: Scope, node: Node) -> str:
+def mean(scope: Scope, node: Node) -> ir.Value:
     """Lower the mean to the sum through the size; ReduceMean gives 0 for no elements, and adds integers as it likes."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     if dtype.is_integral():
@@ -82,7 +84,7 @@ def mean(scope: Scope, node: Node) -> str:
 
 
 @register_lowering(*_EXTREMES)
-def extreme(scope: Scope, node: Node) -> str:
+def extreme(scope: Scope, node: Node) -> ir.Value:
     """Lower the extreme element of each row; NaN where there is one, as in NumPy, which the operator does not give."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     x, wide = ordered(scope, x, dtype, _EXTREMES[node.op])
@@ -95,7 +97,7 @@ def extreme(scope: Scope, node: Node) -> str:
 
 
 @register_lowering(*_POSITIONS)
-def position(scope: Scope, node: Node) -> str:
+def position(scope: Scope, node: Node) -> ir.Value:
     """Lower the position of the extreme element of each row, or of the first NaN."""
     axis, (x,) = node.attributes["axis"], scope.inputs(node)
     x, wide = ordered(scope, x, node.inputs[0].dtype, _POSITIONS[node.op])
@@ -107,7 +109,7 @@ def position(scope: Scope, node: Node) -> str:
     return made
 
 
-def ordered(scope: Scope, x: str, dtype: DType, operator: str) -> tuple[str, DType]:
+def ordered(scope: Scope, x: ir.Value, dtype: DType, operator: str) -> tuple[ir.Value, DType]:
     """Return a tensor as a dtype that an operator has a kernel for, in the same order: uint64 as int64, less 2**63."""
     wide = computed_as(operator, dtype)
     x = scope.cast(x, dtype, wide)
@@ -116,8 +118,41 @@ def ordered(scope: Scope, x: str, dtype: DType, operator: str) -> tuple[str, DTy
     return x, wide
 
 
-def restored(scope: Scope, x: str, dtype: DType, wide: DType) -> str:
+def restored(scope: Scope, x: ir.Value, dtype: DType, wide: DType) -> ir.Value:
     """Convert back from the result of `ordered`."""
     if dtype is DType.uint64:
         x = scope.add("Add", [x, scope.constant(_LOWEST)])
     return scope.cast(x, wide, dtype)
+
+
+@register_lowering("softmax", "logsoftmax")
+def softmax(scope: Scope, node: Node) -> ir.Value:
+    """Lower softmax along an axis."""
+    operator = "Softmax" if node.op == "softmax" else "LogSoftmax"
+    return scope.compute(operator, scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
+
+
+@register_lowering("layer_norm")
+def layer_norm(scope: Scope, node: Node) -> ir.Value:
+    """Lower layer normalisation over the last axis."""
+    epsilon = node.attributes["epsilon"]
+    return scope.compute("LayerNormalization", scope.inputs(node), node.outputs[0].dtype, axis=-1, epsilon=epsilon)
+
+
+@register_lowering("rms_norm")
+def rms_norm(scope: Scope, node: Node) -> ir.Value:
+    """Lower RMS normalisation over the last axis; computed as float32 at least."""
+    x, scale = scope.inputs(node)
+    dtype, scale_dtype = node.outputs[0].dtype, node.inputs[1].dtype
+    wide = DType.float64 if dtype is DType.float64 else DType.float32
+    epsilon = node.attributes["epsilon"]
+    x = scope.cast(x, dtype, wide)
+    scale = scope.cast(scale, scale_dtype, wide)
+    if node.attributes["weight_offset"]:
+        scale = scope.add("Add", [scale, scope.constant(node.attributes["weight_offset"], wide)])
+    if node.attributes["multiply_before_cast"] or dtype is wide:
+        made = scope.add("RMSNormalization", [x, scale], axis=-1, epsilon=epsilon)
+        return scope.cast(made, wide, dtype)
+    ones = scope.add("Expand", [scope.constant(1, wide), scope.add("Shape", [scale])])
+    made = scope.cast(scope.add("RMSNormalization", [x, ones], axis=-1, epsilon=epsilon), wide, dtype)
+    return scope.compute("Mul", [made, scope.cast(scale, wide, dtype)], dtype)

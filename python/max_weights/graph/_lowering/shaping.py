@@ -1,4 +1,4 @@
-"""Lowering of the same elements in another shape or order."""
+"""Lowering of the same elements in another shape or order, and of tensors that come only from numbers and shapes."""
 
 from __future__ import annotations
 
@@ -6,33 +6,36 @@ from typing import TYPE_CHECKING
 
 from max_weights._dim import StaticDim
 from max_weights.dtype import DType
+from max_weights.graph._lowering.dtypes import computed_as
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node
 
 
 @register_lowering("reshape")
-def reshape(scope: Scope, node: Node) -> str:
+def reshape(scope: Scope, node: Node) -> ir.Value:
     """Lower a change of shape."""
     return scope.reshape(scope.inputs(node)[0], node.outputs[0].shape, node.inputs[0].shape)
 
 
 @register_lowering("rebind")
-def rebind(scope: Scope, node: Node) -> str:
+def rebind(scope: Scope, node: Node) -> ir.Value:
     """Lower new names for dimensions. They are checked before a run, as far as that follows from the inputs."""
     return scope.inputs(node)[0]
 
 
 @register_lowering("permute")
-def permute(scope: Scope, node: Node) -> str:
+def permute(scope: Scope, node: Node) -> ir.Value:
     """Lower a new order of axes."""
     return scope.add("Transpose", scope.inputs(node), perm=node.attributes["dims"])
 
 
 @register_lowering("broadcast_to")
-def broadcast_to(scope: Scope, node: Node) -> str:
+def broadcast_to(scope: Scope, node: Node) -> ir.Value:
     """Lower repetition to a shape."""
     x, *shape = scope.inputs(node)
     to = node.outputs[0]
@@ -43,7 +46,41 @@ def broadcast_to(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("tile")
-def tile(scope: Scope, node: Node) -> str:
+def tile(scope: Scope, node: Node) -> ir.Value:
     """Lower repetition of a whole tensor."""
     repeats = scope.dims(node.attributes["repeats"])
     return scope.compute("Tile", scope.inputs(node), node.outputs[0].dtype, extra_inputs=[repeats])
+
+
+@register_lowering("constant")
+def constant(scope: Scope, node: Node) -> ir.Value:
+    """Lower a constant to its elements."""
+    return scope.constant(node.attributes["value"], node.outputs[0].dtype)
+
+
+@register_lowering("dim")
+def dim(scope: Scope, node: Node) -> ir.Value:
+    """Lower the size of a dimension to a scalar."""
+    size = scope.add("Squeeze", [scope.dim(node.attributes["dim"]), scope.constant([0])])
+    return scope.cast(size, DType.int64, node.outputs[0].dtype)
+
+
+@register_lowering("shape")
+def shape(scope: Scope, node: Node) -> ir.Value:
+    """Lower several sizes to a vector."""
+    return scope.dims(node.attributes["dims"])
+
+
+@register_lowering("range")
+def count(scope: Scope, node: Node) -> ir.Value:
+    """Lower a range; for floats it has the graph's number of elements, as Range rounds when it counts."""
+    (made,) = node.outputs
+    dtype, (size,) = made.dtype, made.shape
+    wide = computed_as("Range", dtype)
+    start, stop, step = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    if not dtype.is_float() or not isinstance(size, StaticDim):
+        return scope.stated(scope.cast(scope.add("Range", [start, stop, step]), wide, dtype), made.shape)
+    counted = scope.add("Range", [scope.constant(number) for number in (0, int(size), 1)])
+    start, step = (scope.cast(name, wide, DType.float64) for name in (start, step))
+    steps = scope.add("Mul", [scope.cast(counted, DType.int64, DType.float64), step])
+    return scope.cast(scope.add("Add", [steps, start]), DType.float64, dtype)

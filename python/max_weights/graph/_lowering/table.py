@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from max_weights.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._graph import Graph
     from max_weights.graph._lowering.scope import Scope
     from max_weights.graph.value import Node
 
 __all__ = ["LOWERINGS", "Lowering", "lower_nodes", "register_lowering"]
 
-Lowering: TypeAlias = "Callable[[Scope, Node], str | Sequence[str]]"
-"""Writes an operation to a scope, and returns the names of its results."""
+Lowering: TypeAlias = "Callable[[Scope, Node], ir.Value | Sequence[ir.Value]]"
+"""Writes an operation to a scope, and returns its results."""
 
 _LOWERINGS: dict[str, Lowering] = {}
 LOWERINGS: Mapping[str, Lowering] = MappingProxyType(_LOWERINGS)
@@ -36,7 +38,7 @@ def register_lowering(*ops: str) -> Callable[[Lowering], Lowering]:
 
 
 def lower_nodes(scope: Scope, graph: Graph) -> None:
-    """Write all operations of a graph, whose inputs and weights already have names in the scope.
+    """Write all operations of a graph, whose inputs and weights are bound in the scope.
 
     Raises:
         UnsupportedError: an operation for which ONNX has no equivalent.
@@ -49,7 +51,7 @@ def lower_nodes(scope: Scope, graph: Graph) -> None:
         if lowering is None:
             raise UnsupportedError(f"{node.op} cannot be run: ONNX has no equivalent (at {node.location})")
         scope.node = node
-        names = lowering(scope, node)
-        for value, name in zip(node.outputs, [names] if isinstance(names, str) else names, strict=True):
-            scope.bind(value, name)
+        results = lowering(scope, node)
+        for value, result in zip(node.outputs, results if isinstance(results, Sequence) else [results], strict=True):
+            scope.bind(value, result)
     scope.node = None

@@ -1,14 +1,17 @@
-"""Lowering of operations on windows and boxes of images, and of resizing."""
+"""Lowering of convolutions, of operations on windows and boxes of images, and of resizing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from max_weights.graph._lowering.scope import Scope
+    from max_weights.graph._lowering.writer import Attribute
     from max_weights.graph.value import Node
 
 _COORDINATES = {"half_pixel_1d": "pytorch_half_pixel"}
@@ -16,7 +19,7 @@ _ROUNDINGS = {"half_down": "round_prefer_floor", "half_up": "round_prefer_ceil"}
 
 
 @register_lowering("avg_pool2d", "max_pool2d")
-def pool(scope: Scope, node: Node) -> str:
+def pool(scope: Scope, node: Node) -> ir.Value:
     """Lower pooling to one number for each window; padding has been added before."""
     return scope.compute(
         "AveragePool" if node.op == "avg_pool2d" else "MaxPool",
@@ -29,7 +32,7 @@ def pool(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("fold")
-def fold(scope: Scope, node: Node) -> str:
+def fold(scope: Scope, node: Node) -> ir.Value:
     """Lower the sum of overlapping windows."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = DType.float32
@@ -45,28 +48,51 @@ def fold(scope: Scope, node: Node) -> str:
 
 
 @register_lowering("resize")
-def resize(scope: Scope, node: Node) -> str:
+def resize(scope: Scope, node: Node) -> ir.Value:
     """Lower resizing."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     given = node.attributes
-    attributes: dict[str, Any] = {"antialias": 1, "exclude_outside": 1} if given.get("antialias") else {}
+    attributes: dict[str, Attribute] = {"antialias": 1, "exclude_outside": 1} if given.get("antialias") else {}
     if "rounding" in given:
         attributes["nearest_mode"] = _ROUNDINGS.get(given["rounding"], given["rounding"])
     wide = DType.float32
     made = scope.add(
         "Resize",
-        [scope.cast(x, dtype, wide), "", "", scope.dims(node.outputs[0].shape)],
+        [scope.cast(x, dtype, wide), None, None, scope.dims(node.outputs[0].shape)],
         mode=given["mode"],
         coordinate_transformation_mode=_COORDINATES.get(given["coordinates"], given["coordinates"]),
+        domain="",
         **attributes,
     )
     return scope.cast(made, wide, dtype)
 
 
 @register_lowering("non_maximum_suppression")
-def non_maximum_suppression(scope: Scope, node: Node) -> str:
+def non_maximum_suppression(scope: Scope, node: Node) -> ir.Value:
     """Lower the selection of the best boxes."""
     boxes, scores, *limits = scope.inputs(node)
     dtype = node.inputs[0].dtype
     boxes, scores = (scope.cast(name, dtype, DType.float32) for name in (boxes, scores))
     return scope.stated(scope.add("NonMaxSuppression", [boxes, scores, *limits]), node.outputs[0].shape)
+
+
+@register_lowering("conv2d")
+def conv2d(scope: Scope, node: Node) -> ir.Value:
+    """Lower a convolution to Conv, which has channels before height and width; other orders of axes are converted."""
+    x, filter, *bias = scope.inputs(node)
+    above, below, left, right = node.attributes["padding"]
+    channels_last = node.attributes["input_layout"] == "NHWC"
+    if channels_last:
+        x = scope.add("Transpose", [x], perm=[0, 3, 1, 2])
+    if node.attributes["filter_layout"] == "RSCF":
+        filter = scope.add("Transpose", [filter], perm=[3, 2, 0, 1])
+    made = scope.compute(
+        "Conv",
+        [x, filter, *bias],
+        node.outputs[0].dtype,
+        strides=node.attributes["stride"],
+        dilations=node.attributes["dilation"],
+        pads=[above, left, below, right],
+        group=node.attributes["groups"],
+    )
+    return scope.add("Transpose", [made], perm=[0, 2, 3, 1]) if channels_last else made

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from max_weights._buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 from max_weights.graph._lowering.dtypes import ONNX_TYPES, computed_as
 
 if TYPE_CHECKING:
-    import onnx
+    import onnx_ir as ir
 
     from max_weights.graph._graph import Graph
     from max_weights.graph.value import Node
 
-__all__ = ["CONTRIB", "Function", "Parameter", "Shared", "Writer", "onnx_type"]
+    Attribute: TypeAlias = int | float | str | Sequence[int] | ir.Attr
+
+__all__ = ["CONTRIB", "Function", "Parameter", "Shared", "Writer", "name_of", "onnx_type"]
 
 CONTRIB = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
-
 
 Parameter: TypeAlias = tuple[int, tuple[str, str] | None]
 """A parameter of a function: a value of the call, or what replaces its packed blocks (encoding, part)."""
@@ -32,93 +31,107 @@ Parameter: TypeAlias = tuple[int, tuple[str, str] | None]
 class Function:
     """A subgraph as an ONNX function."""
 
-    proto: onnx.FunctionProto
+    function: ir.Function
     """The function."""
     parameters: list[Parameter]
     """What it takes, in order."""
 
 
 class Shared:
-    """What all scopes of one model share: its functions, numbers for names, and the operations of its nodes.
+    """What all scopes of one model share: its functions, the names of its weights, and the operations of its nodes.
 
     Args:
         weights: The names of the weights.
     """
 
-    def __init__(self, weights: Iterable[str]) -> None:
-        self.prefix = "%"
-        """The prefix of the names of results, which no weight's name has."""
-        while any(name.startswith(self.prefix) for name in weights):
-            self.prefix += "%"
+    def __init__(self, weights: Container[str]) -> None:
         self.operations: dict[str, Node] = {}
         """The recorded operations by the names of their ONNX nodes."""
-        self.prints: list[tuple[str, str | None]] = []
+        self.prints: list[tuple[str, ir.Value | None]] = []
         """Labels to print after a run, with the tensors to print."""
         self.functions: dict[Graph, Function] = {}
         """The functions of subgraphs; one comes after those that it calls."""
-        self._numbers = count()
+        self._weights = weights
 
-    def next_number(self) -> int:
-        """Return a number that no name has yet."""
-        return next(self._numbers)
+    def free_name(self, name: str) -> str:
+        """Return a name that no weight has."""
+        while name in self._weights:
+            name += "_"
+        return name
 
 
-def onnx_type(dtype: DType, where: str) -> int:
-    """Return the number of a dtype in ONNX.
+def name_of(value: ir.Value) -> str:
+    """Return the name of an input, an output or a weight."""
+    assert value.name is not None
+    return value.name
+
+
+def onnx_type(dtype: DType, where: str) -> ir.DataType:
+    """Return a dtype of ONNX.
 
     Raises:
         UnsupportedError: ONNX Runtime does not support it; the message says `where` it is.
     """
+    import onnx_ir as ir
+
     number = ONNX_TYPES.get(dtype)
     if number is None:
         raise UnsupportedError(f"{where} is of {dtype!r}, which ONNX Runtime does not support; convert it first")
-    return number
+    return ir.DataType(number)
 
 
 class Writer:
-    """ONNX nodes in order, with names for their results.
+    """ONNX nodes in order.
 
     Args:
         shared: What the scopes of one model share.
     """
 
     def __init__(self, shared: Shared) -> None:
-        self.nodes: list[onnx.NodeProto] = []
+        self.nodes: list[ir.Node] = []
         self.shared = shared
         self.node: Node | None = None
         """The recorded operation that nodes are written for."""
-        self._constants: dict[tuple[Any, ...], str] = {}
+        self._constants: dict[tuple[DType, tuple[int, ...], bytes], ir.Value] = {}
 
-    def add(self, operator: str, inputs: Iterable[str], *, domain: str = "", **attributes: object) -> str:
-        """Write a node with one result, and return its name."""
+    def add(
+        self, operator: str, inputs: Sequence[ir.Value | None], *, domain: str = "", **attributes: Attribute
+    ) -> ir.Value:
+        """Write a node with one result, and return that."""
         return self.add_several(operator, inputs, 1, domain=domain, **attributes)[0]
 
     def add_several(
-        self, operator: str, inputs: Iterable[str], outputs: int, *, domain: str = "", **attributes: Any
-    ) -> list[str]:
-        """Write a node, and return the names of its results."""
-        from onnx import helper
+        self,
+        operator: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: int,
+        *,
+        domain: str = "",
+        **attributes: Attribute,
+    ) -> Sequence[ir.Value]:
+        """Write a node, and return its results."""
+        import onnx_ir as ir
 
-        number = self.shared.next_number()
-        stem = f"{self.shared.prefix}{number}"
-        names = [stem] if outputs == 1 else [f"{stem}.{index}" for index in range(outputs)]
-        node = helper.make_node(operator, list(inputs), names, domain=domain, **attributes)
+        name = None
         if self.node is not None:
-            node.name = f"{self.node.op}#{number}"
-            self.shared.operations[node.name] = self.node
+            name = f"{self.node.op}#{len(self.shared.operations)}"
+            self.shared.operations[name] = self.node
+        # Lists are given their type, which takes long to infer.
+        typed = {key: ir.AttrInt64s(key, x) if isinstance(x, tuple | list) else x for key, x in attributes.items()}
+        node = ir.node(operator, inputs, typed, domain=domain, num_outputs=outputs, name=name)
         self.nodes.append(node)
-        return names
+        return node.outputs
 
     def compute(
         self,
         operator: str,
-        inputs: Iterable[str],
+        inputs: Iterable[ir.Value],
         dtype: DType,
         *,
-        extra_inputs: Iterable[str] = (),
+        extra_inputs: Iterable[ir.Value] = (),
         result_dtype: DType | None = None,
-        **attributes: Any,
-    ) -> str:
+        **attributes: Attribute,
+    ) -> ir.Value:
         """Write a node whose operands are all of one dtype, converted if there is no kernel for that.
 
         Args:
@@ -130,34 +143,29 @@ class Writer:
             **attributes: The attributes of the node.
         """
         wide = computed_as(operator, dtype)
-        result = self.add(operator, [*(self.cast(name, dtype, wide) for name in inputs), *extra_inputs], **attributes)
+        operands = [*(self.cast(x, dtype, wide) for x in inputs), *extra_inputs]
+        result = self.add(operator, operands, domain="", **attributes)
         return self.cast(result, wide, dtype) if result_dtype is None else result
 
-    def cast(self, name: str, dtype: DType, to: DType) -> str:
+    def cast(self, x: ir.Value, dtype: DType, to: DType) -> ir.Value:
         """Write a conversion, if there is something to convert. Floats that are too large become infinite."""
         if dtype is to:
-            return name
-        attributes: dict[str, Any] = {"to": onnx_type(to, "a tensor")}
-        if to.is_float() and to.size_in_bits == 8:
-            attributes["saturate"] = 0
-        return self.add("Cast", [name], **attributes)
+            return x
+        number = int(onnx_type(to, "a tensor"))
+        if to.is_float8():
+            return self.add("Cast", [x], to=number, saturate=0)
+        return self.add("Cast", [x], to=number)
 
-    def constant(self, value: object, dtype: DType = DType.int64) -> str:
+    def constant(self, value: object, dtype: DType = DType.int64) -> ir.Value:
         """Write a constant: a number, a sequence of numbers, or an array. Small ones are written once."""
         import numpy as np
-        from onnx import helper
+        import onnx_ir as ir
 
-        number = onnx_type(dtype, "a constant")
-        if (dtype is DType.bfloat16 or dtype.is_float8()) and not isinstance(value, np.ndarray):
-            bits = Buffer.from_numpy(np.asarray(value, np.float32)).astype(dtype)  # NumPy needs no dtype for it
-            array = bits.view(DType.uint16 if dtype is DType.bfloat16 else DType.uint8).to_numpy()
-        else:
-            array = np.asarray(value, dtype=dtype.to_numpy())
-        key = (dtype, array.shape, array.tobytes()) if array.size <= 64 else None
-        known = self._constants.get(key) if key else None
-        if known is None:
-            tensor = helper.make_tensor("", number, array.shape, np.ascontiguousarray(array).tobytes(), raw=True)
-            known = self.add("Constant", [], value=tensor)
-            if key:
-                self._constants[key] = known
-        return known
+        kind = onnx_type(dtype, "a constant")
+        array = np.asarray(value, dtype.to_numpy())
+        if array.size > 64:
+            return self.add("Constant", [], value=ir.AttrTensor("value", ir.Tensor(array, kind)))
+        key = dtype, array.shape, array.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self.add("Constant", [], value=ir.AttrTensor("value", ir.Tensor(array, kind)))
+        return self._constants[key]
