@@ -62,14 +62,14 @@ class Sizes:
             if not (isinstance(a, StaticDim) and isinstance(b, StaticDim)):
                 continue  # it depends on computed values
             if a != b if equal else a < b:
-                said = f"{message}: " if message else ""
-                wanted = f"{left} must be {right}" if equal else f"{left} must be at least {right}"
-                made = GraphError(
-                    f"{node.op} of graph {self._name!r} (at {node.location}): {said}{wanted}, and {left} is {a}"
+                prefix = f"{message}: " if message else ""
+                condition = f"{left} must be {right}" if equal else f"{left} must be at least {right}"
+                failure = GraphError(
+                    f"{node.op} of graph {self._name!r} (at {node.location}): {prefix}{condition}, and {left} is {a}"
                     + ("" if isinstance(right, StaticDim) else f", {right} is {b}")
                 )
-                made.op, made.location = node.op, node.location
-                raise made
+                failure.op, failure.location = node.op, node.location
+                raise failure
         self._checked = asked
 
     def _bind(self, known: dict[str, tuple[int, str]], dims: Sequence[Dim], shape: Sequence[int], where: str) -> None:
@@ -87,16 +87,16 @@ class Sizes:
             raise GraphError(f"{where} of graph {self._name!r} has the shape {listed(dims)}, not {listed(shape)}")
         for dim, size in zip(dims, shape, strict=True):
             sizes = {name: number for name, (number, _) in known.items()}
-            found = dim.substitute(sizes)
-            if isinstance(found, StaticDim) and int(found) != size:
-                raise GraphError(f"{where} of graph {self._name!r}: {dim} is {found}, and there it is {size}")
+            expected = dim.substitute(sizes)
+            if isinstance(expected, StaticDim) and int(expected) != size:
+                raise GraphError(f"{where} of graph {self._name!r}: {dim} is {expected}, and there it is {size}")
 
 
-def _constraints(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[_Constraint]:
+def _constraints(graph: Graph, names: Mapping[str, Dim], names_in_use: set[str]) -> Iterable[_Constraint]:
     """Return what has to be equal, or at least as large, with the operation that assumes it.
 
     For subgraphs, the dimensions are expressed in the graph that calls them: `names` has what their symbols are there,
-    `taken` all symbols that are in use.
+    `names_in_use` all symbols.
     """
     for node in graph.nodes:
         for large, small in node.attributes.get("minimums", ()):
@@ -109,5 +109,5 @@ def _constraints(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Ite
             called, dims = node.attributes["graph"], node.attributes["dims"]
             inside = {name: dim.substitute(names) for name, dim in dims.items()}
             # A symbol that a subgraph creates itself, and does not return, is a different one in each call.
-            inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.own_symbols - dims.keys())}
-            yield from _constraints(called, inside, taken)
+            inside |= {name: infer.new_symbol(name, names_in_use) for name in sorted(called.own_symbols - dims.keys())}
+            yield from _constraints(called, inside, names_in_use)

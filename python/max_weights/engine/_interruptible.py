@@ -44,34 +44,34 @@ class Runs:
         self._quick = -1
         self._process = -1
 
-    def run(self, given: Mapping[str, onnxruntime.OrtValue], size: int) -> list[DLPackArray]:
+    def run(self, feeds: Mapping[str, onnxruntime.OrtValue], size: int) -> list[DLPackArray]:
         """Return the results, in order, as tensors that support DLPack.
 
         Args:
-            given: The inputs of this run, by name.
+            feeds: The inputs of this run, by name.
             size: Their bytes.
         """
         if size <= self._quick or threading.current_thread() is not threading.main_thread():
-            return self._run(given)
+            return self._run(feeds)
         began = time.monotonic()
-        made = self._interruptible(given)
+        results = self._interruptible(feeds)
         if time.monotonic() - began < _QUICK:
             self._quick = max(self._quick, size)
-        return made
+        return results
 
     def _run(
-        self, given: Mapping[str, onnxruntime.OrtValue], options: onnxruntime.RunOptions | None = None
+        self, feeds: Mapping[str, onnxruntime.OrtValue], options: onnxruntime.RunOptions | None = None
     ) -> list[DLPackArray]:
         # `InferenceSession.run_with_ort_values` takes a quarter of a millisecond more for 100 weights.
-        values = self._bound | {name: value._ortvalue for name, value in given.items()}
-        made = self._session._sess.run_with_ort_values(values, self._results, options)
-        return [made[index] for index in range(len(self._results))]  # iterating over them takes 30 µs
+        values = self._bound | {name: value._ortvalue for name, value in feeds.items()}
+        results = self._session._sess.run_with_ort_values(values, self._results, options)
+        return [results[index] for index in range(len(self._results))]  # iterating over them takes 30 µs
 
-    def _interruptible(self, given: Mapping[str, onnxruntime.OrtValue]) -> list[DLPackArray]:
+    def _interruptible(self, feeds: Mapping[str, onnxruntime.OrtValue]) -> list[DLPackArray]:
         import onnxruntime
 
         options = onnxruntime.RunOptions()
-        run = self._thread().submit(self._run, given, options)
+        run = self._thread().submit(self._run, feeds, options)
         try:
             return run.result()
         except BaseException:

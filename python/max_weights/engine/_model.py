@@ -148,7 +148,7 @@ class Model:
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
-        given: dict[str, onnxruntime.OrtValue] = {}
+        feeds: dict[str, onnxruntime.OrtValue] = {}
         buffers: dict[str, Buffer] = {}
         shapes, size = [], 0
         stores: list[Buffer] = []
@@ -162,15 +162,15 @@ class Model:
                 )
             shapes.append(buffer.shape)
             size += buffer.nbytes
-            given[name] = to_value(buffer)
+            feeds[name] = to_value(buffer)
             buffers[name] = buffer
         self._sizes.check(shapes)
         for name, (source, encoding) in self._lowered.decoded_inputs.items():
-            given[name] = to_value(repack(encoding, ELEMENTS, buffers[source]))
+            feeds[name] = to_value(repack(encoding, ELEMENTS, buffers[source]))
         for weight in self._files:
             weight._require_file()
         try:
-            results = self._runs.run(given, size)
+            results = self._runs.run(feeds, size)
         except MemoryError:
             raise
         except Exception as error:
@@ -195,9 +195,9 @@ class Model:
         for number in _NODE.findall(cause):
             node = operations.get(number)
             if node is not None:
-                made = GraphError(f"{node.op} of graph {self._name!r} (at {node.location}): {cause}")
-                made.op, made.location = node.op, node.location
-                raise made from error
+                failure = GraphError(f"{node.op} of graph {self._name!r} (at {node.location}): {cause}")
+                failure.op, failure.location = node.op, node.location
+                raise failure from error
         raise GraphError(f"graph {self._name!r}: {cause}") from error
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ def lower_same_operator(scope: Scope, node: Node) -> ir.Value:
 
 
 @register_lowering("relu")
-def relu(scope: Scope, node: Node) -> ir.Value:
+def lower_relu(scope: Scope, node: Node) -> ir.Value:
     """Lower relu; integers use Max, as Relu has no kernels for them."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
@@ -64,14 +64,14 @@ def lower_power(scope: Scope, node: Node) -> ir.Value:
         return scope.compute("Pow", [x, exponent], dtype)
     number = constant_of(node.inputs[1])
     if number is not None and number.size == 1 and number.item() > 0 and node.inputs[0].shape == node.outputs[0].shape:
-        made, rest = None, int(number.item())
+        result, rest = None, int(number.item())
         while True:
             if rest % 2:
-                made = x if made is None else scope.compute("Mul", [made, x], dtype)
+                result = x if result is None else scope.compute("Mul", [result, x], dtype)
             rest //= 2
             if not rest:
-                assert made is not None
-                return made
+                assert result is not None
+                return result
             x = scope.compute("Mul", [x, x], dtype)
     wide = [scope.cast(name, dtype, DType.int64) for name in (x, exponent)]
     return scope.cast(scope.add("Pow", wide), DType.int64, dtype)
@@ -103,20 +103,20 @@ def lower_question(scope: Scope, node: Node) -> ir.Value:
 
 
 @register_lowering("rsqrt", "silu", "gelu", "atanh")
-def composed(scope: Scope, node: Node) -> ir.Value:
+def lower_composed(scope: Scope, node: Node) -> ir.Value:
     """Lower operations that take several operators; computed as float32 at least, and rounded at the end."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = wider(dtype)
     x = scope.cast(x, dtype, wide)
     if node.op == "rsqrt":
-        made = scope.add("Reciprocal", [scope.add("Sqrt", [x])])
+        result = scope.add("Reciprocal", [scope.add("Sqrt", [x])])
     elif node.op == "atanh":
-        made = _atanh(scope, x, wide)
+        result = _atanh(scope, x, wide)
     elif node.op == "silu":
-        made = scope.add("Mul", [x, scope.add("Sigmoid", [x])])
+        result = scope.add("Mul", [x, scope.add("Sigmoid", [x])])
     else:
-        made = _gelu(scope, x, wide, node.attributes["approximate"])
-    return scope.cast(made, wide, dtype)
+        result = _gelu(scope, x, wide, node.attributes["approximate"])
+    return scope.cast(result, wide, dtype)
 
 
 def _atanh(scope: Scope, x: ir.Value, dtype: DType) -> ir.Value:
@@ -149,13 +149,13 @@ def _gelu(scope: Scope, x: ir.Value, dtype: DType, approximate: str) -> ir.Value
 
 
 @register_lowering("cast")
-def cast(scope: Scope, node: Node) -> ir.Value:
+def lower_cast(scope: Scope, node: Node) -> ir.Value:
     """Lower a conversion."""
     return scope.cast(scope.inputs(node)[0], node.inputs[0].dtype, node.attributes["dtype"])
 
 
 @register_lowering("transfer_to", "buffer_store")
-def transfer_to(scope: Scope, node: Node) -> ir.Value:
+def lower_transfer_to(scope: Scope, node: Node) -> ir.Value:
     """Lower what passes a tensor on: there is one device, and what is stored is a result of the graph."""
     return scope.inputs(node)[0]
 
@@ -171,26 +171,26 @@ _LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logic
 
 
 @register_lowering(*_COMPARISONS)
-def compare(scope: Scope, node: Node) -> ir.Value:
+def lower_compare(scope: Scope, node: Node) -> ir.Value:
     """Lower a comparison."""
     return scope.compute(_COMPARISONS[node.op], scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
 
 
 @register_lowering("not_equal")
-def not_equal(scope: Scope, node: Node) -> ir.Value:
+def lower_not_equal(scope: Scope, node: Node) -> ir.Value:
     """Lower inequality, the opposite of Equal."""
     equal = scope.compute("Equal", scope.inputs(node), node.inputs[0].dtype, result_dtype=DType.bool)
     return scope.add("Not", [equal])
 
 
 @register_lowering(*_LOGIC)
-def logic(scope: Scope, node: Node) -> ir.Value:
+def lower_logic(scope: Scope, node: Node) -> ir.Value:
     """Lower operations on bool."""
     return scope.add(_LOGIC[node.op], scope.inputs(node))
 
 
 @register_lowering("where")
-def where(scope: Scope, node: Node) -> ir.Value:
+def lower_where(scope: Scope, node: Node) -> ir.Value:
     """Lower the choice between two tensors."""
     condition, left, right = scope.inputs(node)
     return choose(scope, condition, left, right, node.outputs[0].dtype)

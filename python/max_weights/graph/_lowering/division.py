@@ -22,8 +22,8 @@ __all__ = ["choose", "quotient", "remainder"]
 def choose(writer: Writer, condition: ir.Value, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
     """Write the elements of `left` where the condition is true, else those of `right`."""
     wide = computed_as("Where", dtype)
-    made = writer.add("Where", [condition, writer.cast(left, dtype, wide), writer.cast(right, dtype, wide)])
-    return writer.cast(made, wide, dtype)
+    result = writer.add("Where", [condition, writer.cast(left, dtype, wide), writer.cast(right, dtype, wide)])
+    return writer.cast(result, wide, dtype)
 
 
 def quotient(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, safe: bool) -> ir.Value:
@@ -39,16 +39,16 @@ def quotient(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, s
     if dtype.is_float():
         return _of_floats(writer, left, right, dtype)
     divisor = right if safe else _safe(writer, right, dtype)
-    made = writer.compute("Div", [left, divisor], dtype)
+    result = writer.compute("Div", [left, divisor], dtype)
     zero = writer.constant(0, dtype)
     if dtype.is_signed_integral():
         rest = writer.compute("Mod", [left, divisor], dtype)
         down = writer.add("And", [_not_zero(writer, rest, dtype), _signs_differ(writer, left, divisor, dtype)])
-        made = choose(writer, down, writer.compute("Sub", [made, writer.constant(1, dtype)], dtype), made, dtype)
+        result = choose(writer, down, writer.compute("Sub", [result, writer.constant(1, dtype)], dtype), result, dtype)
         if not safe:
             negated = writer.compute("Neg", [left], dtype)
-            made = choose(writer, _equal(writer, right, -1, dtype), negated, made, dtype)
-    return made if safe else choose(writer, _equal(writer, right, 0, dtype), zero, made, dtype)
+            result = choose(writer, _equal(writer, right, -1, dtype), negated, result, dtype)
+    return result if safe else choose(writer, _equal(writer, right, 0, dtype), zero, result, dtype)
 
 
 def remainder(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, safe: bool) -> ir.Value:
@@ -56,8 +56,8 @@ def remainder(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType, *, 
     if not dtype.is_float():
         return writer.compute("Mod", [left, right if safe else _safe(writer, right, dtype)], dtype)
     rest = writer.compute("Mod", [left, right], dtype, fmod=1)
-    moved = writer.compute("Add", [rest, right], dtype)
-    return choose(writer, _wrong_sign(writer, rest, right, dtype), moved, rest, dtype)
+    shifted = writer.compute("Add", [rest, right], dtype)
+    return choose(writer, _wrong_sign(writer, rest, right, dtype), shifted, rest, dtype)
 
 
 def _of_floats(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
@@ -66,12 +66,12 @@ def _of_floats(writer: Writer, left: ir.Value, right: ir.Value, dtype: DType) ->
     whole = writer.compute("Div", [writer.compute("Sub", [left, rest], dtype), right], dtype)
     less = writer.compute("Sub", [whole, writer.constant(1, dtype)], dtype)
     whole = choose(writer, _wrong_sign(writer, rest, right, dtype), less, whole, dtype)
-    made = writer.compute("Floor", [whole], dtype)
-    above = writer.compute("Sub", [whole, made], dtype)
+    result = writer.compute("Floor", [whole], dtype)
+    above = writer.compute("Sub", [whole, result], dtype)
     above = writer.compute("Greater", [above, writer.constant(0.5, dtype)], dtype, result_dtype=DType.bool)
-    more = writer.compute("Add", [made, writer.constant(1, dtype)], dtype)
-    made = choose(writer, above, more, made, dtype)
-    return choose(writer, _equal(writer, right, 0, dtype), writer.compute("Div", [left, right], dtype), made, dtype)
+    more = writer.compute("Add", [result, writer.constant(1, dtype)], dtype)
+    result = choose(writer, above, more, result, dtype)
+    return choose(writer, _equal(writer, right, 0, dtype), writer.compute("Div", [left, right], dtype), result, dtype)
 
 
 def _safe(writer: Writer, divisor: ir.Value, dtype: DType) -> ir.Value:

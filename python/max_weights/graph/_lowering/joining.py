@@ -23,13 +23,13 @@ _END = 2**63 - 1
 
 
 @register_lowering("concat")
-def concat(scope: Scope, node: Node) -> ir.Value:
+def lower_concat(scope: Scope, node: Node) -> ir.Value:
     """Lower concatenation along an axis."""
     return scope.compute("Concat", scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
 @register_lowering("stack")
-def stack(scope: Scope, node: Node) -> ir.Value:
+def lower_stack(scope: Scope, node: Node) -> ir.Value:
     """Lower stacking along a new axis."""
     dtype, axis = node.outputs[0].dtype, node.attributes["axis"]
     places = [scope.constant([axis])]
@@ -38,19 +38,19 @@ def stack(scope: Scope, node: Node) -> ir.Value:
 
 
 @register_lowering("split")
-def split(scope: Scope, node: Node) -> Sequence[ir.Value]:
+def lower_split(scope: Scope, node: Node) -> Sequence[ir.Value]:
     """Lower splitting along an axis."""
     sizes = scope.dims(node.attributes["sizes"])
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     wide = computed_as("Split", dtype)
-    made = scope.add_several(
+    result = scope.add_several(
         "Split", [scope.cast(x, dtype, wide), sizes], len(node.outputs), axis=node.attributes["axis"]
     )
-    return [scope.cast(name, wide, dtype) for name in made]
+    return [scope.cast(name, wide, dtype) for name in result]
 
 
 @register_lowering("gather")
-def gather(scope: Scope, node: Node) -> ir.Value:
+def lower_gather(scope: Scope, node: Node) -> ir.Value:
     """Lower slices at positions."""
     return write_gather(scope, node, scope.inputs(node)[0])
 
@@ -64,7 +64,7 @@ def write_gather(scope: Scope, node: Node, x: ir.Value) -> ir.Value:
 
 
 @register_lowering("slice_tensor")
-def slice_tensor(scope: Scope, node: Node) -> ir.Value:
+def lower_slice_tensor(scope: Scope, node: Node) -> ir.Value:
     """Lower slices."""
     return write_slice(scope, node, scope.inputs(node)[0], node.outputs[0].shape)
 
@@ -74,19 +74,19 @@ def write_slice(scope: Scope, node: Node, x: ir.Value, dims: Sequence[Dim]) -> i
 
     Reshape also takes a size that is stated, and fails if it is another.
     """
-    shape, (made,) = node.inputs[0].shape, node.outputs
+    shape, (result,) = node.inputs[0].shape, node.outputs
     starts: list[int | Dim] = []
     ends: list[int | Dim] = []
     axes, steps = [], []
     axis, place = 0, 0  # of the operand, of the result
-    reshaped = stated = False
+    has_other_axes = is_stated = False
     for entry in node.attributes["index"]:
         if entry is None:
-            reshaped, place = True, place + 1
+            has_other_axes, place = True, place + 1
             continue
         if isinstance(entry, tuple):
             start, stop, step = entry
-            stated = stated or size_of_slice(entry, shape[axis], shape) != made.shape[place]
+            is_stated = is_stated or size_of_slice(entry, shape[axis], shape) != result.shape[place]
             if (start, stop, step) != (None, None, 1):
                 forward = step > 0
                 starts.append((0 if forward else _END) if start is None else start)
@@ -95,7 +95,7 @@ def write_slice(scope: Scope, node: Node, x: ir.Value, dims: Sequence[Dim]) -> i
                 steps.append(step)
             place += 1
         else:
-            reshaped = True
+            has_other_axes = True
             starts.append(entry)
             ends.append(_END if entry == -1 else entry + 1)
             axes.append(axis)
@@ -103,10 +103,10 @@ def write_slice(scope: Scope, node: Node, x: ir.Value, dims: Sequence[Dim]) -> i
         axis += 1
     if axes:
         bounds = [_bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
-        x = scope.compute("Slice", [x], made.dtype, extra_inputs=bounds)
-    if reshaped:
+        x = scope.compute("Slice", [x], result.dtype, extra_inputs=bounds)
+    if has_other_axes:
         x = scope.reshape(x, dims)
-    return scope.stated(x, dims) if stated else x
+    return scope.check_shape(x, dims) if is_stated else x
 
 
 def _bounds(scope: Scope, bounds: Sequence[int | Dim]) -> ir.Value:

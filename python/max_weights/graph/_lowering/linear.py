@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 @register_lowering("matmul")
-def matmul(scope: Scope, node: Node) -> ir.Value:
+def lower_matmul(scope: Scope, node: Node) -> ir.Value:
     """Lower a product; to Gemm if the right side is a transposed matrix, so that it is not transposed in memory."""
-    return by_gemm(scope, node) or scope.compute("MatMul", scope.inputs(node), node.outputs[0].dtype)
+    return write_gemm(scope, node) or scope.compute("MatMul", scope.inputs(node), node.outputs[0].dtype)
 
 
 @register_lowering("add")
-def add(scope: Scope, node: Node) -> ir.Value:
+def lower_add(scope: Scope, node: Node) -> ir.Value:
     """Lower a sum; the bias of a product goes into the product, if nothing else uses that."""
     for product, bias in (node.inputs, node.inputs[::-1]):
         shape = product.shape
         if scope.is_used_once(product) and node.outputs[0].shape == shape and bias.shape == shape[-1:]:
-            made = by_gemm(scope, product.node, scope[bias])
-            if made is not None:
-                return made
+            result = write_gemm(scope, product.node, scope[bias])
+            if result is not None:
+                return result
     return scope.compute("Add", scope.inputs(node), node.outputs[0].dtype)
 
 
-def by_gemm(scope: Scope, node: Node, bias: ir.Value | None = None) -> ir.Value | None:
+def write_gemm(scope: Scope, node: Node, bias: ir.Value | None = None) -> ir.Value | None:
     """Write a product, and a row that is added to each of its rows, as Gemm.
 
     Returns `None` if it is not such a product, or if the product has to be rounded before the sum.
@@ -53,8 +53,8 @@ def by_gemm(scope: Scope, node: Node, bias: ir.Value | None = None) -> ir.Value 
         rows = scope.rows(rows, int(inner))
     columns = scope.cast(scope.cast(scope[matrix], matrix.dtype, dtype), dtype, wide)
     operands = [scope.cast(rows, dtype, wide), columns, *([bias] if bias is not None else [])]
-    made = scope.cast(scope.add("Gemm", operands, transB=1), wide, dtype)
-    return made if len(shape) == 2 else scope.reshape(made, node.outputs[0].shape)
+    result = scope.cast(scope.add("Gemm", operands, transB=1), wide, dtype)
+    return result if len(shape) == 2 else scope.reshape(result, node.outputs[0].shape)
 
 
 def _transposed(value: TensorValue) -> TensorValue | None:
@@ -68,7 +68,7 @@ def _transposed(value: TensorValue) -> TensorValue | None:
 
 
 @register_lowering("outer")
-def outer(scope: Scope, node: Node) -> ir.Value:
+def lower_outer(scope: Scope, node: Node) -> ir.Value:
     """Lower the product of a column and a row."""
     left, right = scope.inputs(node)
     dtype = node.outputs[0].dtype

@@ -33,16 +33,16 @@ def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapp
         weights: The values of its weights by name.
         sizes: The bytes of what replaces packed weights, by name.
     """
-    said = []
+    sentences = []
     for name, encoding in lowered.decoded_inputs.values():
-        said.append(f"{name} of {encoding} is decoded to float32 in each run")
+        sentences.append(f"{name} of {encoding} is decoded to float32 in each run")
     repacked: Counter[tuple[str, str, bool]] = Counter()
     for key, value in lowered.repacked.items():
         if key.source not in lowered.inputs:
             repacked[key.source, key.encoding, key.part == ELEMENTS] += sizes[name_of(value)]
     for (name, encoding, decoded), size in repacked.items():
         how = "decoded to float32" if decoded else "rearranged for products of blocks"
-        said.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
+        sentences.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
     when = "when the model is loaded" if lowered.initializers else "in each run"
     graph = lowered.model.graph
     names = ((value, name_of(value)) for value in [*graph.inputs, *graph.initializers.values()])
@@ -53,8 +53,8 @@ def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapp
             what, size = f"of {weight.dtype!r} is transposed", weight.nbytes
         else:
             what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
-        said.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
-    return said
+        sentences.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
+    return sentences
 
 
 def _moved(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
 from max_weights.graph._lowering.dtypes import computed_as
-from max_weights.graph._lowering.reductions import ordered, restored
+from max_weights.graph._lowering.reductions import from_ordered, to_ordered
 from max_weights.graph._lowering.table import register_lowering
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @register_lowering("gather_nd")
-def gather_nd(scope: Scope, node: Node) -> ir.Value:
+def lower_gather_nd(scope: Scope, node: Node) -> ir.Value:
     """Lower reading of elements and slices, by positions as int64."""
     x, places = scope.inputs(node)
     places = scope.cast(places, node.inputs[1].dtype, DType.int64)
@@ -27,36 +27,36 @@ def gather_nd(scope: Scope, node: Node) -> ir.Value:
 
 
 @register_lowering("scatter")
-def scatter(scope: Scope, node: Node) -> ir.Value:
+def lower_scatter(scope: Scope, node: Node) -> ir.Value:
     """Lower writing of elements along an axis."""
-    return _written(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
+    return _write_scatter(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
 
 
 @register_lowering("scatter_nd")
-def scatter_nd(scope: Scope, node: Node) -> ir.Value:
+def lower_scatter_nd(scope: Scope, node: Node) -> ir.Value:
     """Lower writing of elements and slices, by positions as int64."""
     places = scope.cast(scope.inputs(node)[1], node.inputs[1].dtype, DType.int64)
-    return _written(scope, node, "ScatterND", places)
+    return _write_scatter(scope, node, "ScatterND", places)
 
 
-def _written(scope: Scope, node: Node, operator: str, places: ir.Value, **attributes: int) -> ir.Value:
+def _write_scatter(scope: Scope, node: Node, operator: str, places: ir.Value, **attributes: int) -> ir.Value:
     dtype, reduction = node.outputs[0].dtype, node.attributes["reduction"]
     if reduction == "none":
         wide = computed_as(operator, dtype)
         x, _, updates = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
     elif reduction in ("max", "min"):
         x, _, updates = scope.inputs(node)
-        (x, wide), (updates, _) = (ordered(scope, name, dtype, reduction) for name in (x, updates))
+        (x, wide), (updates, _) = (to_ordered(scope, name, dtype, reduction) for name in (x, updates))
     else:
         wide = computed_as(reduction, dtype)
         x, _, updates = scope.inputs(node)
         x, updates = scope.cast(x, dtype, wide), scope.cast(updates, dtype, wide)
-    made = scope.add(operator, [x, places, updates], domain="", reduction=reduction, **attributes)
-    return restored(scope, made, dtype, wide) if reduction in ("max", "min") else scope.cast(made, wide, dtype)
+    result = scope.add(operator, [x, places, updates], domain="", reduction=reduction, **attributes)
+    return from_ordered(scope, result, dtype, wide) if reduction in ("max", "min") else scope.cast(result, wide, dtype)
 
 
 @register_lowering("nonzero")
-def nonzero(scope: Scope, node: Node) -> ir.Value:
+def lower_nonzero(scope: Scope, node: Node) -> ir.Value:
     """Lower the positions of nonzero elements, with one row for each axis.
 
     There is no kernel for float64, and as float32 the smallest numbers would be 0.
@@ -64,23 +64,23 @@ def nonzero(scope: Scope, node: Node) -> ir.Value:
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
     if dtype is DType.float64:
         dtype, x = DType.bool, scope.add("Not", [scope.add("Equal", [x, scope.constant(0, dtype)])])
-    made = scope.compute("NonZero", [x], dtype, result_dtype=DType.int64)
-    return scope.stated(made, node.outputs[0].shape)
+    result = scope.compute("NonZero", [x], dtype, result_dtype=DType.int64)
+    return scope.check_shape(result, node.outputs[0].shape)
 
 
 @register_lowering("top_k")
-def top_k(scope: Scope, node: Node) -> Sequence[ir.Value]:
+def lower_top_k(scope: Scope, node: Node) -> Sequence[ir.Value]:
     """Lower the selection of the largest and smallest to the elements in order, and their positions."""
     dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
-    x, wide = ordered(scope, x, dtype, "TopK")
+    x, wide = to_ordered(scope, x, dtype, "TopK")
     operands = [x, scope.dim(node.attributes["k"])]
     largest = int(node.attributes["largest"])
-    made, places = scope.add_several("TopK", operands, 2, axis=node.attributes["axis"], largest=largest)
-    return [restored(scope, made, dtype, wide), places]
+    result, places = scope.add_several("TopK", operands, 2, axis=node.attributes["axis"], largest=largest)
+    return [from_ordered(scope, result, dtype, wide), places]
 
 
 @register_lowering("pad")
-def pad(scope: Scope, node: Node) -> ir.Value:
+def lower_pad(scope: Scope, node: Node) -> ir.Value:
     """Lower padding before and after each axis."""
     dtype, pairs = node.outputs[0].dtype, node.attributes["paddings"]
     wide = computed_as("Pad", dtype)
@@ -90,10 +90,10 @@ def pad(scope: Scope, node: Node) -> ir.Value:
 
 
 @register_lowering("slice_between")
-def slice_between(scope: Scope, node: Node) -> ir.Value:
+def lower_slice_between(scope: Scope, node: Node) -> ir.Value:
     """Lower a slice whose bounds are scalars."""
     x, *bounds = scope.inputs(node)
     rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]
     others = [scope.constant([node.attributes[name]]) for name in ("axis", "step")]
-    (made,) = node.outputs
-    return scope.stated(scope.compute("Slice", [x], made.dtype, extra_inputs=[*rows, *others]), made.shape)
+    (result,) = node.outputs
+    return scope.check_shape(scope.compute("Slice", [x], result.dtype, extra_inputs=[*rows, *others]), result.shape)

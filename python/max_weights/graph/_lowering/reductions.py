@@ -39,32 +39,32 @@ def _sum_of_integers(scope: Scope, x: ir.Value, axis: int, rank: int) -> ir.Valu
     back = [order.index(number) for number in range(rank)]
     size = scope.add("Shape", [x], start=axis, end=axis + 1)
     column = scope.add("Expand", [scope.constant([[1]]), scope.add("Concat", [size, scope.constant([1])], axis=0)])
-    made = scope.add("MatMul", [scope.add("Transpose", [x], perm=order), column])
-    return scope.add("Transpose", [made], perm=back)
+    result = scope.add("MatMul", [scope.add("Transpose", [x], perm=order), column])
+    return scope.add("Transpose", [result], perm=back)
 
 
 @register_lowering("prod")
-def prod(scope: Scope, node: Node) -> ir.Value:
+def lower_prod(scope: Scope, node: Node) -> ir.Value:
     """Lower the product of each row; integers as float64, exact up to 2**53."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
     wide = DType.int64 if dtype.is_integral() else computed_as("ReduceProd", dtype)
-    made = scope.add("ReduceProd", [scope.cast(x, dtype, wide), scope.constant([node.attributes["axis"]])])
-    return scope.cast(made, wide, dtype)
+    result = scope.add("ReduceProd", [scope.cast(x, dtype, wide), scope.constant([node.attributes["axis"]])])
+    return scope.cast(result, wide, dtype)
 
 
 @register_lowering("cumsum")
-def cumsum(scope: Scope, node: Node) -> ir.Value:
+def lower_cumsum(scope: Scope, node: Node) -> ir.Value:
     """Lower running sums; those of float32 are added as float64, as ONNX Runtime adds one after the other."""
     dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
     exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
     wide = DType.float64 if dtype is DType.float32 else dtype
     x = scope.cast(x, dtype, wide)
-    made = scope.compute("CumSum", [x], wide, extra_inputs=[axis], exclusive=exclusive, reverse=reverse)
-    return scope.cast(made, wide, dtype)
+    result = scope.compute("CumSum", [x], wide, extra_inputs=[axis], exclusive=exclusive, reverse=reverse)
+    return scope.cast(result, wide, dtype)
 
 
 @register_lowering("mean")
-def mean(scope: Scope, node: Node) -> ir.Value:
+def lower_mean(scope: Scope, node: Node) -> ir.Value:
     """Lower the mean to the sum through the size; ReduceMean gives 0 for no elements, and adds integers as it likes."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     if dtype.is_integral():
@@ -84,32 +84,32 @@ def mean(scope: Scope, node: Node) -> ir.Value:
 
 
 @register_lowering(*_EXTREMES)
-def extreme(scope: Scope, node: Node) -> ir.Value:
+def lower_extreme(scope: Scope, node: Node) -> ir.Value:
     """Lower the extreme element of each row; NaN where there is one, as in NumPy, which the operator does not give."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
-    x, wide = ordered(scope, x, dtype, _EXTREMES[node.op])
+    x, wide = to_ordered(scope, x, dtype, _EXTREMES[node.op])
     axes = scope.constant([node.attributes["axis"]])
-    made = scope.add(_EXTREMES[node.op], [x, axes])
+    result = scope.add(_EXTREMES[node.op], [x, axes])
     if wide.is_float():
         unordered = scope.add("ReduceMax", [scope.add("IsNaN", [x]), axes])
-        made = choose(scope, unordered, scope.constant(math.nan, wide), made, wide)
-    return restored(scope, made, dtype, wide)
+        result = choose(scope, unordered, scope.constant(math.nan, wide), result, wide)
+    return from_ordered(scope, result, dtype, wide)
 
 
 @register_lowering(*_POSITIONS)
-def position(scope: Scope, node: Node) -> ir.Value:
+def lower_position(scope: Scope, node: Node) -> ir.Value:
     """Lower the position of the extreme element of each row, or of the first NaN."""
     axis, (x,) = node.attributes["axis"], scope.inputs(node)
-    x, wide = ordered(scope, x, node.inputs[0].dtype, _POSITIONS[node.op])
-    made = scope.add(_POSITIONS[node.op], [x], axis=axis)
+    x, wide = to_ordered(scope, x, node.inputs[0].dtype, _POSITIONS[node.op])
+    result = scope.add(_POSITIONS[node.op], [x], axis=axis)
     if wide.is_float():
         unordered = scope.add("IsNaN", [x])
         first = scope.add("ArgMax", [scope.cast(unordered, DType.bool, DType.int32)], axis=axis)
-        made = choose(scope, scope.add("ReduceMax", [unordered, scope.constant([axis])]), first, made, DType.int64)
-    return made
+        result = choose(scope, scope.add("ReduceMax", [unordered, scope.constant([axis])]), first, result, DType.int64)
+    return result
 
 
-def ordered(scope: Scope, x: ir.Value, dtype: DType, operator: str) -> tuple[ir.Value, DType]:
+def to_ordered(scope: Scope, x: ir.Value, dtype: DType, operator: str) -> tuple[ir.Value, DType]:
     """Return a tensor as a dtype that an operator has a kernel for, in the same order: uint64 as int64, less 2**63."""
     wide = computed_as(operator, dtype)
     x = scope.cast(x, dtype, wide)
@@ -118,29 +118,29 @@ def ordered(scope: Scope, x: ir.Value, dtype: DType, operator: str) -> tuple[ir.
     return x, wide
 
 
-def restored(scope: Scope, x: ir.Value, dtype: DType, wide: DType) -> ir.Value:
-    """Convert back from the result of `ordered`."""
+def from_ordered(scope: Scope, x: ir.Value, dtype: DType, wide: DType) -> ir.Value:
+    """Convert back from the result of `to_ordered`."""
     if dtype is DType.uint64:
         x = scope.add("Add", [x, scope.constant(_LOWEST)])
     return scope.cast(x, wide, dtype)
 
 
 @register_lowering("softmax", "logsoftmax")
-def softmax(scope: Scope, node: Node) -> ir.Value:
+def lower_softmax(scope: Scope, node: Node) -> ir.Value:
     """Lower softmax along an axis."""
     operator = "Softmax" if node.op == "softmax" else "LogSoftmax"
     return scope.compute(operator, scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
 @register_lowering("layer_norm")
-def layer_norm(scope: Scope, node: Node) -> ir.Value:
+def lower_layer_norm(scope: Scope, node: Node) -> ir.Value:
     """Lower layer normalisation over the last axis."""
     epsilon = node.attributes["epsilon"]
     return scope.compute("LayerNormalization", scope.inputs(node), node.outputs[0].dtype, axis=-1, epsilon=epsilon)
 
 
 @register_lowering("rms_norm")
-def rms_norm(scope: Scope, node: Node) -> ir.Value:
+def lower_rms_norm(scope: Scope, node: Node) -> ir.Value:
     """Lower RMS normalisation over the last axis; computed as float32 at least."""
     x, scale = scope.inputs(node)
     dtype, scale_dtype = node.outputs[0].dtype, node.inputs[1].dtype
@@ -151,8 +151,8 @@ def rms_norm(scope: Scope, node: Node) -> ir.Value:
     if node.attributes["weight_offset"]:
         scale = scope.add("Add", [scale, scope.constant(node.attributes["weight_offset"], wide)])
     if node.attributes["multiply_before_cast"] or dtype is wide:
-        made = scope.add("RMSNormalization", [x, scale], axis=-1, epsilon=epsilon)
-        return scope.cast(made, wide, dtype)
+        result = scope.add("RMSNormalization", [x, scale], axis=-1, epsilon=epsilon)
+        return scope.cast(result, wide, dtype)
     ones = scope.add("Expand", [scope.constant(1, wide), scope.add("Shape", [scale])])
-    made = scope.cast(scope.add("RMSNormalization", [x, ones], axis=-1, epsilon=epsilon), wide, dtype)
-    return scope.compute("Mul", [made, scope.cast(scale, wide, dtype)], dtype)
+    result = scope.cast(scope.add("RMSNormalization", [x, ones], axis=-1, epsilon=epsilon), wide, dtype)
+    return scope.compute("Mul", [result, scope.cast(scale, wide, dtype)], dtype)

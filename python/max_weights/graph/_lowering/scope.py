@@ -151,7 +151,7 @@ class Scope(Writer):
             self.repacked[key] = ir.val(self.shared.free_name(".".join(key)))
         return self.repacked[key]
 
-    def stated(self, x: ir.Value, dims: Sequence[Dim]) -> ir.Value:
+    def check_shape(self, x: ir.Value, dims: Sequence[Dim]) -> ir.Value:
         """Write a result with a shape that the user states; it fails if that is wrong, where sizes are known before."""
         known = all(symbol.name in self._symbols for dim in dims for symbol in dim.parameters)
         return self.add("Reshape", [x, self.dims(dims)], allowzero=1) if known else x

@@ -31,7 +31,7 @@ def _new_function(shared: Shared, graph: Graph) -> Function:
     import onnx_ir as ir
 
     scope, printed = Scope(shared), len(shared.prints)
-    sources = {f"given{index}": value for index, value in enumerate([*graph.input_tensors, *graph.weight_values])}
+    sources = {f"argument{index}": value for index, value in enumerate([*graph.input_tensors, *graph.weight_values])}
     for name, value in sources.items():
         scope.bind(value, ir.val(name))
     lower_nodes(scope, graph)

@@ -17,26 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["contiguous", "values_of"]
 
 
-def contiguous(given: object, what: str) -> Buffer:
+def contiguous(tensor: object, what: str) -> Buffer:
     """Return a tensor of any library as a contiguous `Buffer` of host memory, over the same memory if possible.
 
     Args:
-        given: A `Buffer`, an array, anything that supports DLPack, a `WeightData`, a number.
+        tensor: A `Buffer`, an array, anything that supports DLPack, a `WeightData`, a number.
         what: The name of the tensor, for messages.
 
     Raises:
         TypeError: it is not a tensor.
     """
-    if isinstance(given, bool | int | float | list):
+    if isinstance(tensor, bool | int | float | list):
         import numpy as np
 
-        given = np.asarray(given)
-    given = Buffer.of(given, what)
-    if not given.device.is_host:
-        given = given.to("cpu")
-    made = given._contiguous()
-    aligned: Buffer = made if made.aligned else made.copy()
-    return aligned
+        tensor = np.asarray(tensor)
+    buffer = Buffer.of(tensor, what)
+    if not buffer.device.is_host:
+        buffer = buffer.to("cpu")
+    buffer = buffer._contiguous()
+    return buffer if buffer.aligned else buffer.copy()
 
 
 def values_of(graph: Graph, registry: Mapping[str, object] | WeightsNode | None) -> dict[str, Buffer]:
@@ -55,11 +54,12 @@ def values_of(graph: Graph, registry: Mapping[str, object] | WeightsNode | None)
         registry = {name[start:]: node for name, node in registry.items()}
     missing, values = [], {}
     for name, weight in graph.parameters.items():
-        given = weight.value if registry is None else registry.get(name)
-        if given is None:
+        value = weight.value if registry is None else registry.get(name)
+        if value is None:
             missing.append(name)
             continue
-        values[name] = _fitting(graph, name, weight, contiguous(given, f"weight '{shown(name)}'"))
+        values[name] = contiguous(value, f"weight '{shown(name)}'")
+        _require_type(graph, name, weight, values[name])
     if missing:
         raise GraphError(_missing(graph, missing, registry))
     return values
@@ -79,10 +79,9 @@ def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, object
     return f"graph {graph.name!r}: '{shown(missing[0])}' {what} no value: {cause}"
 
 
-def _fitting(graph: Graph, name: str, weight: Weight, value: Buffer) -> Buffer:
+def _require_type(graph: Graph, name: str, weight: Weight, value: Buffer) -> None:
     if value.dtype is not weight.dtype or not matches(weight.shape, value.shape):
         raise GraphError(
             f"graph {graph.name!r}: weight '{shown(name)}' is {weight.dtype!r} {listed(weight.shape)}, "
             f"but its value is {value.dtype!r} {listed(value.shape)}"
         )
-    return value
