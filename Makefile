@@ -187,9 +187,10 @@ rust-tests: need-cargo need-c++ $(stamps)/models $(stamps)/nextest ## the tests 
 	$(nextest_run)
 	cargo test --workspace --doc --quiet
 
-# The stand-ins for CUDA's libraries are what the tests of GPUs run on.
-with_stand_ins = cargo build --quiet --package fake-cuda --package fake-cufile && \
-	MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug"
+# The stand-ins for CUDA's libraries are what the tests of GPUs run on, the server with faults what those of remote checkpoints read from.
+with_stand_ins = cargo build --quiet --package fake-cuda --package fake-cufile --package fault-server && \
+	MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" \
+	MAX_WEIGHTS_FAULT_SERVER="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/fault-server"
 
 .PHONY: python-tests
 python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)/site-packages $(SDIST) ## the tests of Python (PYTEST="-k streaming")
@@ -229,7 +230,7 @@ lint-types: $(stamps)/test-packages $(stamps)/extension
 
 .PHONY: bench
 bench: need-cargo $(stamps)/release-extension $(stamps)/test-packages $(stamps)/models ## time the rivals side by side; rewrites the tables and the charts of docs/benchmarks
-	@cargo build --quiet --release --package fake-cuda # the driver that gpu_link measures on
+	@cargo build --quiet --release --package fake-cuda --package fault-server # the driver of gpu_link, and the server of remote checkpoints
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 
 # --- machines with a GPU -----------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ fn every_unsafe_block_says_why_it_holds_and_no_file_silences_the_lint_that_asks(
 /// A file that no program has is not compiled, and its tests are not run.
 #[test]
 fn every_file_of_tests_belongs_to_a_program() {
-    for folder in ["", "crates/check/", "crates/cli/", "crates/kernels/"] {
+    for folder in ["", "crates/check/", "crates/cli/", "crates/kernels/", "tests/fault_server/"] {
         let crate_root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let read = |name: &str| fs::read_to_string(crate_root.join(name)).expect("a text");
         let (program, manifest) = (read("tests/main.rs"), read("Cargo.toml"));

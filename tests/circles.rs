@@ -251,6 +251,11 @@ fn no_file_of_the_binding_uses_one_that_uses_it() {
 }
 
 #[test]
+fn no_file_of_the_fault_server_uses_one_that_uses_it() {
+    assert_no_circles("tests/fault_server/src");
+}
+
+#[test]
 fn no_file_of_the_fuzz_targets_uses_one_that_uses_it() {
     assert_no_circles("fuzz/src");
 }

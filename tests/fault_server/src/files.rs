@@ -1,0 +1,228 @@
+//! The files of the folder: which file a path names, its tag, and the answer to a request for it or a range of it.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::Hasher as _;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+use crate::counts::lock;
+use crate::http::{Answer, Body, Head, Part};
+use crate::text::http_date;
+
+/// Where bodies are while they come, in the folder; its files have no path.
+pub(crate) const UPLOADS: &str = ".fault-server";
+
+/// What an object has become, as faults say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Other bytes of the same length, under another tag.
+    pub(crate) is_other: bool,
+    pub(crate) has_grown: bool,
+    pub(crate) has_shrunk: bool,
+}
+
+/// A file, as it is served.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) path: PathBuf,
+    pub(crate) length: u64,
+    end_of_file: u64,
+    /// With its quotes.
+    pub(crate) tag: String,
+    pub(crate) modified: SystemTime,
+    mask: u8,
+}
+
+/// The length and the time of a file when its tag was computed, and the tag.
+type Known = (u64, SystemTime, String);
+
+pub(crate) struct Files {
+    pub(crate) folder: PathBuf,
+    tags: Mutex<HashMap<PathBuf, Known>>,
+}
+
+impl Files {
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { folder, tags: Mutex::default() }
+    }
+
+    /// The place of a path in the folder; none for one that could lead out of it, or that no file can have.
+    pub(crate) fn place(&self, path: &str) -> Option<PathBuf> {
+        let is_plain =
+            |segment: &str| !matches!(segment, "" | "." | ".." | UPLOADS) && !segment.contains(['\0', '\\', ':']);
+        path.split('/').all(is_plain).then(|| self.folder.join(path))
+    }
+
+    pub(crate) fn object(&self, path: &str, version: Version) -> Option<Object> {
+        let path = self.place(path)?;
+        let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let end_of_file = metadata.len();
+        let mut tag = self.tag(&path, end_of_file, modified).ok()?;
+        let mut length = end_of_file;
+        for (has_changed, letter) in [(version.is_other, 'a'), (version.has_grown, 'b'), (version.has_shrunk, 'c')] {
+            if has_changed {
+                tag.insert(1, letter);
+            }
+        }
+        if version.has_grown {
+            length += 4096;
+        }
+        if version.has_shrunk {
+            length /= 2;
+        }
+        Some(Object { path, length, end_of_file, tag, modified, mask: if version.is_other { 0x5a } else { 0 } })
+    }
+
+    /// A tag of the content, which is read again when the file has another length or time.
+    fn tag(&self, path: &Path, length: u64, modified: SystemTime) -> io::Result<String> {
+        let known = lock(&self.tags).get(path).filter(|known| (known.0, known.1) == (length, modified)).cloned();
+        if let Some((_, _, tag)) = known {
+            return Ok(tag);
+        }
+        let tag = format!("\"{}\"", digest(File::open(path)?)?);
+        lock(&self.tags).insert(path.to_owned(), (length, modified, tag.clone()));
+        Ok(tag)
+    }
+}
+
+/// 32 digits that other bytes would not have by chance.
+pub(crate) fn digest(mut bytes: impl Read) -> io::Result<String> {
+    let mut hash = std::hash::DefaultHasher::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let read = bytes.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        hash.write(&buffer[..read]);
+    }
+    let first = hash.finish();
+    hash.write_u64(first);
+    Ok(format!("{first:016x}{:016x}", hash.finish()))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Whole,
+    /// First and end, within the object.
+    Range(u64, u64),
+    OutOfReach,
+}
+
+/// What a header `Range` asks for. What is none, and several ranges, stand for all.
+fn asked(range: Option<&str>, total: u64) -> Asked {
+    let Some((first, last)) = range.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
+        return Asked::Whole;
+    };
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let (first, end) = match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => (first, last.saturating_add(1).min(total)),
+        (Some(first), None) if last.trim().is_empty() => (first, total),
+        (None, Some(count)) if first.trim().is_empty() => (total.saturating_sub(count), total),
+        _ => return Asked::Whole,
+    };
+    if first < end { Asked::Range(first, end) } else { Asked::OutOfReach }
+}
+
+/// Whether one of the tags of a header such as `If-Match` is this one.
+fn matches(header: &str, tag: &str) -> bool {
+    header.split(',').map(str::trim).any(|other| other == "*" || other.trim_matches('"') == tag.trim_matches('"'))
+}
+
+/// Why a request must not be done to an object that is there, or is not, as its headers say.
+pub(crate) fn precondition(head: &Head, object: Option<&Object>) -> Option<Answer> {
+    let is_wrong = match (head.header("if-match"), object) {
+        (Some(_), None) => return Some(Answer::error(404, "NoSuchKey", "The specified key does not exist.")),
+        (Some(tags), Some(object)) => !matches(tags, &object.tag),
+        (None, _) => false,
+    };
+    let is_there = head.header("if-none-match").zip(object).is_some_and(|(tags, object)| matches(tags, &object.tag));
+    let failed = "At least one of the pre-conditions you specified did not hold";
+    (is_wrong || is_there).then(|| Answer::error(412, "PreconditionFailed", failed))
+}
+
+/// An object or the range of it that a GET or HEAD asks for.
+pub(crate) fn serve(head: &Head, object: &Object) -> Answer {
+    let described = |answer: Answer| {
+        let answer = answer.with("ETag", object.tag.as_str()).with("Last-Modified", http_date(object.modified));
+        answer.with("Accept-Ranges", "bytes")
+    };
+    if head.header("if-match").is_some_and(|tags| !matches(tags, &object.tag)) {
+        let failed = "At least one of the pre-conditions you specified did not hold";
+        return Answer::error(412, "PreconditionFailed", failed);
+    }
+    if head.header("if-none-match").is_some_and(|tags| matches(tags, &object.tag)) {
+        return described(Answer::new(304));
+    }
+    let is_current = head.header("if-range").is_none_or(|tag| matches(tag, &object.tag));
+    let total = object.length;
+    let (status, first, end) = match asked(head.header("range").filter(|_| is_current), total) {
+        Asked::Whole => (200, 0, total),
+        Asked::Range(first, end) => (206, first, end),
+        Asked::OutOfReach => {
+            let answer = Answer::error(416, "InvalidRange", "The requested range is not satisfiable");
+            return answer.with("Content-Range", format!("bytes */{total}"));
+        }
+    };
+    let mut answer = described(Answer::new(status)).with("Content-Type", "application/octet-stream");
+    if status == 206 {
+        answer = answer.with("Content-Range", content_range(first, end, total));
+    }
+    answer.body = Body::Part(part(object, first, end));
+    answer
+}
+
+pub(crate) fn content_range(first: u64, end: u64, total: u64) -> String {
+    format!("bytes {first}-{}/{total}", end - 1)
+}
+
+/// The bytes of an object from a first one to an end.
+pub(crate) fn part(object: &Object, first: u64, end: u64) -> Part {
+    let path = object.path.clone();
+    Part { path, start: first, length: end - first, end_of_file: object.end_of_file, mask: object.mask }
+}
+
+/// The range that a header `Content-Range` names: first and end.
+pub(crate) fn range_of(answer: &Answer) -> Option<(u64, u64)> {
+    let (range, _) = answer.header("content-range")?.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    Some((first.parse().ok()?, last.parse::<u64>().ok()? + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_http_says() {
+        assert_eq!(asked(None, 10), Asked::Whole);
+        for (range, result) in [
+            ("bytes=0-0", Asked::Range(0, 1)),
+            ("bytes=3-", Asked::Range(3, 10)),
+            ("bytes=3-99", Asked::Range(3, 10)),
+            ("bytes=-4", Asked::Range(6, 10)),
+            ("bytes=-40", Asked::Range(0, 10)),
+            ("bytes=10-", Asked::OutOfReach),
+            ("bytes=-0", Asked::OutOfReach),
+            ("bytes=4-3", Asked::Whole),
+            ("bytes=0-1,3-4", Asked::Whole),
+            ("bytes=-", Asked::Whole),
+            ("lines=0-1", Asked::Whole),
+        ] {
+            assert_eq!(asked(Some(range), 10), result, "{range}");
+        }
+    }
+
+    #[test]
+    fn paths_stay_in_the_folder() {
+        let files = Files::new(PathBuf::from("folder"));
+        assert_eq!(files.place("a/b c"), Some(Path::new("folder").join("a/b c")));
+        for path in ["", "/etc/passwd", "..", "a/../../b", "a//b", "./a", "a\0", ".fault-server/1", "c:\\x"] {
+            assert_eq!(files.place(path), None, "{path}");
+        }
+    }
+}
