@@ -26,8 +26,8 @@ const LAYERS: [&[&str]; 16] = [
 const KERNELS_LAYERS: [&[&str]; 4] = [&["dtype", "error"], &["simd"], &["cast"], &["quant"]];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 12] = [
-    &["bytes", "glob", "json", "words"],
-    &["amount", "dangerous", "kind", "options", "progress", "walk"],
+    &["bytes", "expressions", "glob", "json", "words"],
+    &["amount", "dangerous", "kind", "options", "progress", "quantized", "walk"],
     &["code_digest"],
     &["report"],
     &["context"],

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// So many values are made of one text, those with a name counted as three: a hundred times of what the largest configurations have.
 pub(crate) const MAX_VALUES: usize = 4_000_000;
+/// The longest configuration that is read, in bytes; those of models have some kilobytes.
+pub(crate) const MAX_CONFIGURATION: u64 = 16 << 20;
 /// What the name of a value counts for.
 const NAME: usize = 2;
 /// Keys that appear twice are listed up to this number.
@@ -279,6 +281,25 @@ impl<'de> Visitor<'de> for Files {
             }
         }
         Ok(self)
+    }
+}
+
+/// A whole number below this key.
+pub(crate) fn number(value: &Value, key: &str) -> Option<u64> {
+    value.get(key).and_then(Value::as_u64)
+}
+
+/// A string below this key.
+pub(crate) fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+/// The texts of the list below this key; a string by itself is a list of one.
+pub(crate) fn texts<'v>(value: &'v Value, key: &str) -> Vec<&'v str> {
+    match value.get(key) {
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -30,6 +30,7 @@ mod pickle;
 mod place;
 mod plan;
 mod prefetch;
+mod quantized;
 mod save;
 mod save_gguf;
 mod shared;
@@ -70,6 +71,10 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<one_file::PySafeSlice>()?;
     module.add_class::<one_file::SafetensorsFile>()?;
     module.add_class::<pickle::PickledFile>()?;
+    module.add_class::<quantized::QuantizationConfig>()?;
+    module.add_class::<quantized::QuantizedLayout>()?;
+    module.add_class::<quantized::QuantizedListing>()?;
+    module.add_class::<quantized::QuantizedRecord>()?;
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
     module.add_class::<torch::TorchFile>()?;
@@ -107,7 +112,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(take::buffers, module)?)?;
     module.add_function(function!(take::data_of_all, module)?)?;
     module.add_function(function!(take::export_dlpack, module)?)?;
-    module.add_function(function!(text::match_at_start, module)?)?;
+    module.add_function(function!(quantized::quantized_record, module)?)?;
+    module.add_function(function!(quantized::read_quantization_config, module)?)?;
     module.add_function(function!(text::near_names, module)?)?;
     module.add_function(function!(text::renamed_names, module)?)?;
     module.add_function(function!(text::printable, module)?)?;

@@ -2,7 +2,6 @@
 
 use max_weights::names::{Pattern, Renames, nearest_of, nearest_to_pattern};
 use max_weights::text;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -53,13 +52,4 @@ pub(crate) fn renamed_names(
         table.iter().map(|(from, to)| Pattern::new(from, to)).collect::<Result<_, _>>().map_err(to_python)?;
     let renames = Renames::new(patterns);
     names.iter().map(|name| Ok(renames.apply(&text_of(name)?))).collect()
-}
-
-/// Those of `names` that a pattern matches from their start on, as Python's `re.match`, in time that grows with their length and no faster.
-#[pyfunction]
-pub(crate) fn match_at_start(pattern: &str, names: Vec<String>) -> PyResult<Vec<String>> {
-    const MOST_BYTES: usize = 1 << 20;
-    let compiled = regex_lite::RegexBuilder::new(&format!("^(?:{pattern})")).size_limit(MOST_BYTES).build();
-    let compiled = compiled.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(names.into_iter().filter(|name| compiled.is_match(name)).collect())
 }

@@ -24,6 +24,7 @@ from max_weights._core._weights import (
 from max_weights._node import WeightsNode as WeightsNode
 from max_weights._weight_data import WeightData
 from max_weights.dtype import DType, DTypeLike
+from max_weights.errors import UnsupportedError
 from max_weights.quantization import QuantizationEncoding
 
 _T = TypeVar("_T")
@@ -34,16 +35,16 @@ _Places = Sequence[tuple[Any, int]] | None
 # fmt: off
 __all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
-    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights",
-    "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "aliases",
-    "buffers", "command_line", "data_of_all",
+    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "Report",
+    "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile",
+    "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights", "_first_fitting", "_remap_buffer",
+    "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
     "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "files",
-    "get_threads", "infos", "load_tensors", "match_at_start", "missing_accelerator", "near_names", "objects",
-    "open_weights", "place_file", "plan_tensors", "printable", "quantize", "release_memory", "renamed_names",
-    "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks",
-    "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files",
-    "verify_checksums", "versions", "warnings",
+    "get_threads", "infos", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
+    "place_file", "plan_tensors", "printable", "quantize", "quantized_record", "read_quantization_config",
+    "release_memory", "renamed_names", "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights",
+    "save_tensors", "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals",
+    "tree", "validate_files", "verify_checksums", "versions", "warnings",
 ]
 # fmt: on
 
@@ -321,6 +322,100 @@ class TensorStream:
         """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
 
 @final
+class QuantizationConfig:
+    """What the files beside a checkpoint say of its quantization."""
+
+    @property
+    def method(self) -> str | None:
+        """The word for the method; None where nothing is said."""
+
+@final
+class QuantizedLayout:
+    """How one weight is quantized, and how its numbers are made of its parts."""
+
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def way(self) -> str: ...
+    @property
+    def bits(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def block(self) -> tuple[int, int]: ...
+    @property
+    def symmetric(self) -> bool | None: ...
+    @property
+    def reordered(self) -> bool: ...
+    @property
+    def is_indexed(self) -> bool: ...
+    @property
+    def zero_point_offset(self) -> int: ...
+    @property
+    def dtype(self) -> DType | None:
+        """The dtype that elements are viewed as; None for that of the tensor."""
+    @property
+    def matrix(self) -> tuple[int, ...]:
+        """The shape that the weight is decoded in."""
+    @property
+    def step(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that it is decoded in."""
+    @property
+    def grid(self) -> tuple[int, ...] | None:
+        """The shape that scales are viewed in; None for that of the tensor."""
+    @property
+    def nested(self) -> tuple[int, float] | None:
+        """For scales that are codes: how many share a scale, and what is added to them."""
+    @property
+    def table(self) -> list[float] | None:
+        """The values of codes of four bits."""
+
+@final
+class QuantizedRecord:
+    """The tensors of one quantized weight, and what was decided of them."""
+
+    @property
+    def name(self) -> str:
+        """The full name of the group."""
+    @property
+    def is_bare(self) -> bool:
+        """Whether the weight has that name, too."""
+    @property
+    def parts(self) -> dict[str, WeightsNode]:
+        """The nodes of the tensors by their roles."""
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all of them."""
+    @property
+    def scheme(self) -> str:
+        """The name of the scheme."""
+    @property
+    def layout(self) -> QuantizedLayout | None:
+        """None where the scheme cannot be decoded."""
+    @property
+    def refusal(self) -> UnsupportedError | None:
+        """What is raised then."""
+
+@final
+class QuantizedListing:
+    """The quantized weights at and below a node, and what is said of each."""
+
+    def __new__(cls, node: WeightsNode, config: QuantizationConfig) -> Self: ...
+    @property
+    def names(self) -> list[str]:
+        """Their full names, in file order."""
+    def record(self, number: int) -> QuantizedRecord:
+        """The weight of this number."""
+
+def quantized_record(node: WeightsNode, name: str, config: QuantizationConfig) -> QuantizedRecord | None:
+    """The quantized weight of this name below a node: that of the module, of its weight or of a packed tensor; None if
+    there is none.
+    """
+
+def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig:
+    """Read what the files of a folder say of quantization."""
+
+@final
 class Report:
     """What a validation found."""
 
@@ -362,7 +457,6 @@ def warnings(node: WeightsNode) -> list[str]:
     """What was accepted in the files of a node's checkpoint although it is not quite right, as sentences."""
 
 def files(node: WeightsNode) -> list[str]: ...
-def match_at_start(pattern: str, names: list[str]) -> list[str]: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
 def printable(text: object) -> str: ...

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
-from max_weights._core import near_names, shown
+from max_weights._core import QuantizedListing, infos, near_names, quantized_record, shown
 from max_weights._html import count, properties, table, view
-from max_weights._quantized_weights.declared import Declared, declared
-from max_weights._quantized_weights.group import Group, Refused
-from max_weights._quantized_weights.layout import Layout
-from max_weights._quantized_weights.names import BARE, ROLES, WEIGHT, groups, is_quantized, parts_of, split
-from max_weights._quantized_weights.schemes import layout_of
+from max_weights._quantized_weights.config import config_of
+from max_weights._quantized_weights.decoding import decode
 from max_weights._shape import Shape
 from max_weights._weight_data import WeightData
 from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
 
 if TYPE_CHECKING:
-    from max_weights._core import WeightsNode
+    from max_weights._core import QuantizedLayout, QuantizedRecord, WeightsNode
 
 __all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
 
@@ -33,30 +30,26 @@ class QuantizedWeight:
     be decoded here, `scheme`, `parts` and `nbytes` are there, and everything else raises an UnsupportedError.
     """
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._found: Layout | Refused
-        try:
-            self._found = layout_of(group)
-        except Refused as refused:
-            self._found = refused
+    def __init__(self, record: QuantizedRecord, method: str | None) -> None:
+        self._record = record
+        self._method = method
 
     @property
-    def _layout(self) -> Layout:
-        if isinstance(self._found, Refused):
-            raise self._found.error.with_traceback(None)
-        return self._found
+    def _layout(self) -> QuantizedLayout:
+        if self._record.refusal is not None:
+            raise self._record.refusal.with_traceback(None)
+        assert self._record.layout is not None
+        return self._record.layout
 
     @property
     def name(self) -> str:
         """The full name: that of the module, or of experts in one tensor that of the weight."""
-        return self._group.name
+        return self._record.name
 
     @property
     def weight_name(self) -> str:
         """The name that the weight has in a checkpoint that is not quantized."""
-        bare = BARE in self._group or "_blocks" in self._group
-        return self.name if bare else f"{self.name}.{WEIGHT}"
+        return self.name if self._record.is_bare else f"{self.name}.weight"
 
     @property
     def scheme(self) -> str:
@@ -66,12 +59,12 @@ class QuantizedWeight:
         `awq`, `modelopt-int4`, `bitsandbytes-nf4`, `bitsandbytes-fp4` or `bitsandbytes-int8`; or the name of a scheme
         that cannot be decoded.
         """
-        return self._found.scheme
+        return self._record.scheme
 
     @property
     def method(self) -> str | None:
         """What the configuration calls the method, such as `compressed-tensors`; `None` where it says nothing."""
-        return self._group.declared.method
+        return self._method
 
     @property
     def bits(self) -> int:
@@ -110,18 +103,18 @@ class QuantizedWeight:
 
         Scales of activations, which decoding does not need, are among them.
         """
-        return {ROLES[part]: found.node for part, found in self._group.parts.items()}
+        return dict(self._record.parts)
 
     @property
     def nbytes(self) -> int:
         """The bytes of all parts."""
-        return sum(found.info.bytes for found in self._group.parts.values())
+        return self._record.nbytes
 
     def decoded_nbytes(self, dtype: DTypeLike = DType.bfloat16) -> int:
         """Return the bytes of the decoded weight."""
         return math.prod(self._layout.shape) * DType(dtype).size_in_bits // 8
 
-    def astype(self, dtype: DTypeLike = DType.bfloat16, *, out: Any = None) -> WeightData:
+    def astype(self, dtype: DTypeLike = DType.bfloat16, *, out: object = None) -> WeightData:
         """Decode the weight, on all cores: the values that the library of the scheme computes, in `shape`.
 
         Products are computed in float32 and rounded once.
@@ -140,24 +133,24 @@ class QuantizedWeight:
         if dtype not in _DECODED:
             names = ", ".join(one.name for one in _DECODED)
             raise UnsupportedError(f"a quantized weight is decoded to {names}, not to {dtype.name}; cast it from these")
-        return WeightData(layout.decode(dtype, out), self.weight_name, dtype, layout.shape)
+        return WeightData(decode(layout, self._record.parts, dtype, out), self.weight_name, dtype, layout.shape)
 
     def __repr__(self) -> str:
         about = "cannot be decoded"
-        if isinstance(self._found, Layout):
-            about = f"{self.bits} bits, {list(self._found.shape)}, {_block(self)}"
+        if self._record.layout is not None:
+            about = f"{self.bits} bits, {list(self._record.layout.shape)}, {_block(self)}"
         return f"QuantizedWeight('{shown(self.name)}', {self.scheme}, {about})"
 
     def _repr_html_(self) -> str:
         facts: list[tuple[str, object]] = [("scheme", self.scheme), ("method", self.method)]
         about = self.scheme
-        if isinstance(self._found, Refused):
-            facts.append(("decoding", str(self._found.error)))
+        if self._record.refusal is not None:
+            facts.append(("decoding", str(self._record.refusal)))
         else:
-            about = f"{self.scheme} {list(self._found.shape)}"
+            about = f"{self.scheme} {list(self._layout.shape)}"
             facts += [
                 ("bits", self.bits),
-                ("shape", self._found.shape),
+                ("shape", self._layout.shape),
                 ("scales", _block(self)),
                 ("symmetric", None if self.symmetric is None else "yes" if self.symmetric else "no"),
                 ("reordered", "yes" if self.reordered else None),
@@ -166,8 +159,10 @@ class QuantizedWeight:
         facts.append(("bytes", self.nbytes))
         columns = ("part", "name", "dtype", "shape", "bytes")
         rows = [
-            (ROLES[role], part.name, getattr(part.dtype, "name", part.dtype), part.shape, part.info.bytes)
-            for role, part in self._group.parts.items()
+            (role, info.name, getattr(info.dtype, "name", info.dtype), info.shape, info.bytes)
+            for role, part in self._record.parts.items()
+            for info in infos(part)
+            if info.name == part.name
         ]
         shown_parts = table(columns, rows, numbers=("bytes",), code=("name", "dtype", "shape"))
         return view(shown(self.name), about, properties(facts), shown_parts)
@@ -178,21 +173,21 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
 
     def __init__(self, node: WeightsNode) -> None:
         self._node = node
-        self._declared = declared(node)
-        self._names = self._declared.of_modules(groups(node, self._declared.method == "mxfp4"))
+        self._config = config_of(node)
+        self._listing = QuantizedListing(node, self._config)
+        self._numbers = {name: number for number, name in enumerate(self._listing.names)}
 
     def __getitem__(self, name: str) -> QuantizedWeight:
-        if name not in self._names:
-            raise _not_found(self._node, name, list(self._names))
-        front = f"{self._node.name}." if self._node.name else ""
-        relative = "" if name == self._node.name else name.removeprefix(front)
-        return QuantizedWeight(_group(self._node, relative, self._names[name]))
+        number = self._numbers.get(name)
+        if number is None:
+            raise _not_found(self._node, name, list(self._numbers))
+        return QuantizedWeight(self._listing.record(number), self._config.method)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._numbers)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._numbers)
 
     def __repr__(self) -> str:
         return f"<QuantizedWeights: {count(len(self), 'weight')}>"
@@ -207,10 +202,10 @@ class QuantizedWeights(Mapping[str, QuantizedWeight]):
     def _row(self, name: str) -> tuple[object, ...]:
         try:
             weight = self[name]
-            if isinstance(weight._found, Refused):
+            if weight._record.refusal is not None:
                 return name, weight.scheme, None, None, None, weight.nbytes, None
             sizes = weight.nbytes, weight.decoded_nbytes()
-            return name, weight.scheme, weight.bits, weight._found.shape, _block(weight), *sizes
+            return name, weight.scheme, weight.bits, weight._layout.shape, _block(weight), *sizes
         except WeightsError as error:
             return name, str(error), None, None, None, None, None
 
@@ -229,27 +224,11 @@ def quantized(node: WeightsNode, name: str | None = None) -> QuantizedWeight | Q
     """
     if name is None:
         return QuantizedWeights(node)
-    said = declared(node)
-    part = split(name)
-    # `MODULE.weight` with `MODULE.weight_scale_inv` is no tensor of experts with `…_scale_inv`.
-    bases = [name.removesuffix(f".{WEIGHT}"), name, *([] if part is None else part[:1])]
-    for base in dict.fromkeys(bases):
-        parts = parts_of(node, base)
-        weight = parts.get(WEIGHT) or parts.get(BARE)
-        dtype = None if weight is None else node[weight].dtype
-        if is_quantized(parts, dtype, said.method == "mxfp4"):
-            full = ".".join(part for part in (node.name, base) if part)
-            return QuantizedWeight(_group(node, base, said.of_modules([full])[full]))
+    config = config_of(node)
+    record = quantized_record(node, name, config)
+    if record is not None:
+        return QuantizedWeight(record, config.method)
     raise _not_found(node, f"{node.name}.{name}" if node.name else name, list(QuantizedWeights(node)))
-
-
-def _group(node: WeightsNode, name: str, said: Declared) -> Group:
-    """Return the group of this name below a node."""
-    full = ".".join(part for part in (node.name, name) if part)
-    parts = parts_of(node, name)
-    if WEIGHT in parts or "qweight" in parts or "weight_packed" in parts or "_blocks" in parts:
-        parts.pop(BARE, None)  # another tensor, whose name is that of the module
-    return Group(node, full, parts, said)
 
 
 def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFoundError:
@@ -258,7 +237,7 @@ def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFound
     relative = name.removeprefix(front)
     (near,) = near_names(names, [name])
     meant = f"; did you mean {' or '.join(repr(shown(one)) for one in near)}?" if near else ""
-    plain = next((one for one in (relative, f"{relative}.{WEIGHT}") if one in node), None)
+    plain = next((one for one in (relative, f"{relative}.weight") if one in node), None)
     if plain is not None:
         dtype = node[plain].dtype
         problem = f"'{shown(name)}' is not quantized: it is {getattr(dtype, 'name', dtype)}, without scales"

@@ -8,9 +8,10 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
-use super::json::{number, text};
-use super::sets::{Set, is_float};
+use super::sets::Set;
 use crate::folder::FolderContext;
+use crate::json::{number, text};
+use crate::quantized::is_float;
 use crate::words;
 
 /// The last two parts of the names of embeddings of tokens.

@@ -3,7 +3,6 @@
 mod adapter;
 mod config;
 mod distributed;
-mod expressions;
 mod files;
 mod folder;
 mod index;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use max_weights::checkpoint::ShardName;
 use max_weights::names::NameIndex;
 use max_weights::rules::Rule;
-use max_weights::tensor::{Element, TensorInfo, TensorTable};
+use max_weights::tensor::{TensorInfo, TensorTable};
 use max_weights::{Catalog, Diagnostic};
 
 use crate::folder::{Entry, Folder, FolderContext};
@@ -93,12 +93,6 @@ impl<'f> Names<'f> {
     pub(crate) fn file(&self, name: &str) -> Option<&'f Entry> {
         self.by_name.get(name).copied()
     }
-}
-
-/// Whether a tensor is one of floats as unpacked weights have them.
-pub(crate) fn is_float(info: &TensorInfo<'_>) -> bool {
-    use max_weights::DType::{BFloat16, Float16, Float32, Float64};
-    matches!(info.element, Element::Plain(BFloat16 | Float16 | Float32 | Float64))
 }
 
 /// Whether a file is one of weights, broken or not.

@@ -11,8 +11,9 @@ use max_weights::tensor::{Element, TensorTable};
 use max_weights::text::{listed, plural, shown};
 use max_weights::{Catalog, Diagnostic, Result};
 
-use super::sets::{Names, Set, Sharded, Tensors, is_float, is_weights, stem, suffix};
+use super::sets::{Names, Set, Sharded, Tensors, is_weights, stem, suffix};
 use crate::folder::{Entry, FolderContext};
+use crate::quantized::is_float;
 
 /// What hubs and browsers call a download that is not complete.
 const PARTIAL: [&str; 3] = [".incomplete", ".part", ".crdownload"];

@@ -5,6 +5,7 @@ mod config;
 mod files;
 mod hostile;
 mod quantized;
+mod quantized_agreement;
 mod quantized_layouts;
 mod sets;
 mod support;

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::quantized_agreement::assert_agreement;
 use super::support::{Fixture, Tensor};
 
 const MODEL: &str = "model.safetensors";
@@ -21,10 +22,12 @@ pub(crate) fn shaped(tensors: &[Tensor<'_>], quantization: &Value, shape: [i64; 
     let config = json!({"quantization_config": quantization});
     let folder = Fixture::new().with("config.json", config.to_string());
     let bytes: Vec<u8> = shape.into_iter().flat_map(i64::to_le_bytes).collect();
-    match tensors.iter().find(|(name, dtype, _)| name.ends_with("weight_shape") && *dtype == "I64") {
+    let folder = match tensors.iter().find(|(name, dtype, _)| name.ends_with("weight_shape") && *dtype == "I64") {
         Some((holder, ..)) => folder.weights_holding(MODEL, tensors, holder, &bytes),
         None => folder.weights(MODEL, tensors),
-    }
+    };
+    assert_agreement(&folder);
+    folder
 }
 
 /// The tensors, with another dtype and shape for one; without it, if the shape is empty and the dtype, too.
@@ -387,6 +390,7 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
         let folder =
             Fixture::new().with("config.json", &config).weights_holding(MODEL, &tensors, state, stored.as_bytes());
         assert_eq!(folder.rules(), rules, "{stored}");
+        assert_agreement(&folder);
     }
     let fp4 = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"});
     assert_eq!(model(&tensors, &fp4).rules(), ["quantized.method"]);

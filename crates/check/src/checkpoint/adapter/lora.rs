@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::names::Patterns;
 use super::{AT_A_TIME, Config, Layer, layers, wrong_shape};
-use crate::checkpoint::json::texts;
 use crate::checkpoint::sets::Set;
 use crate::folder::FolderContext;
+use crate::json::texts;
 
 /// The rank of a configuration that says none.
 const RANK: u64 = 8;

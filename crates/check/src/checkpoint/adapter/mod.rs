@@ -14,9 +14,10 @@ use max_weights::text::{shape, shown};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
-use super::json::{self, number, text, texts};
+use super::json;
 use super::sets::{Names, Set};
 use crate::folder::FolderContext;
+use crate::json::{number, text, texts};
 use crate::kind::Kind;
 
 const CONFIG: &str = "adapter_config.json";

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use regex_lite::Regex;
 
-use crate::checkpoint::expressions::{MAX_EXPRESSIONS, whole};
+use crate::expressions::{MAX_EXPRESSIONS, whole};
 
 /// Some names, each with its number.
 pub(super) struct Patterns {

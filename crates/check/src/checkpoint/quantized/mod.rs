@@ -3,15 +3,11 @@
 //! The schemes are recognised by the names and dtypes of tensors. Where a layout is not known here, nothing is said; nor where only some of the names
 //! of a scheme are there, and neither the configuration names one nor any layer has all parts of it: a name proves no scheme.
 
-mod bitsandbytes;
-mod compressed;
-mod declared;
-mod fp4;
-mod packed;
-mod parts;
-mod scaled;
+mod configuration;
+mod plain;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,26 +18,10 @@ use max_weights::{Diagnostic, Result};
 
 use super::config::Config;
 use super::json;
-use super::sets::{Names, Set, is_float};
+use super::sets::{Names, Set};
+use crate::bytes::Bytes;
 use crate::folder::FolderContext;
-use declared::{Declared, Method};
-use parts::{Layer, Layers, Part, is_eight_bit};
-
-/// How a layer is quantized, by its parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
-    /// GPTQ or AWQ.
-    Packed,
-    /// compressed-tensors with packed weights.
-    Compressed,
-    /// Weights of eight bits with scales.
-    Scaled,
-    /// The same with a scale for each block.
-    Blocks,
-    Nvfp4,
-    Mxfp4,
-    BitsAndBytes,
-}
+use crate::quantized::{self, Declared, Family, Fault, Group, Layer, Layers, Method, Part, Scheme, Stop, is_float};
 
 /// Layers are looked at so many at a time between two questions whether to go on.
 const AT_A_TIME: usize = 4096;
@@ -51,11 +31,13 @@ struct Check<'c, 's, 'f> {
     set: &'s Set<'f>,
     declared: Option<&'c Declared>,
     found: RefCell<Vec<(Arc<Path>, Diagnostic)>>,
+    /// What is known of names without their numbers.
+    known: RefCell<HashMap<String, bool>>,
 }
 
 impl<'s> Check<'_, 's, '_> {
     fn get(&self, layer: &Layer<'s>, part: Part) -> Option<TensorInfo<'s>> {
-        layer.get(self.set, part)
+        layer.get(self.set.table(), part)
     }
 
     fn add(&self, info: &TensorInfo<'_>, rule: &'static Rule, cause: String) {
@@ -86,15 +68,26 @@ impl<'s> Check<'_, 's, '_> {
         }
     }
 
-    /// Whether experts have tensors of their own, by what is before their numbers.
-    fn has_expert(&self, experts: &str) -> bool {
-        let first = format!("{experts}.0.");
-        self.set.table().iter().any(|info| info.name.starts_with(&first))
+    /// Reports what does not fit in every layout of a scheme.
+    fn fault(&self, fault: &Fault) {
+        let Some(info) = fault.tensor.filter(|_| fault.is_certain).map(|number| self.set.table().get(number)) else {
+            return;
+        };
+        match fault.missing {
+            Some(part) => self.missing(&info, fault.rule, part.word()),
+            None => self.add(&info, fault.rule, fault.cause.clone()),
+        }
     }
 
-    fn dtype(&self, info: &TensorInfo<'_>, expected: &str) {
-        let cause = format!("it is {}; expected {expected}", shown(&info.element.to_string()));
-        self.add(info, rules::QUANTIZED_DTYPE, cause);
+    /// The elements of one of the two tensors that say sizes.
+    fn values(&self, layer: &Layer<'_>, number: usize, most: u64) -> Option<Vec<u8>> {
+        let says = [Part::Shape, Part::QuantState].into_iter().any(|part| layer.number(part) == Some(number));
+        let info = self.set.table().get(number);
+        if !says || info.bytes() > most || info.view.is_some() {
+            return None;
+        }
+        let file = self.set.files.get(info.file as usize).copied().flatten()?.open().ok()?;
+        file.part(info.span.start(), usize::try_from(info.bytes()).ok()?).ok()
     }
 }
 
@@ -109,12 +102,17 @@ pub(super) fn check(
     for set in sets {
         // The configuration is that of the model, and not of other files that lie beside it.
         let of_model = set.is_usual() && set.stem != "adapter_model";
-        let check = Check { set, declared: declared.as_ref().filter(|_| of_model), found: RefCell::default() };
-        let layers = parts::layers(set);
+        let declared = declared.as_ref().filter(|_| of_model);
+        let check = Check { set, declared, found: RefCell::default(), known: RefCell::default() };
+        let table = set.table();
+        let layers = quantized::layers(table, 0..table.len());
         (context.interrupt)()?;
         let proven = proven(&check, &layers);
+        let listed: Vec<&str> = layers.list.iter().map(|layer| layer.name).collect();
+        let schemes = declared.filter(|declared| declared.tells_layers_apart());
+        let schemes = schemes.map_or_else(|| vec![None; listed.len()], |declared| declared.schemes(&listed));
         let mut families = Vec::new();
-        for (number, layer) in layers.list.iter().enumerate() {
+        for (number, (layer, scheme)) in layers.list.iter().zip(schemes).enumerate() {
             if number % AT_A_TIME == AT_A_TIME - 1 {
                 (context.interrupt)()?;
             }
@@ -123,24 +121,37 @@ pub(super) fn check(
                 families.push(family);
             }
             excluded(&check, layer);
-            match family {
-                Family::Packed => packed::check(&check, layer),
-                Family::Compressed => compressed::check(&check, layer),
-                Family::Scaled => scaled::check(&check, layer),
-                Family::Blocks => scaled::check_blocks(&check, layer),
-                Family::Nvfp4 => fp4::check_nvfp4(&check, layer),
-                Family::Mxfp4 => fp4::check_mxfp4(&check, layer),
-                Family::BitsAndBytes => bitsandbytes::check(&check, layer),
-            }
+            of_layer(&check, layer, family, scheme);
             check.found.take().into_iter().for_each(|(path, finding)| context.report(&path, finding));
         }
-        scaled::check_alone(&check, &layers, &families);
+        plain::check_alone(&check, &layers, &families);
         if of_model && set.is_complete {
             method(&check, &layers, &families, config);
         }
         check.found.take().into_iter().for_each(|(path, finding)| context.report(&path, finding));
     }
     Ok(())
+}
+
+/// Looks at one layer: whether its parts are those of its scheme, and this what the configuration says.
+fn of_layer(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family, scheme: Option<&Scheme>) {
+    let values = |number, most| check.values(layer, number, most);
+    let group = Group::new(check.set.table(), layer, (check.declared, scheme), &values);
+    if !group.is_quantized() {
+        return plain::check(check, layer, family);
+    }
+    let said = configuration::Said { check, layer, scheme };
+    if family == Family::BitsAndBytes {
+        said.bits_and_bytes();
+    }
+    let layout = group.decide();
+    group.faults().iter().for_each(|fault| check.fault(fault));
+    match layout {
+        Ok(layout) => said.compare(&layout),
+        Err(Stop::Fault(fault)) => check.fault(&fault),
+        // What cannot be decoded here may be as it should.
+        Err(Stop::Refused { .. }) => {}
+    }
 }
 
 /// What the configurations of the folder say.
@@ -175,7 +186,7 @@ fn is_whole(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family) -> boo
     let has = |parts: &[Part]| parts.iter().all(|part| layer.has(*part));
     let is_bytes = |part| {
         layer
-            .get(check.set, part)
+            .get(check.set.table(), part)
             .is_some_and(|info| matches!(info.element, Element::Plain(dtype) if dtype.bits() == 8))
     };
     match family {
@@ -192,45 +203,27 @@ fn is_whole(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family) -> boo
     }
 }
 
+/// How a layer is quantized; nothing where that is known to others alone.
 fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
-    let element = |part| layer.get(check.set, part).map(|info| info.element);
-    if layer.has(Part::Foreign) {
-        return None;
-    }
-    // Names that end so are taken for those of one half only where the configuration says so.
-    let is_said = check.declared.is_some_and(|declared| declared.method == Method::Mxfp4);
-    let is_mxfp4 = is_said && (layer.has(Part::Blocks) || layer.has(Part::BlockScales));
-    // Of these names other methods make use in layouts of their own.
-    let is_known = check.declared.is_none_or(|declared| declared.method != Method::Other);
-    let has_integers = layer.has(Part::QWeight) || layer.has(Part::QZeros);
-    Some(if has_integers && !is_known {
-        return None;
-    } else if has_integers {
-        Family::Packed
-    } else if layer.has(Part::Packed) || layer.has(Part::Shape) {
-        Family::Compressed
-    } else if layer.has(Part::Scale2) || fp4::is_nvfp4(element(Part::Weight), element(Part::Scale)) {
-        Family::Nvfp4
-    } else if layer.has(Part::Blocks) && layer.has(Part::BlockScales) || is_mxfp4 {
-        Family::Mxfp4
-    } else if layer.has(Part::Absmax) || layer.has(Part::QuantState) || layer.has(Part::Scb) {
-        Family::BitsAndBytes
-    } else if layer.has(Part::ScaleInv)
-        || layer.has(Part::PlainScale)
-            && element(Part::Weight).is_some_and(is_eight_bit)
-            && (check.declared.is_some() || scaled::has_blocks(check, layer))
-    {
-        Family::Blocks
-    } else if layer.has(Part::Scale) {
-        Family::Scaled
-    } else {
-        return None;
+    let none = |_, _| None;
+    let group = Group::new(check.set.table(), layer, (check.declared, None), &none);
+    let is_foreign = layer.has(Part::Foreign) || layer.has(Part::Codebook);
+    group.family().filter(|family| match family {
+        _ if is_foreign => false,
+        // Of these names other methods make use in layouts of their own.
+        Family::Packed => check.declared.is_none_or(|declared| declared.method != Method::Other),
+        // Of this scale nothing but the name says that it is one, unless it has the shape of one for each block.
+        Family::Blocks => layer.has(Part::ScaleInv) || check.declared.is_some() || group.has_blocks(Part::PlainScale),
+        _ => true,
     })
 }
 
 /// A layer that is quantized although the configuration leaves it out.
 fn excluded(check: &Check<'_, '_, '_>, layer: &Layer<'_>) {
-    let Some(declared) = check.declared.filter(|declared| declared.excludes(layer.name)) else { return };
+    let Some(declared) = check.declared.filter(|declared| declared.excludes(layer.name, &mut check.known.borrow_mut()))
+    else {
+        return;
+    };
     let weights = [Part::QWeight, Part::Packed, Part::Blocks, Part::Weight];
     let weight = weights.into_iter().find_map(|part| check.get(layer, part));
     if let Some(weight) = weight.filter(|weight| !is_float(weight)) {
@@ -264,7 +257,7 @@ fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], c
         Method::ModelOpt(_) | Method::Other => return,
     };
     // Another layout of the same tools, such as of sparse weights.
-    let is_foreign = layers.list.iter().any(|layer| layer.has(Part::Foreign));
+    let is_foreign = layers.list.iter().any(|layer| layer.has(Part::Foreign) || layer.has(Part::Codebook));
     if families.iter().any(|family| expected.contains(family)) || is_foreign || is_uncompressed(declared) {
         return;
     }

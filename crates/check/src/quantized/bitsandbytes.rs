@@ -1,0 +1,228 @@
+//! bitsandbytes: NF4 and FP4 (`weight`, `weight.absmax`, `weight.quant_map`, `weight.quant_state.bitsandbytes__nf4`), and int8 (`SCB`).
+//!
+//! A packed weight has half a byte for each element, as one column. Each block of elements (64 unless it is said) has an `absmax`; where these
+//! are quantized again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
+
+use max_weights::dtype::DType;
+use max_weights::rules;
+use max_weights::tensor::{Element, TensorInfo};
+use max_weights::text::{grouped, shown};
+use serde_json::{Map, Value};
+
+use super::group::{FLOATS, Fault, Group, Stop};
+use super::layout::{Layout, Way};
+use super::parts::Part;
+
+// The library decodes by these, and not by the table of the file, which it only checks the kind by.
+const NF4: [f32; 16] = [
+    -1.0,
+    -0.696_192_8,
+    -0.525_073_05,
+    -0.394_917_5,
+    -0.284_441_38,
+    -0.184_773_43,
+    -0.091_050_036,
+    0.0,
+    0.079_580_3,
+    0.160_930_2,
+    0.246_112_3,
+    0.337_915_24,
+    0.440_709_83,
+    0.562_617,
+    0.722_956_84,
+    1.0,
+];
+const FP4: [f32; 8] = [0.0, 0.0625 / 12.0, 8.0 / 12.0, 1.0, 4.0 / 12.0, 6.0 / 12.0, 2.0 / 12.0, 3.0 / 12.0];
+/// Tables are made by a division, of which the last bit may differ between devices.
+const TOLERANCE: f32 = 1e-6;
+/// The usual block.
+const BLOCK: u64 = 64;
+const BLOCKS: [u64; 8] = [32, 64, 128, 256, 512, 1024, 2048, 4096];
+/// Scales that share a scale of their own, where that is not said.
+const NESTED_BLOCK: u64 = 256;
+/// The values of four bits, and those of the eight bits of quantized scales.
+const MAP: u64 = 16;
+const NESTED_MAP: u64 = 256;
+/// A longer state is none: it is a handful of words and numbers.
+const MAX_STATE: u64 = 1 << 16;
+const MAX_RANK: usize = 8;
+const MAX_SIZE: u64 = 1 << 62;
+/// Characters of a value that a message shows.
+const MAX_SHOWN: usize = 60;
+
+/// Int8 with the largest magnitude of each row, which is 127.
+pub(super) fn int8(group: &Group<'_>) -> Result<Layout, Stop> {
+    let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
+    group.require_dtype(Part::Weight, &[DType::Int8])?;
+    let [rows, columns] = group.matrix(Part::Weight, weight.shape)?;
+    group.require_dtype(Part::Scb, &[DType::Float32])?;
+    let shapes: [&[u64]; 2] = [&[rows], &[rows, 1]];
+    group.misshaped(Part::Scb, rules::QUANTIZED_SCALE_SHAPE, &shapes, "for the rows of the weight")?;
+    group.require_dtype(Part::Format, &[DType::UInt8])?;
+    group.misshaped(Part::Format, rules::QUANTIZED_SHAPE, &[&[], &[1]], "for one number")?;
+    if group.values(Part::Format, 1).is_some_and(|order| order != [0]) {
+        let why = "int8 in the order of one kernel cannot be decoded";
+        return Err(group.refused(Part::Weight, "bitsandbytes-int8", why));
+    }
+    Ok(Layout::new(("bitsandbytes-int8", Way::Int8), 8, vec![rows, columns], [1, columns], Part::Scb))
+}
+
+/// NF4 or FP4: codes of all elements one after the other, in blocks wherever rows end.
+pub(super) fn four_bits(group: &Group<'_>) -> Result<Layout, Stop> {
+    let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
+    let absmax = group.need(Part::Absmax)?;
+    group.need(Part::QuantMap)?;
+    let state = group.need(Part::QuantState)?;
+    let is_nf4 = state.name.ends_with("nf4");
+    let (kind, scheme, way) =
+        if is_nf4 { ("nf4", "bitsandbytes-nf4", Way::Nf4) } else { ("fp4", "bitsandbytes-fp4", Way::Fp4) };
+    let said = said(group, &state)?;
+    let (dims, block) = match &said {
+        Some(said) => sizes(group, said, &weight, kind)?,
+        None => (vec![weight.bytes().saturating_mul(2)], usual_block(&weight, &absmax)),
+    };
+    let elements = dims.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
+    let count = elements.div_ceil(block);
+    let why = format!("for {elements} elements in blocks of {block}");
+    group.require_scale(Part::Absmax, &[count], &why)?;
+    group.require_dtype(Part::QuantMap, &[DType::Float32])?;
+    group.misshaped(Part::QuantMap, rules::QUANTIZED_SHAPE, &[&[MAP]], "for the values of four bits")?;
+    if group.values(Part::QuantMap, MAP * 4).is_some_and(|bytes| !is_table(&bytes, is_nf4)) {
+        let cause = format!("its values are not those of {kind}");
+        return Err(group.fault(rules::QUANTIZED_METHOD, Part::QuantMap, cause).into());
+    }
+    let mut layout = Layout::new((scheme, way), 4, dims, [1, block], Part::Absmax);
+    if absmax.element == Element::Plain(DType::UInt8) {
+        layout.nested = Some(nested(group, said.as_ref(), count)?);
+    } else {
+        group.require_dtype(Part::Absmax, &FLOATS)?;
+    }
+    Ok(layout)
+}
+
+/// What the bytes of a state say. Where they say nothing that is known, that is noted.
+fn said(group: &Group<'_>, state: &TensorInfo<'_>) -> Result<Option<Map<String, Value>>, Stop> {
+    group.require_dtype(Part::QuantState, &[DType::UInt8])?;
+    let bytes = state.bytes();
+    let problem = if bytes > MAX_STATE {
+        format!("it has {} bytes; expected {} at most", grouped(bytes), grouped(MAX_STATE))
+    } else {
+        let Some(text) = group.values(Part::QuantState, MAX_STATE) else { return Ok(None) };
+        match serde_json::from_slice(&text) {
+            Ok(Value::Object(said)) => return Ok(Some(said)),
+            Ok(Value::Array(_)) => "its bytes are no JSON object: it is a list".to_owned(),
+            Ok(value) => format!("its bytes are no JSON object: it is {}", printed(Some(&value))),
+            Err(error) => format!("its bytes are no JSON object: {}", shown(&error.to_string())),
+        }
+    };
+    group.note(group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, problem).uncertain());
+    Ok(None)
+}
+
+/// The shape and the block that a state says, if they are those of the weight.
+fn sizes(
+    group: &Group<'_>,
+    said: &Map<String, Value>,
+    weight: &TensorInfo<'_>,
+    kind: &str,
+) -> Result<(Vec<u64>, u64), Stop> {
+    let wrong = |key: &str, expected: &str| {
+        let cause = format!("its {key} is {}; expected {expected}", printed(said.get(key)));
+        group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, cause)
+    };
+    let word = said.get("quant_type").and_then(Value::as_str);
+    if word.is_none() {
+        group.note(wrong("quant_type", "a word").uncertain());
+    }
+    let sizes = said.get("shape").and_then(Value::as_array).filter(|sizes| (1..=MAX_RANK).contains(&sizes.len()));
+    let size = |value: &Value| value.as_u64().filter(|size| *size < MAX_SIZE);
+    let Some(dims) = sizes.and_then(|sizes| sizes.iter().map(size).collect::<Option<Vec<u64>>>()) else {
+        return Err(wrong("shape", &format!("a list of one to {MAX_RANK} sizes")).into());
+    };
+    let block = said.get("blocksize").and_then(Value::as_u64).filter(|block| BLOCKS.contains(block));
+    let Some(block) = block else {
+        let blocks = BLOCKS.map(|block| block.to_string()).join(", ");
+        return Err(wrong("blocksize", &format!("one of {blocks}")).into());
+    };
+    if let Some(word) = word.filter(|word| *word != kind) {
+        let cause = format!("it says '{}', which is not what its name says", shown(word));
+        return Err(group.fault(rules::QUANTIZED_METHOD, Part::QuantState, cause).into());
+    }
+    let elements = dims.iter().try_fold(1, |all: u64, size| all.checked_mul(*size));
+    let expected = elements.map(|elements| elements.div_ceil(2));
+    if expected != Some(weight.bytes()) {
+        let (bytes, shape) = (weight.bytes(), printed(said.get("shape")));
+        let cause = match elements.zip(expected) {
+            Some((elements, expected)) => {
+                format!("it has {bytes} bytes; expected {expected} for {elements} elements of four bits")
+            }
+            None => format!("it has {bytes} bytes; expected more than can be counted for the shape {shape}"),
+        };
+        return Err(group.fault(rules::QUANTIZED_SHAPE, Part::Weight, cause).into());
+    }
+    Ok((dims, block))
+}
+
+/// The block that gives as many scales as there are, where no state says it.
+fn usual_block(weight: &TensorInfo<'_>, absmax: &TensorInfo<'_>) -> u64 {
+    let elements = weight.bytes().saturating_mul(2);
+    BLOCKS.into_iter().find(|block| absmax.shape == [elements.div_ceil(*block)]).unwrap_or(BLOCK)
+}
+
+/// How many scales that are codes share a scale, and what is added to them.
+fn nested(group: &Group<'_>, said: Option<&Map<String, Value>>, count: u64) -> Result<(u64, f32), Stop> {
+    group.need(Part::NestedQuantMap)?;
+    group.need(Part::NestedAbsmax)?;
+    group.require_dtype(Part::NestedQuantMap, &[DType::Float32])?;
+    let why = "for the values of eight bits";
+    group.misshaped(Part::NestedQuantMap, rules::QUANTIZED_SHAPE, &[&[NESTED_MAP]], why)?;
+    group.require_dtype(Part::NestedAbsmax, &FLOATS)?;
+    let wrong = |key: &str, expected: &str| -> Fault {
+        let value = printed(said.and_then(|said| said.get(key)));
+        let cause = format!("its {key} is {value}; expected {expected}");
+        group.fault(rules::QUANTIZED_SHAPE, Part::QuantState, cause).uncertain()
+    };
+    let get = |key: &str| said.and_then(|said| said.get(key));
+    let size = get("nested_blocksize").and_then(Value::as_u64).filter(|size| (1..1 << 32).contains(size));
+    let offset = get("nested_offset").and_then(Value::as_f64).filter(|offset| offset.abs() <= f64::from(f32::MAX));
+    if said.is_some() && size.is_none() {
+        group.note(wrong("nested_blocksize", "a number of scales"));
+    }
+    if said.is_some() && offset.is_none() {
+        group.note(wrong("nested_offset", "a float32"));
+    }
+    let size = size.unwrap_or(NESTED_BLOCK);
+    let why = format!("for {count} scales in blocks of {size}");
+    group.require_scale(Part::NestedAbsmax, &[count.div_ceil(size)], &why)?;
+    Ok((size, offset.unwrap_or_default() as f32))
+}
+
+/// The values of the codes of a kind.
+pub(super) fn table(is_nf4: bool) -> Vec<f32> {
+    if is_nf4 { NF4.to_vec() } else { FP4.into_iter().chain(FP4.map(|value| -value)).collect() }
+}
+
+/// Whether these are the values of the table of a kind.
+fn is_table(bytes: &[u8], is_nf4: bool) -> bool {
+    let values = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+    let table = table(is_nf4);
+    let is_near = |(value, known): (f32, f32)| (value - known).abs() <= TOLERANCE + TOLERANCE * known.abs();
+    values.len() == table.len() && values.zip(table).all(is_near)
+}
+
+/// A value in few words, as Python prints JSON.
+fn printed(value: Option<&Value>) -> String {
+    let text = match value {
+        Some(Value::Array(list)) => {
+            let items = list.iter().take(MAX_SHOWN).map(ToString::to_string).collect::<Vec<String>>();
+            format!("[{}]", items.join(", "))
+        }
+        Some(value) => value.to_string(),
+        None => "null".to_owned(),
+    };
+    let text = shown(&text);
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}

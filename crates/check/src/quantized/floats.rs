@@ -1,0 +1,272 @@
+//! Weights that are numbers times the scale of their block: FP8, MXFP8, MXFP6, MXFP4, NVFP4 and int8.
+//!
+//! For a weight N, K and blocks of n x k, `weight_scale_inv` is ceil(N / n), ceil(K / k); experts in one tensor have their number before both.
+//! Some models call it `scale` or `qscale_weight`. Beside weights of int8 it says that these are pairs of FP4, N, K / 2, with a scale for each
+//! 32 inputs: N, K / 32.
+//! `weight_scale` is one number, N (or N, 1) numbers, or N, K / g for groups of g inputs, or as above for blocks.
+//! NVFP4 and MXFP4 are uint8 N, K / 2 and MXFP6 N, K * 3 / 4, with a float8 for 16 inputs or an exponent for 32; NVFP4 has one float32 besides.
+//! The MXFP4 of gpt-oss, for E experts: `NAME_blocks` uint8 E, N, K / 32, 16; `NAME_scales` uint8 E, N, K / 32.
+
+use max_weights::dtype::DType;
+use max_weights::rules;
+use max_weights::tensor::{Element, TensorInfo};
+use max_weights::text::shape;
+
+use super::declared::Method;
+use super::group::{FLOATS, Group, Stop, blocks};
+use super::layout::{Layout, Way};
+use super::parts::{Part, is_eight_bit, is_float8};
+use super::rows::{pairs_of_outputs, shifted_bytes};
+
+const FLOAT8: [DType; 4] = [DType::Float8E4M3Fn, DType::Float8E4M3Fnuz, DType::Float8E5M2, DType::Float8E5M2Fnuz];
+const EXPONENTS: [DType; 2] = [DType::UInt8, DType::Float8E8M0Fnu];
+const NVFP4_GROUP: u64 = 16;
+const MX_GROUP: u64 = 32;
+const BLOCK_BYTES: u64 = 16;
+/// Where one scale is for all rows, so many are decoded as a block, so that all cores have some.
+const ROWS: u64 = 128;
+/// Layers that are one tensor in some programs have a scale for each of the parts, of which there are at most so many.
+const FUSED: u64 = 4;
+
+/// Weights with two scales: ModelOpt's NVFP4, whose scale of all is a factor; and others that have a second scale that is for nothing here.
+pub(super) fn two_scales(group: &Group<'_>) -> Result<Layout, Stop> {
+    let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
+    let scale = group.need(Part::Scale)?;
+    if group.is_nvfp4() {
+        group.need(Part::Scale2)?;
+        return nvfp4(group, (Part::Weight, &weight), &scale, Part::Scale2);
+    }
+    let is_bytes = weight.element == Element::Plain(DType::UInt8);
+    let is_said = |method: &Method| matches!(method, Method::ModelOpt(algorithm) if algorithm == "NVFP4");
+    if is_bytes && group.declared.is_some_and(|declared| is_said(&declared.method)) {
+        group.require_dtype(Part::Scale, &FLOAT8)?;
+    }
+    scaled(group)
+}
+
+/// Weights of eight bits, or pairs of FP4 or of integers, with scales beside them.
+pub(super) fn scaled(group: &Group<'_>) -> Result<Layout, Stop> {
+    let weight = group.need_for(Part::Weight, rules::QUANTIZED_SCALE_ORPHAN)?;
+    let mut scales = [Part::ScaleInv, Part::Scale, Part::PlainScale].into_iter();
+    let part = scales.find(|part| group.layer.has(*part)).unwrap_or(Part::Scale);
+    let scale = group.need(part)?;
+    let is_bytes = weight.element == Element::Plain(DType::UInt8);
+    if is_bytes && part == Part::Scale && scale.element == Element::Plain(DType::Float32) {
+        return pairs_of_outputs(group, &weight, &scale);
+    }
+    let numbers: Vec<DType> = FLOATS.into_iter().chain(EXPONENTS).collect();
+    group.require_dtype(part, &numbers)?;
+    let is_exponent = is_exponent(scale.element);
+    if is_bytes && is_exponent {
+        return packed_rows(group, (Part::Weight, &weight), (part, &scale), "mxfp4", MX_GROUP); // as ModelOpt writes it
+    }
+    let is_int8 = weight.element == Element::Plain(DType::Int8);
+    if is_int8 && part != Part::Scale {
+        let expected = of_rows(weight.shape, 4, MX_GROUP);
+        let is_said = group.declared.is_some_and(|declared| declared.method == Method::Fp8);
+        if expected.as_deref() == Some(scale.shape) || is_exponent || is_said {
+            let scheme = if is_exponent { "mxfp4" } else { "fp4" };
+            return packed_rows(group, (Part::Weight, &weight), (part, &scale), scheme, MX_GROUP);
+        }
+    }
+    if !is_eight_bit(weight.element) {
+        let eight: Vec<DType> = FLOAT8.into_iter().chain([DType::Int8]).collect();
+        return Err(group.wrong_dtype(Part::Weight, weight.element, &eight).uncertain().into());
+    }
+    let mut layout = grid(group, &weight, (part, &scale))?;
+    let is_mx = is_exponent && layout.block == [1, MX_GROUP];
+    layout.scheme = if is_int8 {
+        "int8"
+    } else if is_mx {
+        "mxfp8"
+    } else {
+        "fp8"
+    };
+    let is_symmetric = group.said().symmetric != Some(false)
+        || group.declared.is_none_or(|declared| declared.method != Method::CompressedTensors);
+    match (group.layer.has(Part::ZeroPoint), is_int8) {
+        (true, true) => shifted_bytes(group, &weight, (part, &scale), layout.block),
+        (true, false) => {
+            Err(group.refused(Part::ZeroPoint, layout.scheme, "float8 with zero points cannot be decoded"))
+        }
+        (false, _) => {
+            if !is_symmetric {
+                group.note(group.missing(Part::ZeroPoint, rules::QUANTIZED_ZERO_POINT_MISSING));
+            }
+            Ok(layout)
+        }
+    }
+}
+
+/// NVFP4, MXFP4 or MXFP6 of compressed-tensors, whose NVFP4 is divided by the scale of all.
+pub(super) fn packed(group: &Group<'_>) -> Result<Layout, Stop> {
+    let weight = (Part::Packed, &group.need_for(Part::Packed, rules::QUANTIZED_SCALE_ORPHAN)?);
+    let scale = group.need(Part::Scale)?;
+    if is_float8(scale.element) {
+        group.need(Part::GlobalScale)?;
+        return nvfp4(group, weight, &scale, Part::GlobalScale);
+    }
+    let numbers: Vec<DType> = EXPONENTS.into_iter().chain(FLOAT8).collect();
+    group.require_dtype(Part::Scale, &numbers)?;
+    let bits = group.said().bits;
+    let is_of_six = match (weight.1.shape, scale.shape) {
+        ([outer @ .., columns], [scale_outer @ .., groups]) => {
+            outer == scale_outer && *columns == groups.saturating_mul(MX_GROUP * 6 / 8)
+        }
+        _ => false,
+    };
+    let scheme = if bits == Some(6) || is_of_six && bits.is_none() { "mxfp6" } else { "mxfp4" };
+    packed_rows(group, weight, (Part::Scale, &scale), scheme, MX_GROUP)
+}
+
+/// The MXFP4 of gpt-oss: bytes [..., out, in / 32, 16], and an exponent for each 32.
+pub(super) fn mxfp4(group: &Group<'_>) -> Result<Layout, Stop> {
+    let packed = group.need_for(Part::Blocks, rules::QUANTIZED_SCALE_ORPHAN)?;
+    group.need(Part::BlockScales)?;
+    group.require_dtype(Part::Blocks, &[DType::UInt8])?;
+    group.require_dtype(Part::BlockScales, &EXPONENTS)?;
+    let (true, [outer @ .., count, BLOCK_BYTES]) = (packed.shape.len() > 2, packed.shape) else {
+        let dims = shape(packed.shape);
+        let cause = format!("it has the shape {dims}; expected [..., out, in / 32, 16], blocks of 32 elements");
+        return Err(group.fault(rules::QUANTIZED_SHAPE, Part::Blocks, cause).into());
+    };
+    let of_blocks: Vec<u64> = outer.iter().copied().chain([*count]).collect();
+    group.require_scale(Part::BlockScales, &of_blocks, "for one scale of each block")?;
+    let dims = outer.iter().copied().chain([count.saturating_mul(MX_GROUP)]).collect();
+    let layout = Layout::new(("mxfp4", Way::Blocks), 4, dims, [1, MX_GROUP], Part::BlockScales);
+    Ok(Layout { dtype: Some(DType::Float4E2M1Fn), ..layout })
+}
+
+fn nvfp4(
+    group: &Group<'_>,
+    weight: (Part, &TensorInfo<'_>),
+    scale: &TensorInfo<'_>,
+    whole: Part,
+) -> Result<Layout, Stop> {
+    group.require_dtype(whole, &FLOATS)?;
+    let layout = packed_rows(group, weight, (Part::Scale, scale), "nvfp4", NVFP4_GROUP)?;
+    let outer = layout.shape.get(..layout.shape.len().saturating_sub(2)).unwrap_or_default();
+    let mut shapes = vec![vec![], vec![1]];
+    if !outer.is_empty() {
+        shapes
+            .extend((0..3).map(|ones| outer.iter().copied().chain(std::iter::repeat_n(1, ones)).collect::<Vec<u64>>()));
+    }
+    let expected: Vec<&[u64]> = shapes.iter().map(Vec::as_slice).collect();
+    let why = "for the one scale of a whole weight";
+    group.misshaped(whole, rules::QUANTIZED_SCALE_SHAPE, &expected, why)?;
+    let way = if whole == Part::GlobalScale { Way::Divided } else { Way::Multiplied };
+    Ok(Layout { way, ..layout })
+}
+
+/// Rows of a float of four or six bits, the lowest bits first, with a scale for each group of a row.
+fn packed_rows(
+    group: &Group<'_>,
+    (part, weight): (Part, &TensorInfo<'_>),
+    (of_scale, scale): (Part, &TensorInfo<'_>),
+    scheme: &'static str,
+    size: u64,
+) -> Result<Layout, Stop> {
+    let (bits, dtype) = if scheme == "mxfp6" { (6, DType::Float6E2M3Fn) } else { (4, DType::Float4E2M1Fn) };
+    group.require_dtype(part, &[DType::UInt8, DType::Int8])?;
+    let ([outer @ .., columns], Some(expected)) = (weight.shape, of_rows(weight.shape, bits, size)) else {
+        let of = if bits == 4 { "/ 2" } else { "* 3 / 4" };
+        let cause = format!("it has the shape {}; expected [out, in {of}]", shape(weight.shape));
+        return Err(group.fault(rules::QUANTIZED_SHAPE, part, cause).into());
+    };
+    let inputs = columns.saturating_mul(8) / bits;
+    // Groups of another size are of another program.
+    let said = group.said().group.filter(|said| *said > 0 && *said != size);
+    let said = said.filter(|said| of_rows(weight.shape, bits, *said).as_deref() == Some(scale.shape));
+    let size = said.filter(|_| scale.shape != expected).unwrap_or(size);
+    if said.is_none() {
+        group.require_scale(of_scale, &expected, &format!("for rows of {inputs} elements in groups of {size}"))?;
+    }
+    let dims = outer.iter().copied().chain([inputs]).collect();
+    let layout = Layout::new((scheme, Way::Blocks), bits, dims, [1, size], of_scale);
+    Ok(Layout { dtype: Some(dtype), ..layout })
+}
+
+/// The shape of scales of rows of bytes, full of elements of so many bits, in groups of this size.
+fn of_rows(weight: &[u64], bits: u64, size: u64) -> Option<Vec<u64>> {
+    let (columns, outer) = weight.split_last()?;
+    let all = columns.checked_mul(8).filter(|all| all.is_multiple_of(bits) && !outer.is_empty())?;
+    Some(outer.iter().copied().chain([(all / bits).div_ceil(size)]).collect())
+}
+
+/// The block of a weight of eight bits that has one scale, the blocks that it is decoded in, and the shape of their scales.
+fn grid(group: &Group<'_>, weight: &TensorInfo<'_>, (part, scale): (Part, &TensorInfo<'_>)) -> Result<Layout, Stop> {
+    let found = scale.shape;
+    let is_one = found.iter().all(|size| *size == 1);
+    let matrix = matrix(weight.shape, is_one);
+    let layout = |way: Way, block: [u64; 2]| Layout {
+        matrix: matrix.clone(),
+        ..Layout::new(("", way), 8, weight.shape.to_vec(), block, part)
+    };
+    let fault = |cause: String| {
+        let fault = group.fault(rules::QUANTIZED_SCALE_SHAPE, part, cause);
+        // Of experts in one tensor programs have scales of their own.
+        let is_known = weight.shape.len() == 2 || weight.shape.len() > 2 && part != Part::Scale;
+        Err(if is_known { fault } else { fault.uncertain() }.into())
+    };
+    let [outer @ .., rows, columns] = matrix.as_slice() else {
+        let (found, weight) = (shape(found), shape(weight.shape));
+        return fault(format!("it has the shape {found}, and the weight {weight}; expected one scale"));
+    };
+    let (rows, columns) = (*rows, (*columns).max(1));
+    let with = |more: &[u64]| -> Vec<u64> { outer.iter().chain(more).copied().collect() };
+    if is_one || !outer.is_empty() && (found == outer || found == with(&[1, 1])) {
+        return Ok(Layout { step: [ROWS, columns], ..layout(Way::Spread, [rows.max(1), columns]) });
+    }
+    if found == with(&[rows]) {
+        return Ok(Layout { grid: Some(with(&[rows, 1])), ..layout(Way::Blocks, [1, columns]) });
+    }
+    let scheme = group.said();
+    let cut = |grid: [u64; 2], said| blocks([rows, columns], grid, said);
+    // Dimensions that ModelOpt leaves.
+    if let (true, &[of_rows, 1, of_columns, 1]) = (outer.is_empty(), found)
+        && let Some(block) = cut([of_rows, of_columns], scheme.block)
+    {
+        return Ok(Layout { grid: Some(vec![of_rows, of_columns]), ..layout(Way::Blocks, block) });
+    }
+    if let [scale_outer @ .., of_rows, of_columns] = found
+        && scale_outer == outer
+    {
+        let of_groups = scheme.group.filter(|size| *size > 0 && *of_rows == rows).map(|size| [1, size]);
+        if let Some(block) = cut([*of_rows, *of_columns], scheme.block.or(of_groups)) {
+            return Ok(layout(Way::Blocks, block));
+        }
+    }
+    if part == Part::Scale && matches!(found, [2..=FUSED]) {
+        return Err(group.refused(part, "fp8", "scales of layers that were made one tensor cannot be decoded"));
+    }
+    let (found, weight) = (shape(found), shape(weight.shape));
+    fault(format!("it has the shape {found}, which fits neither blocks nor rows nor all of a weight {weight}"))
+}
+
+/// The shape to decode a weight in: large matrices where one scale is for all, as of a convolution.
+fn matrix(shape: &[u64], is_one: bool) -> Vec<u64> {
+    let product = |sizes: &[u64]| sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
+    match shape {
+        _ if !is_one || shape.len() == 2 => shape.to_vec(),
+        [] => vec![1, 1],
+        [outer @ .., last] if *last >= ROWS => vec![product(outer), *last],
+        [first, rest @ ..] => vec![*first, product(rest)],
+    }
+}
+
+fn is_exponent(element: Element<'_>) -> bool {
+    matches!(element, Element::Plain(dtype) if EXPONENTS.contains(&dtype))
+}
+
+impl Group<'_> {
+    /// Whether scales, of which nothing but the name says that they are some, have the shape of one for each block.
+    pub(crate) fn has_blocks(&self, part: Part) -> bool {
+        let (Some(weight), Some(scale)) = (self.get(Part::Weight), self.get(part)) else { return false };
+        match (weight.shape, scale.shape) {
+            ([outer @ .., rows, columns], [scale_outer @ .., of_rows, of_columns]) => {
+                outer == scale_outer && blocks([*rows, *columns], [*of_rows, *of_columns], None).is_some()
+            }
+            _ => false,
+        }
+    }
+}

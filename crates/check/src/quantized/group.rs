@@ -1,0 +1,236 @@
+//! The tensors of one quantized weight, taken with checks: what is missing or does not fit is a fault that names it.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use max_weights::dtype::DType;
+use max_weights::rules::{self, Rule};
+use max_weights::tensor::{Element, TensorInfo, TensorTable};
+use max_weights::text::{shape, shown};
+
+use super::declared::{Declared, Scheme};
+use super::parts::{Layer, Part};
+
+/// The dtypes of scales that are numbers, and not exponents.
+pub(super) const FLOATS: [DType; 3] = [DType::Float32, DType::BFloat16, DType::Float16];
+/// Sizes that are given where others would do as well.
+const USUAL: u64 = 128;
+
+/// A part that is not there, or does not fit.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// What it breaks.
+    pub rule: &'static Rule,
+    /// The tensor that it is about, by its number in the table.
+    pub tensor: Option<usize>,
+    /// What is wrong.
+    pub cause: String,
+    /// What to do, where the rule does not say it.
+    pub help: Option<&'static str>,
+    /// The part that is not there.
+    pub missing: Option<Part>,
+    /// Whether it is one in every layout of this scheme: others may exist that are not known here.
+    pub is_certain: bool,
+}
+
+/// Why there is no layout.
+#[derive(Debug)]
+pub enum Stop {
+    /// The parts do not fit together.
+    Fault(Fault),
+    /// A scheme that is known, and cannot be decoded.
+    Refused {
+        /// Its name.
+        scheme: Cow<'static, str>,
+        /// The tensor that shows it.
+        tensor: usize,
+        /// Why not.
+        cause: String,
+    },
+}
+
+/// The elements of a tensor in C order, if they are read and have at most so many bytes.
+type Values<'a> = &'a dyn Fn(usize, u64) -> Option<Vec<u8>>;
+
+/// The parts of one weight, and what the configuration says of it.
+pub struct Group<'a> {
+    pub(super) layer: &'a Layer<'a>,
+    pub(super) declared: Option<&'a Declared>,
+    scheme: Option<&'a Scheme>,
+    table: &'a TensorTable,
+    values: Values<'a>,
+    faults: RefCell<Vec<Fault>>,
+}
+
+impl<'a> Group<'a> {
+    /// The parts of a layer of this table; `scheme` is what is said of this layer.
+    pub fn new(
+        table: &'a TensorTable,
+        layer: &'a Layer<'a>,
+        (declared, scheme): (Option<&'a Declared>, Option<&'a Scheme>),
+        values: Values<'a>,
+    ) -> Self {
+        Self { layer, declared, scheme, table, values, faults: RefCell::default() }
+    }
+
+    /// What does not fit, and leaves the sizes clear.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.faults.take()
+    }
+
+    pub(super) fn get(&self, part: Part) -> Option<TensorInfo<'a>> {
+        self.layer.get(self.table, part)
+    }
+
+    pub(super) fn element(&self, part: Part) -> Option<Element<'a>> {
+        self.get(part).map(|info| info.element)
+    }
+
+    /// What is said of this layer.
+    pub(super) fn said(&self) -> Scheme {
+        self.scheme.cloned().unwrap_or_default()
+    }
+
+    /// The word for the method.
+    pub(super) fn word(&self) -> &'a str {
+        self.declared.map_or("", |declared| &declared.word)
+    }
+
+    /// How the tensors are said to be laid out.
+    pub(super) fn layout(&self) -> Option<&'a str> {
+        self.declared.and_then(|declared| declared.layout.as_deref())
+    }
+
+    /// What is said of zero points.
+    pub(super) fn symmetric(&self) -> Option<bool> {
+        let of_layer = self.scheme.and_then(|scheme| scheme.symmetric);
+        of_layer.or_else(|| self.declared.and_then(|declared| declared.symmetric))
+    }
+
+    /// The elements of a part, if they are read.
+    pub(super) fn values(&self, part: Part, most: u64) -> Option<Vec<u8>> {
+        (self.values)(self.layer.number(part)?, most)
+    }
+
+    /// The whole numbers of a part, if they are read.
+    pub(super) fn numbers(&self, part: Part) -> Option<Vec<i64>> {
+        let info = self.get(part)?;
+        let bytes = self.values(part, info.bytes())?;
+        Some(match info.element {
+            Element::Plain(DType::Int64) => {
+                bytes.as_chunks::<8>().0.iter().map(|number| i64::from_ne_bytes(*number)).collect()
+            }
+            _ => bytes.as_chunks::<4>().0.iter().map(|number| i64::from(i32::from_ne_bytes(*number))).collect(),
+        })
+    }
+
+    /// A part, or that it is missing.
+    pub(super) fn need(&self, part: Part) -> Result<TensorInfo<'a>, Stop> {
+        self.need_for(part, rules::QUANTIZED_SCALE_MISSING)
+    }
+
+    pub(super) fn need_for(&self, part: Part, rule: &'static Rule) -> Result<TensorInfo<'a>, Stop> {
+        self.get(part).ok_or_else(|| Stop::Fault(self.missing(part, rule)))
+    }
+
+    pub(super) fn missing(&self, part: Part, rule: &'static Rule) -> Fault {
+        let mut others = self.layer.parts().map(|(_, number)| number);
+        let tensor = others.find(|number| self.table.name(*number) != self.layer.name);
+        let cause = format!("there is no {} for it", shown(&part.names(self.layer.name)));
+        let help = Some("get the missing file of the checkpoint");
+        Fault { rule, tensor, cause, help, missing: Some(part), is_certain: true }
+    }
+
+    pub(super) fn fault(&self, rule: &'static Rule, part: Part, cause: impl Into<String>) -> Fault {
+        let tensor = self.layer.number(part);
+        Fault { rule, tensor, cause: cause.into(), help: None, missing: None, is_certain: true }
+    }
+
+    /// Notes what does not fit and leaves the sizes clear.
+    pub(super) fn note(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    pub(super) fn require_dtype(&self, part: Part, dtypes: &[DType]) -> Result<(), Stop> {
+        match self.element(part) {
+            Some(Element::Plain(dtype)) if dtypes.contains(&dtype) => Ok(()),
+            Some(element) => Err(self.wrong_dtype(part, element, dtypes).into()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn wrong_dtype(&self, part: Part, element: Element<'_>, dtypes: &[DType]) -> Fault {
+        let expected = dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<&str>>().join(" or ");
+        self.fault(rules::QUANTIZED_DTYPE, part, format!("it is {}; expected {expected}", shown(&element.to_string())))
+    }
+
+    /// The fault of a part that has none of these shapes, if that is so.
+    pub(super) fn misshaped(
+        &self,
+        part: Part,
+        rule: &'static Rule,
+        expected: &[&[u64]],
+        why: &str,
+    ) -> Result<(), Fault> {
+        match self.get(part) {
+            Some(info) if !expected.contains(&info.shape) => {
+                let expected = expected.iter().map(|dims| shape(dims)).collect::<Vec<String>>().join(" or ");
+                let cause = format!("it has the shape {}; expected {expected} {why}", shape(info.shape));
+                Err(self.fault(rule, part, cause))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Requires the shape of a scale.
+    pub(super) fn require_scale(&self, part: Part, expected: &[u64], why: &str) -> Result<(), Stop> {
+        Ok(self.misshaped(part, rules::QUANTIZED_SCALE_SHAPE, &[expected], why)?)
+    }
+
+    /// The two sizes of a matrix.
+    pub(super) fn matrix(&self, part: Part, dims: &[u64]) -> Result<[u64; 2], Stop> {
+        dims.try_into().map_err(|_| {
+            let cause = format!("it has the shape {}; expected 2 dimensions", shape(dims));
+            self.fault(rules::QUANTIZED_SHAPE, part, cause).uncertain().into()
+        })
+    }
+
+    pub(super) fn refused(&self, part: Part, scheme: impl Into<Cow<'static, str>>, why: impl Into<String>) -> Stop {
+        let tensor = self.layer.number(part).unwrap_or_default();
+        Stop::Refused { scheme: scheme.into(), tensor, cause: why.into() }
+    }
+}
+
+impl Fault {
+    /// The same in a layout of which others may exist.
+    pub(super) fn uncertain(self) -> Self {
+        Self { is_certain: false, ..self }
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// The length of equal pieces that a size is cut into, of which the last may be shorter: what the configuration says if that gives as many pieces;
+/// else the exact quotient, or the usual length, or the least that gives as many. `None` if there is none.
+pub(super) fn cut(size: u64, parts: u64, said: Option<u64>) -> Option<u64> {
+    if parts < 1 || parts > size.max(1) {
+        return None;
+    }
+    let least = size.div_ceil(parts).max(1);
+    let exact = (size.is_multiple_of(parts) && size > 0).then(|| size / parts);
+    let fits = |length: u64| size.div_ceil(length).max(1) == parts;
+    let said = said.filter(|said| *said > 0 && size.div_ceil(*said) == parts);
+    said.or(exact)
+        .or_else(|| Some(USUAL).filter(|usual| size.div_ceil(*usual) == parts))
+        .or(Some(least).filter(|least| fits(*least)))
+}
+
+/// The rows and columns of the blocks of a matrix, by the shape of its scales; `None` if there are none.
+pub(super) fn blocks(matrix: [u64; 2], scales: [u64; 2], said: Option<[u64; 2]>) -> Option<[u64; 2]> {
+    let [rows, columns] = [0, 1].map(|axis| cut(matrix[axis], scales[axis], said.map(|said| said[axis])));
+    Some([rows?, columns?])
+}

@@ -1,0 +1,19 @@
+//! Quantized weights: which tensors are one, by which scheme they are packed, and with which sizes; or why they cannot be one.
+//!
+//! Validation reports what does not fit, and whoever decodes a weight goes by the same [`Layout`], so that the two agree. Headers say nearly all; a
+//! few tensors that hold sizes are read by the [`Group::values`] that the caller provides.
+
+mod bitsandbytes;
+mod declared;
+mod floats;
+mod group;
+mod integers;
+mod layout;
+mod parts;
+mod rows;
+
+pub use declared::{Declared, Method, Scheme};
+pub use group::{Fault, Group, Stop};
+pub use layout::{Family, Layout, Way};
+pub(crate) use parts::is_float;
+pub use parts::{Layer, Layers, Part, is_eight_bit, layers, part_of};

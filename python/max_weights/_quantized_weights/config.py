@@ -1,0 +1,37 @@
+"""What the files beside a checkpoint say of its quantization: read again only when one of them has changed."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+from max_weights._core import files, read_quantization_config
+
+if TYPE_CHECKING:
+    from max_weights._core import QuantizationConfig, WeightsNode
+
+__all__ = ["config_of"]
+
+_NAMES = ("config.json", "quantize_config.json", "hf_quant_config.json")
+
+_Mark = tuple[int, int, int] | None
+
+
+def config_of(node: WeightsNode) -> QuantizationConfig:
+    """Return what is said beside the files of a tree. FormatError for a configuration that cannot be gone by."""
+    folder = os.path.dirname(next(iter(files(node)), ""))
+    return _read(folder, tuple(_mark(os.path.join(folder, name)) for name in _NAMES))
+
+
+def _mark(path: str) -> _Mark:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=64)
+def _read(folder: str, marks: tuple[_Mark, ...]) -> QuantizationConfig:  # noqa: ARG001 (a changed file is another key)
+    return read_quantization_config(folder)
