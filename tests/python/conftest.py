@@ -16,6 +16,8 @@ import pytest
 
 import max_weights
 import warm as warm_processes
+from max_weights._core import files
+from max_weights.types import QuantizedWeight
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -149,3 +151,39 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
         lines += [f"[{group}]", *(f"{name}_under_test = {value}" for name, value in entries.items())]
     (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return os.pathsep.join([str(folder.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+OF_PARTS = {
+    *("quantized.dtype", "quantized.order-missing", "quantized.scale-missing", "quantized.scale-orphan"),
+    *("quantized.scale-shape", "quantized.shape", "quantized.zero-point-missing", "quantized.zero-point-shape"),
+}
+"""Rules about the parts of a quantized weight, whatever the configuration says of it."""
+
+
+@pytest.fixture(autouse=True)
+def quantized_agrees(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tests of `quantized`, validation has nothing against the parts of what is read, and the same against others."""
+    if not request.path.name.startswith("test_quantized"):
+        return
+    read = max_weights.quantized
+
+    def reported(node: Any, tensors: set[str]) -> set[str]:
+        path = Path(files(node)[0])
+        path = path if path.is_relative_to(ROOT) else path.parent
+        findings = max_weights.validate(path, select="MW-QU").findings
+        # That the configuration says other blocks is no fault of the parts.
+        findings = [finding for finding in findings if "for blocks of" not in finding.message]
+        return {finding.rule for finding in findings if finding.tensor in tensors} & OF_PARTS
+
+    def checked(node: Any, name: str | None = None) -> Any:
+        try:
+            found = read(node, name)
+        except max_weights.FormatError as error:
+            if error.rule in OF_PARTS:
+                assert reported(node, {str(error.tensor)}) <= {error.rule}
+            raise
+        if isinstance(found, QuantizedWeight):
+            assert not reported(node, {part.name for part in found.parts.values()})
+        return found
+
+    monkeypatch.setattr(max_weights, "quantized", checked)

@@ -100,7 +100,7 @@ fn gptq(
     }
     let layout = group.layout();
     let is_second = layout == Some("gptq_v2")
-        || group.declared.is_some_and(|declared| declared.is_auto_round())
+        || group.declared.is_some_and(Declared::is_auto_round)
             && !layout.is_some_and(|layout| layout.contains("auto_gptq"));
     let is_in_order = |(input, of): (usize, &i64)| *of == (input as u64 / size) as i64;
     let is_indexed = group.numbers(Part::GIdx).is_some_and(|index| !index.iter().enumerate().all(is_in_order));

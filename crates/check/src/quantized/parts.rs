@@ -157,7 +157,7 @@ impl<'n> Layer<'n> {
     /// All parts with the numbers of their tensors. Another tensor, whose name is that of the layer, is none.
     pub fn parts(&self) -> impl Iterator<Item = (Part, usize)> {
         let is_other = self.has_packed();
-        let known = ALL.iter().filter(move |part| !part.role().is_empty() && !(is_other && **part == Part::Bare));
+        let known = ALL.iter().filter(move |part| !(part.role().is_empty() || is_other && **part == Part::Bare));
         known.filter_map(|part| {
             let number = self.parts[*part as usize];
             (number != NONE).then_some((*part, number as usize))

@@ -165,9 +165,9 @@ pub(super) fn pairs_of_outputs(
     let groups = scale.shape.last().copied().unwrap_or_default();
     let is_matrix = scale.shape.split_last().is_some_and(|(_, front)| front == of_rows);
     let Some(size) = cut(*inputs, groups, group.said().group).filter(|_| is_matrix) else {
-        let rows = of_rows.iter().map(|size| format!("{size}, ")).collect::<String>();
-        let dims = shape(scale.shape);
-        let cause = format!("it has the shape {dims}; expected [{rows}groups] for rows of {inputs} inputs");
+        let (dims, rows) = (shape(scale.shape), shape(&of_rows));
+        let rows = rows.trim_end_matches(']');
+        let cause = format!("it has the shape {dims}; expected {rows}, groups] for rows of {inputs} inputs");
         return Err(group.fault(rules::QUANTIZED_SCALE_SHAPE, Part::Scale, cause).uncertain().into());
     };
     let matrix = vec![of_rows.iter().fold(1, |all: u64, size| all.saturating_mul(*size)), *inputs];
