@@ -13,26 +13,6 @@ use super::group::{FLOATS, Fault, Group, Stop};
 use super::layout::{Layout, Way};
 use super::parts::Part;
 
-// The library decodes by these, and not by the table of the file, which it only checks the kind by.
-const NF4: [f32; 16] = [
-    -1.0,
-    -0.696_192_8,
-    -0.525_073_05,
-    -0.394_917_5,
-    -0.284_441_38,
-    -0.184_773_43,
-    -0.091_050_036,
-    0.0,
-    0.079_580_3,
-    0.160_930_2,
-    0.246_112_3,
-    0.337_915_24,
-    0.440_709_83,
-    0.562_617,
-    0.722_956_84,
-    1.0,
-];
-const FP4: [f32; 8] = [0.0, 0.0625 / 12.0, 8.0 / 12.0, 1.0, 4.0 / 12.0, 6.0 / 12.0, 2.0 / 12.0, 3.0 / 12.0];
 /// Tables are made by a division, of which the last bit may differ between devices.
 const TOLERANCE: f32 = 1e-6;
 /// The usual block.
@@ -87,7 +67,7 @@ pub(super) fn four_bits(group: &Group<'_>) -> Result<Layout, Stop> {
     group.require_scale(Part::Absmax, &[count], &why)?;
     group.require_dtype(Part::QuantMap, &[DType::Float32])?;
     group.misshaped(Part::QuantMap, rules::QUANTIZED_SHAPE, &[&[MAP]], "for the values of four bits")?;
-    if group.values(Part::QuantMap, MAP * 4).is_some_and(|bytes| !is_table(&bytes, is_nf4)) {
+    if group.values(Part::QuantMap, MAP * 4).is_some_and(|bytes| !is_table(&bytes, way)) {
         let cause = format!("its values are not those of {kind}");
         return Err(group.fault(rules::QUANTIZED_METHOD, Part::QuantMap, cause).into());
     }
@@ -197,15 +177,10 @@ fn nested(group: &Group<'_>, said: Option<&Map<String, Value>>, count: u64) -> R
     Ok((size, offset.unwrap_or_default() as f32))
 }
 
-/// The values of the codes of a kind.
-pub(super) fn table(is_nf4: bool) -> Vec<f32> {
-    if is_nf4 { NF4.to_vec() } else { FP4.into_iter().chain(FP4.map(|value| -value)).collect() }
-}
-
-/// Whether these are the values of the table of a kind.
-fn is_table(bytes: &[u8], is_nf4: bool) -> bool {
+/// Whether these are the values of the codes of a kind.
+fn is_table(bytes: &[u8], way: Way) -> bool {
     let values = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-    let table = table(is_nf4);
+    let table = way.table().unwrap_or_default();
     let is_near = |(value, known): (f32, f32)| (value - known).abs() <= TOLERANCE + TOLERANCE * known.abs();
     values.len() == table.len() && values.zip(table).all(is_near)
 }

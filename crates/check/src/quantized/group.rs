@@ -9,7 +9,7 @@ use max_weights::tensor::{Element, TensorInfo, TensorTable};
 use max_weights::text::{shape, shown};
 
 use super::declared::{Declared, Scheme};
-use super::parts::{Layer, Part};
+use super::parts::{Layer, Part, is_float8};
 
 /// The dtypes of scales that are numbers, and not exponents.
 pub(super) const FLOATS: [DType; 3] = [DType::Float32, DType::BFloat16, DType::Float16];
@@ -193,6 +193,12 @@ impl<'a> Group<'a> {
             let cause = format!("it has the shape {}; expected 2 dimensions", shape(dims));
             self.fault(rules::QUANTIZED_SHAPE, part, cause).uncertain().into()
         })
+    }
+
+    /// Whether a weight and its scale have the dtypes of NVFP4.
+    pub(super) fn is_nvfp4(&self) -> bool {
+        self.element(Part::Weight) == Some(Element::Plain(DType::UInt8))
+            && self.element(Part::Scale).is_some_and(is_float8)
     }
 
     pub(super) fn refused(&self, part: Part, scheme: impl Into<Cow<'static, str>>, why: impl Into<String>) -> Stop {

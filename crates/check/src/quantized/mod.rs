@@ -11,6 +11,7 @@ mod integers;
 mod layout;
 mod parts;
 mod rows;
+mod scheme;
 
 pub use declared::{Declared, Method, Scheme};
 pub use group::{Fault, Group, Stop};
