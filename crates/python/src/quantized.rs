@@ -9,6 +9,7 @@ use max_weights::names::join;
 use max_weights::text;
 use max_weights_check::quantized::{self, Declared, Fault, Group, Layer, Layout, Scheme, Stop};
 use pyo3::IntoPyObjectExt as _;
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -100,7 +101,7 @@ pub(crate) struct QuantizedListing {
 #[pymethods]
 impl QuantizedListing {
     #[new]
-    fn new(py: Python<'_>, node: Py<WeightsNode>, config: Py<QuantizationConfig>) -> Outcome<Self> {
+    fn new(py: Python<'_>, node: Py<WeightsNode>, config: Py<QuantizationConfig>) -> Self {
         let (catalog, declared) = (node.get().catalog(), config.get().0.as_ref());
         let (names, schemes) = detached(py, || {
             let (table, numbers) = (catalog.table(), catalog.walk(node.get().name()));
@@ -114,14 +115,17 @@ impl QuantizedListing {
             };
             (names.into_iter().map(str::to_owned).collect(), schemes)
         });
-        Ok(Self { node, config, names, schemes })
+        Self { node, config, names, schemes }
     }
 
     /// The weight of this number.
     fn record(&self, py: Python<'_>, number: usize) -> Outcome<QuantizedRecord> {
         let catalog = self.node.get().catalog();
-        let layer = Layer::named(&self.names[number], true, |name| catalog.find(name));
-        record(py, self.node.get(), &layer, (self.config.get().0.as_ref(), self.schemes[number].as_ref()))
+        let (Some(name), Some(scheme)) = (self.names.get(number), self.schemes.get(number)) else {
+            return Err(PyIndexError::new_err(format!("the listing has {} weights", self.names.len())).into());
+        };
+        let layer = Layer::named(name, true, |name| catalog.find(name));
+        record(py, self.node.get(), &layer, (self.config.get().0.as_ref(), scheme.as_ref()))
     }
 }
 
@@ -217,7 +221,7 @@ fn raised(node: &WeightsNode, layer: &Layer<'_>, fault: Fault) -> Failure {
 /// The error of whoever asks for more than the parts of a scheme that cannot be decoded.
 fn refused(py: Python<'_>, node: &WeightsNode, layer: &Layer<'_>, (tensor, cause): (usize, &str)) -> PyResult<PyErr> {
     let (file, catalog) = (node.catalog().table().get(tensor).file as usize, node.catalog());
-    let path = catalog.files().get(file).map(|file| file.path.as_path()).unwrap_or("".as_ref());
+    let path = catalog.files().get(file).map_or("".as_ref(), |file| file.path.as_path());
     let message = format!("{}: '{}': {cause}; {BY_OTHERS}", text::path(path), text::shown(layer.name));
     let error = classes::UnsupportedError::new_err(message);
     let value = error.value(py);
