@@ -42,11 +42,13 @@ pub enum Short {
 }
 
 /// A number of a file as memory counts. One that no memory has room for becomes the largest there is, and is refused where memory is asked for.
+#[inline]
 pub(crate) fn saturating_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// A number, below a limit that the caller checked, in 32 bits.
+#[inline]
 pub(crate) fn saturating_u32(number: impl TryInto<u32>) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
 }

@@ -296,7 +296,7 @@ impl Placeholder {
         let Some(pickled) = self.pickled() else { return Ok(Vec::new()) };
         let states: &[ObjectId] = match pickled.objects.get(self.object) {
             Object::Subclass { state, .. } => std::slice::from_ref(state),
-            _ => pickled.objects.opaque(self.object).map(|opaque| opaque.states.as_slice()).unwrap_or_default(),
+            _ => pickled.objects.opaque(self.object).map(|opaque| &*opaque.states).unwrap_or_default(),
         };
         self.values(py, |value| {
             let mut made = budget::list(states.len()).map_err(short)?;

@@ -2,56 +2,111 @@
 
 use super::refused;
 use crate::error::Result;
-use crate::format::pickle::{Object, ObjectId, Opaque, Pickled};
+use crate::format::pickle::{GlobalUse, Object, ObjectId, Opaque, Pickled};
 use crate::format::shown;
 use crate::tensor::TorchDType;
 
 /// What the modules of the dataclasses begin with.
 const MODULES: &str = "torch.distributed.";
 
+/// A class of torch's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Metadata,
+    MetadataIndex,
+    TensorStorageMetadata,
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    TensorProperties,
+    StorageInfo,
+}
+
+impl Class {
+    const ALL: [Self; 7] = [
+        Self::Metadata,
+        Self::MetadataIndex,
+        Self::TensorStorageMetadata,
+        Self::BytesStorageMetadata,
+        Self::ChunkStorageMetadata,
+        Self::TensorProperties,
+        Self::StorageInfo,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Metadata => "Metadata",
+            Self::MetadataIndex => "MetadataIndex",
+            Self::TensorStorageMetadata => "TensorStorageMetadata",
+            Self::BytesStorageMetadata => "BytesStorageMetadata",
+            Self::ChunkStorageMetadata => "ChunkStorageMetadata",
+            Self::TensorProperties => "TensorProperties",
+            Self::StorageInfo => "_StorageInfo",
+        }
+    }
+}
+
+/// Which class each global of a pickle is, so that names are compared once and not for each instance.
+pub(super) fn classes(pickled: &Pickled) -> Vec<Option<Class>> {
+    let of = |global: &GlobalUse| {
+        let is_torch = global.module.starts_with(MODULES);
+        Class::ALL.into_iter().find(|class| is_torch && class.name() == global.name)
+    };
+    pickled.globals.iter().map(of).collect()
+}
+
 /// A pickle whose instances are asked for their attributes.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'a> {
     pickled: &'a Pickled,
+    classes: &'a [Option<Class>],
 }
 
 impl<'a> Attributes<'a> {
-    pub(super) fn new(pickled: &'a Pickled) -> Self {
-        Self { pickled }
+    pub(super) fn new(pickled: &'a Pickled, classes: &'a [Option<Class>]) -> Self {
+        Self { pickled, classes }
     }
 
-    fn opaque_of(self, id: ObjectId, class: &str) -> Option<&'a Opaque> {
+    fn opaque_of(self, id: ObjectId, class: Class) -> Option<&'a Opaque> {
         let opaque = self.pickled.objects.opaque(id)?;
-        let global = self.pickled.global(opaque.global);
-        (global.name == class && global.module.starts_with(MODULES)).then_some(opaque)
+        (self.classes.get(opaque.global.index()).copied().flatten() == Some(class)).then_some(opaque)
     }
 
     /// Whether a value is an instance of a class of torch's.
-    pub(super) fn is_instance(self, id: ObjectId, class: &str) -> bool {
+    pub(super) fn is_instance(self, id: ObjectId, class: Class) -> bool {
         self.opaque_of(id, class).is_some()
     }
 
     /// An instance of a class of torch's, or an error that says what is there instead.
-    pub(super) fn instance(self, id: ObjectId, class: &str, what: &str) -> Result<&'a Opaque> {
+    pub(super) fn instance(self, id: ObjectId, class: Class, what: &str) -> Result<&'a Opaque> {
         self.opaque_of(id, class).ok_or_else(|| {
             let name = self.pickled.name_of(id);
             let name = name.map_or_else(|| "plain data".to_owned(), |name| format!("an instance of {}", shown(&name)));
+            let class = class.name();
             refused(format!("{what} is {name}, not a {class} of torch.distributed.checkpoint"))
         })
     }
 
-    /// An attribute, unless it is None.
-    pub(super) fn optional(self, instance: &Opaque, name: &str) -> Option<ObjectId> {
+    /// Several attributes, each unless it is None or not there. One look at the state finds all of them.
+    pub(super) fn optional<const N: usize>(self, instance: &Opaque, names: [&str; N]) -> [Option<ObjectId>; N] {
         let objects = &self.pickled.objects;
-        let value = instance.states.iter().rev().find_map(|state| objects.entry(*state, name));
-        value.filter(|value| !matches!(objects.get(*value), Object::None))
+        let mut values = [None; N];
+        for (key, value) in instance.states.iter().filter_map(|state| objects.dict(*state)).flat_map(|of| &of.entries) {
+            let Some(key) = objects.text(*key) else { continue };
+            if let Some((_, slot)) = names.iter().zip(&mut values).find(|(name, _)| **name == key) {
+                *slot = Some(*value).filter(|value| !matches!(objects.get(*value), Object::None));
+            }
+        }
+        values
     }
 
-    pub(super) fn required(self, instance: &Opaque, name: &str) -> Result<ObjectId> {
-        self.optional(instance, name).ok_or_else(|| {
+    /// Several attributes that have to be there.
+    pub(super) fn required<const N: usize>(self, instance: &Opaque, names: [&str; N]) -> Result<[ObjectId; N]> {
+        let values = self.optional(instance, names);
+        if let Some((name, _)) = names.iter().zip(&values).find(|(_, value)| value.is_none()) {
             let class = &self.pickled.global(instance.global).name;
-            refused(format!("a {} has no '{name}'", shown(class)))
-        })
+            return Err(refused(format!("a {} has no '{name}'", shown(class))));
+        }
+        Ok(values.map(|value| value.unwrap_or(instance.callee)))
     }
 
     pub(super) fn entries(self, id: ObjectId, what: &str) -> Result<&'a [(ObjectId, ObjectId)]> {
@@ -89,7 +144,7 @@ impl<'a> Attributes<'a> {
 
     /// The dtype of `TensorProperties`: the first member of its state, which is a tuple.
     pub(super) fn dtype(self, properties: ObjectId) -> Result<TorchDType> {
-        let instance = self.instance(properties, "TensorProperties", "the properties of a tensor")?;
+        let instance = self.instance(properties, Class::TensorProperties, "the properties of a tensor")?;
         let objects = &self.pickled.objects;
         let first = |state: &ObjectId| match objects.get(*state) {
             Object::Tuple(members) => members.first().copied(),

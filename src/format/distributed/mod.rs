@@ -5,15 +5,17 @@
 //! placeholders, whose attributes are read here; what else it names (plans, classes of other libraries) is listed.
 
 mod attributes;
-mod boxes;
+mod cover;
+mod items;
 mod of_ranks;
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use attributes::Attributes;
-pub use boxes::{Cover, cover};
+use attributes::{Attributes, Class};
+pub use cover::{Cover, cover};
+use items::{Items, OfName};
 pub use of_ranks::{RankFile, is_of_rank, of_ranks};
 
 use super::pickle::{self, GlobalUse, ObjectId, PersistentIds};
@@ -124,12 +126,14 @@ pub fn read(bytes: &[u8], limits: &Limits, findings: &mut Diagnostics) -> Result
     let limits = super::torch::pickle_limits(limits);
     let mut pickled = pickle::read(bytes, 0, &limits, PersistentIds::Refused)?;
     let mut budget = std::mem::replace(&mut pickled.budget, Budget::new(0));
+    let classes = attributes::classes(&pickled);
     let mut reader = Reader {
-        attributes: Attributes::new(&pickled),
+        attributes: Attributes::new(&pickled, &classes),
         budget: &mut budget,
         rank: limits.rank,
         found: Distributed::default(),
         files: HashMap::new(),
+        last_file: None,
         transforms: HashMap::new(),
     };
     reader.read(pickled.root, findings)?;
@@ -142,84 +146,76 @@ fn refused(cause: impl Into<String>) -> crate::error::Error {
     Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).format()
 }
 
-/// A place of the state dict: the name, and where a piece begins.
-type Key<'a> = (&'a str, &'a [u64]);
-
 struct Reader<'a, 'b> {
     attributes: Attributes<'a>,
     budget: &'b mut Budget,
     rank: usize,
     found: Distributed,
     files: HashMap<&'a str, u32>,
+    /// The one that was named last, as most are named again and again.
+    last_file: Option<(ObjectId, u32)>,
     transforms: HashMap<ObjectId, Arc<str>>,
 }
 
 impl<'a> Reader<'a, '_> {
     fn read(&mut self, root: ObjectId, findings: &mut Diagnostics) -> Result<()> {
         let attributes = self.attributes;
-        let root = attributes.instance(root, "Metadata", "the file")?;
-        let named = |name: &str| attributes.optional(root, name);
-        self.found.version = named("version").and_then(|version| attributes.text(version)).map(str::to_owned);
-        let states = attributes.entries(attributes.required(root, "state_dict_metadata")?, "state_dict_metadata")?;
-        let storage = match named("storage_data") {
+        let root = attributes.instance(root, Class::Metadata, "the file")?;
+        let [states] = attributes.required(root, ["state_dict_metadata"])?;
+        let [version, storage] = attributes.optional(root, ["version", "storage_data"]);
+        self.found.version = version.and_then(|version| attributes.text(version)).map(str::to_owned);
+        let states = attributes.entries(states, "state_dict_metadata")?;
+        let storage = match storage {
             Some(storage) => attributes.entries(storage, "storage_data")?,
             None => &[],
         };
-        // Where each item begins in its tensor, one after the other.
-        let mut offsets: Vec<u64> = Vec::new();
-        let mut keys: Vec<(&str, Range<usize>, ObjectId)> = Vec::new();
+        let mut items = Items::default();
         for (index, info) in storage {
-            let index = attributes.instance(*index, "MetadataIndex", "a key of storage_data")?;
-            let name = attributes.required(index, "fqn").and_then(|name| attributes.name(name))?;
-            let start = offsets.len();
-            if let Some(at) = attributes.optional(index, "offset") {
-                self.dims_of(at, name, &mut offsets)?;
+            let index = attributes.instance(*index, Class::MetadataIndex, "a key of storage_data")?;
+            let [name, at] = attributes.optional(index, ["fqn", "offset"]);
+            let name = match name {
+                Some(name) => attributes.name(name)?,
+                None => return Err(refused("a MetadataIndex has no 'fqn'")),
+            };
+            let start = items.offsets.len();
+            if let Some(at) = at {
+                self.dims_of(at, name, &mut items.offsets)?;
             }
-            self.budget.reserve(&mut keys, 1)?;
-            keys.push((name, start..offsets.len(), *info));
+            items.push(name, start, *info, self.budget)?;
         }
-        let mut items: HashMap<Key<'_>, ObjectId> = HashMap::new();
-        for (name, at, info) in &keys {
-            self.budget.entry(&mut items)?;
-            items.insert((name, offsets.get(at.clone()).unwrap_or_default()), *info);
-        }
+        items.sort(self.budget)?;
         for (name, about) in states {
             let name = attributes.name(*name)?;
-            if attributes.is_instance(*about, "BytesStorageMetadata") {
-                self.value(name, &items, findings)?;
+            if attributes.is_instance(*about, Class::BytesStorageMetadata) {
+                self.value(name, items.of(name), findings)?;
             } else {
-                self.tensor(name, *about, &items, findings)?;
+                self.tensor(name, *about, items.of(name), findings)?;
             }
         }
         Ok(())
     }
 
-    fn value(&mut self, name: &str, items: &HashMap<Key<'_>, ObjectId>, findings: &mut Diagnostics) -> Result<()> {
-        let Some(info) = items.get(&(name, &[][..])) else {
+    fn value(&mut self, name: &str, items: OfName<'_>, findings: &mut Diagnostics) -> Result<()> {
+        let Some(info) = items.at(&[]) else {
             note(findings, rules::DISTRIBUTED_MISSING_ITEM, name, "storage_data does not say where the value is");
             return Ok(());
         };
-        let item = self.item(*info)?;
+        let item = self.item(info)?;
         self.budget.take(name.len())?;
         self.budget.reserve(&mut self.found.values, 1)?;
         self.found.values.push(Value { name: name.to_owned(), item });
         Ok(())
     }
 
-    fn tensor(
-        &mut self,
-        name: &str,
-        about: ObjectId,
-        items: &HashMap<Key<'_>, ObjectId>,
-        findings: &mut Diagnostics,
-    ) -> Result<()> {
+    fn tensor(&mut self, name: &str, about: ObjectId, items: OfName<'_>, findings: &mut Diagnostics) -> Result<()> {
         let attributes = self.attributes;
-        let about = attributes.instance(about, "TensorStorageMetadata", "an entry of state_dict_metadata")?;
-        let dtype = attributes.dtype(attributes.required(about, "properties")?)?;
-        let chunks = attributes.list(attributes.required(about, "chunks")?, "the chunks of a tensor")?;
+        let about = attributes.instance(about, Class::TensorStorageMetadata, "an entry of state_dict_metadata")?;
+        let [properties, size, chunks] = attributes.required(about, ["properties", "size", "chunks"])?;
+        let dtype = attributes.dtype(properties)?;
+        let chunks = attributes.list(chunks, "the chunks of a tensor")?;
         let (before, first) = (self.found.dims.len(), self.found.pieces.len());
         let mut dims = std::mem::take(&mut self.found.dims);
-        let added = self.add_tensor(name, (attributes.required(about, "size")?, dtype), chunks, items, &mut dims);
+        let added = self.add_tensor(name, (size, dtype), chunks, items, &mut dims);
         let added = match added {
             Ok(Ok(shape)) => covered(&dims, shape, self.found.pieces.get(first..).unwrap_or_default()),
             Ok(Err(fault)) => Err(fault),
@@ -248,7 +244,7 @@ impl<'a> Reader<'a, '_> {
         name: &str,
         (size, dtype): (ObjectId, TorchDType),
         chunks: &[ObjectId],
-        items: &HashMap<Key<'_>, ObjectId>,
+        items: OfName<'_>,
         dims: &mut Vec<u64>,
     ) -> Result<std::result::Result<Range<usize>, Fault>> {
         let attributes = self.attributes;
@@ -262,11 +258,12 @@ impl<'a> Reader<'a, '_> {
             return Ok(Err((rules::DISTRIBUTED_SHAPE, cause)));
         }
         for (number, chunk) in chunks.iter().enumerate() {
-            let chunk = attributes.instance(*chunk, "ChunkStorageMetadata", "a chunk of a tensor")?;
+            let chunk = attributes.instance(*chunk, Class::ChunkStorageMetadata, "a chunk of a tensor")?;
             let place = dims.len();
-            self.dims_of(attributes.required(chunk, "offsets")?, name, dims)?;
+            let [offsets, sizes] = attributes.required(chunk, ["offsets", "sizes"])?;
+            self.dims_of(offsets, name, dims)?;
             let middle = dims.len();
-            self.dims_of(attributes.required(chunk, "sizes")?, name, dims)?;
+            self.dims_of(sizes, name, dims)?;
             let of = |range: Range<usize>| dims.get(range).unwrap_or_default();
             let (whole, offsets, sizes) = (of(shape.clone()), of(place..middle), of(middle..dims.len()));
             let fits = offsets.len() == whole.len()
@@ -290,15 +287,15 @@ impl<'a> Reader<'a, '_> {
                 dims.truncate(place);
                 continue;
             }
-            let info = items.get(&(name, offsets));
-            let Some(info) = info.or_else(|| items.get(&(name, &[][..])).filter(|_| chunks.len() == 1)) else {
+            let info = items.at(offsets);
+            let Some(info) = info.or_else(|| items.at(&[]).filter(|_| chunks.len() == 1)) else {
                 let cause = format!(
                     "storage_data does not say where chunk {number} is, which begins at {}",
                     shown_shape(offsets)
                 );
                 return Ok(Err((rules::DISTRIBUTED_MISSING_ITEM, cause)));
             };
-            let item = self.item(*info)?;
+            let item = self.item(info)?;
             self.budget.reserve(&mut self.found.pieces, 1)?;
             self.found.pieces.push(Piece { dims: place, item });
         }
@@ -321,18 +318,20 @@ impl<'a> Reader<'a, '_> {
 
     fn item(&mut self, info: ObjectId) -> Result<Item> {
         let attributes = self.attributes;
-        let info = attributes.instance(info, "_StorageInfo", "a value of storage_data")?;
-        let path = attributes.name(attributes.required(info, "relative_path")?)?;
-        let number = |name: &str| attributes.required(info, name).and_then(|number| attributes.size(number));
-        let (offset, length) = (number("offset")?, number("length")?);
+        let info = attributes.instance(info, Class::StorageInfo, "a value of storage_data")?;
+        let [path_id, offset, length] = attributes.required(info, ["relative_path", "offset", "length"])?;
+        let [transforms] = attributes.optional(info, ["transform_descriptors"]);
+        let (path, offset, length) = (attributes.name(path_id)?, attributes.size(offset)?, attributes.size(length)?);
         if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(refused(format!("an item of '{}' has {length} bytes from {offset} on", shown(path))));
         }
-        let file = match self.files.get(path) {
-            Some(file) => *file,
+        let last = self.last_file.filter(|(id, _)| *id == path_id).map(|(_, file)| file);
+        let file = match last.or_else(|| self.files.get(path).copied()) {
+            Some(file) => file,
             None => self.file(path)?,
         };
-        let transform = match attributes.optional(info, "transform_descriptors") {
+        self.last_file = Some((path_id, file));
+        let transform = match transforms {
             None => None,
             Some(id) => match self.transforms.get(&id) {
                 Some(known) => Some(known.clone()),

@@ -130,11 +130,7 @@ impl Machine<'_> {
     fn build(&mut self, state: ObjectId) -> Step<()> {
         let target = self.top()?;
         if let Some(opaque) = self.objects.opaque_mut(target) {
-            let room = self.budget.reserve(&mut opaque.states, 1);
-            if room.is_ok() {
-                opaque.states.push(state);
-            }
-            return room.map_err(|short| self.short(short));
+            return opaque.states.push(state, &mut self.budget).map_err(|short| self.short(short));
         }
         match self.objects.get(target) {
             Object::NumpyDType(_) => return self.build_numpy_dtype(target, state),

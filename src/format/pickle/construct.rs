@@ -5,6 +5,7 @@ use super::ids::{GlobalId, ObjectId};
 use super::machine::Machine;
 use super::names::judge_spelled;
 use super::object::{Dict, DictKind, Factory, Object, Opaque};
+use super::short_list::ShortList;
 use super::tensor::Layout;
 use super::text;
 use super::{Step, limit, python2};
@@ -74,7 +75,7 @@ impl Machine<'_> {
         if list.len() > MOST_ARGUMENTS || named {
             return Err(self.arguments(global));
         }
-        let list = list.to_vec();
+        let list = list.clone();
         let made = self.known(&Call { known, global, callee: callable, list: &list, arguments })?;
         made.ok_or_else(|| self.arguments(global))
     }
@@ -99,7 +100,7 @@ impl Machine<'_> {
             callee,
             arguments: Some(arguments),
             keywords,
-            states: Vec::new(),
+            states: ShortList::default(),
             items: Vec::new(),
             position: self.position,
         };
@@ -128,7 +129,7 @@ impl Machine<'_> {
                 _ => None,
             },
             (Known::Size, [tuple]) => {
-                self.dims(*tuple, "a torch.Size")?;
+                self.check_dims(*tuple, "a torch.Size")?;
                 // That of a size is the same, and a chain of them would have no end.
                 let inner = if let Object::Size(inner) = self.objects.get(*tuple) { *inner } else { *tuple };
                 Some(Object::Size(inner))

@@ -8,11 +8,16 @@ use std::num::NonZeroU32;
 pub struct ObjectId(NonZeroU32);
 
 impl ObjectId {
+    /// That of the first value.
+    pub(super) const FIRST: Self = Self(NonZeroU32::MIN);
+
     /// The position in the arena.
+    #[inline]
     pub fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 
+    #[inline]
     pub(super) fn from_index(index: usize) -> Option<Self> {
         u32::try_from(index + 1).ok().and_then(NonZeroU32::new).map(Self)
     }

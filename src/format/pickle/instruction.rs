@@ -17,6 +17,7 @@ pub trait Bytes {
     }
 
     /// The byte there; none behind the end.
+    #[inline]
     fn byte(&mut self, at: u64) -> Result<Option<u8>, Self::Error> {
         Ok(self.array(at)?.map(|[byte]| byte))
     }
@@ -31,10 +32,12 @@ pub trait Bytes {
 impl Bytes for &[u8] {
     type Error = Infallible;
 
+    #[inline]
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>, Infallible> {
         let rest = usize::try_from(at).ok().and_then(|at| self.get(at..));
         Ok(rest.and_then(|rest| rest.first_chunk().copied()))
@@ -182,8 +185,14 @@ pub fn decode<B: Bytes>(bytes: &mut B, at: u64) -> Result<Result<Instruction, No
 }
 
 /// The number that at most eight bytes are, the least significant first.
+#[inline]
 pub fn little(bytes: &[u8]) -> u64 {
-    bytes.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    match *bytes {
+        [byte] => u64::from(byte),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        _ => bytes.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ const COMPARED_ELEMENTS: usize = 8;
 
 /// Keys of more bytes are compared once for each value, not once for each place in which it is a key.
 const LONG: usize = 256;
+/// So many keys are compared with each other.
+const FEW: usize = 8;
 /// 2^63: from here on a float is not an integer of 64 bits.
 const EXACT: f64 = 9_223_372_036_854_775_808.0;
 
@@ -95,6 +97,7 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
     for (id, object) in objects.iter() {
         if let Object::Dict(dict) = object
             && dict.entries.len() > 1
+            && !differ(objects, &dict.entries)
             && let Some(united) = united(objects, &dict.entries, &mut long, &hasher, budget)?
         {
             budget::reserve(&mut changed, 1)?;
@@ -108,6 +111,26 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
         }
     }
     Ok(())
+}
+
+/// Whether it is seen without hashes that all keys differ: a few short texts, as those of attributes are, and instances, of which each is a key of
+/// its own, in the order in which they were made.
+fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
+    if let [(first, _), ..] = entries
+        && matches!(objects.get(*first), Object::Opaque(_))
+    {
+        let rises = entries.is_sorted_by(|(a, _), (b, _)| a < b);
+        return rises && entries.iter().all(|(key, _)| matches!(objects.get(*key), Object::Opaque(_)));
+    }
+    let text = |key: ObjectId| match objects.get(key) {
+        Object::Text(slice) if slice.len() <= LONG => Some(objects.text_of(*slice)),
+        _ => None,
+    };
+    entries.len() <= FEW
+        && entries.iter().enumerate().all(|(position, (key, _))| {
+            let before = entries.get(..position).unwrap_or_default();
+            text(*key).is_some_and(|own| before.iter().all(|(other, _)| text(*other) != Some(own)))
+        })
 }
 
 /// The entries without those that were replaced; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can

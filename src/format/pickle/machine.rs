@@ -10,10 +10,11 @@ use super::ids::{ObjectId, StorageId};
 use super::instruction::{Instruction, NoInstruction, decode, little};
 use super::memo::Memo;
 use super::object::{Object, Objects, Slice};
+use super::short_list::ShortList;
 use super::tensor::{StorageRef, StorageView, TensorRef};
 use super::text::{self, NoNumber};
 use super::{Limits, PersistentIds, Pickled, Step, keys, limit};
-use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, saturating_u32, saturating_usize, vec_bytes};
+use crate::budget::{Budget, Pace, Short, map_bytes, saturating_u32, saturating_usize, vec_bytes};
 use crate::error::Diagnostic;
 use crate::format::shown;
 use crate::rules::{self, Rule};
@@ -31,6 +32,8 @@ pub(super) struct Machine<'a> {
     pub(super) persistent: PersistentIds,
     pub(super) objects: Objects,
     stack: Vec<ObjectId>,
+    /// Room for the values above a mark, while they become something else.
+    items: Vec<ObjectId>,
     /// The heights of the stack at the open marks.
     marks: Vec<usize>,
     memo: Memo,
@@ -68,6 +71,8 @@ const FALSE: usize = 257;
 const TRUE: usize = 258;
 const EMPTY_TUPLE: usize = 259;
 const SHARED: usize = 260;
+/// The most values that there is always room for.
+const KEPT: usize = 1 << 12;
 
 impl<'a> Machine<'a> {
     pub(super) fn new(bytes: &'a [u8], at: u64, limits: &'a Limits, persistent: PersistentIds) -> Self {
@@ -79,6 +84,7 @@ impl<'a> Machine<'a> {
             persistent,
             objects: Objects::default(),
             stack: Vec::new(),
+            items: Vec::new(),
             marks: Vec::new(),
             memo: Memo::default(),
             globals: Vec::new(),
@@ -105,6 +111,7 @@ impl<'a> Machine<'a> {
         let root = self.steps()?;
         keys::unite(&mut self.objects, &self.budget).map_err(|short| self.short(short))?;
         let gone = vec_bytes(&self.stack)
+            + vec_bytes(&self.items)
             + self.memo.bytes()
             + map_bytes(&self.storage_ids)
             + map_bytes(&self.storage_bytes)
@@ -148,16 +155,19 @@ impl<'a> Machine<'a> {
     }
 
     /// Where the next instruction begins.
+    #[inline]
     fn next(&self) -> usize {
         saturating_usize(self.instruction.next)
     }
 
+    #[inline]
     fn part(&self, (start, len): (u64, u64)) -> &'a [u8] {
         let (start, len) = (saturating_usize(start), saturating_usize(len));
         self.bytes.get(start..start.saturating_add(len)).unwrap_or_default()
     }
 
     /// The bytes of the argument, of two lines those of the first.
+    #[inline]
     fn argument(&self) -> &'a [u8] {
         self.part((self.instruction.start, self.instruction.len))
     }
@@ -172,6 +182,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The argument, which is not longer than numbers may be.
+    #[inline]
     fn digits(&self) -> Step<&'a [u8]> {
         let argument = self.argument();
         if argument.len() > self.limits.integer_bytes {
@@ -284,6 +295,7 @@ impl<'a> Machine<'a> {
                 let value = little(self.argument());
                 return self.shared(saturating_usize(value), Object::Int(value.cast_signed()));
             }
+            b'M' => Object::Int(little(self.argument()).cast_signed()),
             b'G' => Object::Float(f64::from_bits(little(self.argument()).swap_bytes())),
             b'F' => {
                 let line = self.digits()?;
@@ -370,14 +382,19 @@ impl<'a> Machine<'a> {
 
     fn container(&mut self, opcode: u8) -> Step<()> {
         let object = match opcode {
-            b')' => return self.shared(EMPTY_TUPLE, Object::Tuple([].into())),
+            b')' => return self.shared(EMPTY_TUPLE, Object::Tuple(ShortList::default())),
             b']' => Object::List(Vec::new()),
             b'}' => Self::dict(Vec::new()),
             0x8f => Object::Set(Vec::new()),
-            b't' => Object::Tuple(self.pop_mark()?.into()),
-            b'l' => Object::List(self.pop_mark()?),
-            0x91 => {
+            b't' => {
                 let items = self.pop_mark()?;
+                let tuple = self.tuple(&items)?;
+                self.freed(items);
+                tuple
+            }
+            b'l' => Object::List(self.pop_mark_copied()?),
+            0x91 => {
+                let items = self.pop_mark_copied()?;
                 self.check_elements(&items)?;
                 Object::FrozenSet(items.into())
             }
@@ -389,12 +406,11 @@ impl<'a> Machine<'a> {
             }
             _ => {
                 let count = usize::from(opcode - 0x84);
-                let mut elements = [None; 3];
+                let mut elements = [ObjectId::FIRST; 3];
                 for slot in elements.iter_mut().take(count).rev() {
-                    *slot = Some(self.pop()?);
+                    *slot = self.pop()?;
                 }
-                self.take(count * size_of::<ObjectId>() + BLOCK_BYTES)?;
-                Object::Tuple(elements.into_iter().flatten().collect())
+                self.tuple(elements.get(..count).unwrap_or_default())?
             }
         };
         let id = self.make(object)?;
@@ -411,8 +427,9 @@ impl<'a> Machine<'a> {
                 let global = self.global(module, name)?;
                 if opcode == b'i' {
                     let arguments = self.pop_mark()?;
-                    let arguments = self.make(Object::Tuple(arguments.into()))?;
-                    self.call(global, arguments, None)?
+                    let tuple = self.make_tuple(&arguments)?;
+                    self.freed(arguments);
+                    self.call(global, tuple, None)?
                 } else {
                     global
                 }
@@ -432,12 +449,12 @@ impl<'a> Machine<'a> {
                 }
             }
             b'o' => {
-                let mut items = self.pop_mark()?;
-                if items.is_empty() {
+                let items = self.pop_mark()?;
+                let Some((class, arguments)) = items.split_first() else {
                     return Err(self.fault(rules::PICKLE_STACK, "an object without a class"));
-                }
-                let class = items.remove(0);
-                let arguments = self.make(Object::Tuple(items.into()))?;
+                };
+                let (class, arguments) = (*class, self.make_tuple(arguments)?);
+                self.freed(items);
                 self.call(class, arguments, None)?
             }
             0x92 => {
@@ -452,6 +469,7 @@ impl<'a> Machine<'a> {
         self.push(made)
     }
 
+    #[inline]
     fn recall(&mut self, opcode: u8) -> Step<()> {
         let index = self.memo_index(opcode)?;
         match self.memo.get(index) {
@@ -460,6 +478,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    #[inline]
     fn remember(&mut self, opcode: u8) -> Step<()> {
         let index = if opcode == 0x94 { saturating_u32(self.memo.len()) } else { self.memo_index(opcode)? };
         let top = self.top()?;
@@ -470,6 +489,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    #[inline]
     fn memo_index(&self, opcode: u8) -> Step<u32> {
         if !matches!(opcode, b'g' | b'p') {
             return Ok(saturating_u32(little(self.argument())));
@@ -503,18 +523,29 @@ impl<'a> Machine<'a> {
         self.budget.scratch(bytes).map_err(|short| self.short(short))
     }
 
-    /// Drops what [`Machine::pop_mark`] gave.
+    /// Takes back what [`Machine::pop_mark`] gave, for the next time.
     pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
-        self.budget.give(vec_bytes(&items));
+        let gone = if items.capacity() <= KEPT { std::mem::replace(&mut self.items, items) } else { items };
+        self.budget.give(vec_bytes(&gone));
     }
 
     /// Puts a value into the arena.
+    #[inline]
     pub(super) fn make(&mut self, object: Object) -> Step<ObjectId> {
         if self.objects.len() >= self.limits.objects {
             return Err(self.full());
         }
         let made = self.objects.push(object, &mut self.budget).map_err(|short| self.short(short))?;
         made.ok_or_else(|| self.full())
+    }
+
+    fn tuple(&mut self, elements: &[ObjectId]) -> Step<Object> {
+        ShortList::of(elements, &mut self.budget).map(Object::Tuple).map_err(|short| self.short(short))
+    }
+
+    pub(super) fn make_tuple(&mut self, elements: &[ObjectId]) -> Step<ObjectId> {
+        let tuple = self.tuple(elements)?;
+        self.make(tuple)
     }
 
     pub(super) fn make_text(&mut self, text: &str) -> Step<ObjectId> {
@@ -532,6 +563,7 @@ impl<'a> Machine<'a> {
         slice.ok_or_else(|| self.full())
     }
 
+    #[inline]
     fn shared(&mut self, place: usize, object: Object) -> Step<()> {
         let id = match self.small.get(place).copied().flatten() {
             Some(id) => id,
@@ -543,6 +575,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
+    #[inline]
     pub(super) fn push(&mut self, id: ObjectId) -> Step<()> {
         if self.stack.len() >= self.limits.stack {
             return Err(limit("values on the stack", self.limits.stack, self.position));
@@ -552,6 +585,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    #[inline]
     fn has_value(&self) -> Step<()> {
         if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
             return Ok(());
@@ -559,23 +593,37 @@ impl<'a> Machine<'a> {
         Err(self.fault(rules::PICKLE_STACK, "an instruction takes a value from the stack, but there is none"))
     }
 
+    #[inline]
     pub(super) fn pop(&mut self) -> Step<ObjectId> {
         self.has_value()?;
         self.stack.pop().ok_or_else(|| self.full())
     }
 
+    #[inline]
     pub(super) fn top(&self) -> Step<ObjectId> {
         self.has_value()?;
         self.stack.last().copied().ok_or_else(|| self.full())
     }
 
-    /// The values above the last mark.
+    /// The values above the last mark, to be given back: [`Machine::freed`].
     pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
         let height = self.mark_height()?;
-        let items = self.stack.get(height..).unwrap_or_default();
-        let items = self.budget.copied(items).map_err(|short| self.short(short))?;
+        let above = self.stack.get(height..).unwrap_or_default();
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        let room = self.budget.reserve(&mut items, above.len());
+        room.map_err(|short| self.short(short))?;
+        items.extend_from_slice(above);
         self.stack.truncate(height);
         Ok(items)
+    }
+
+    /// The same, exactly as long as they are, to be kept.
+    fn pop_mark_copied(&mut self) -> Step<Vec<ObjectId>> {
+        let items = self.pop_mark()?;
+        let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;
+        self.freed(items);
+        Ok(copy)
     }
 
     fn drop_mark(&mut self) -> Step<()> {

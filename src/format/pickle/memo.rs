@@ -13,10 +13,12 @@ pub(super) struct Memo {
 }
 
 impl Memo {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.dense.len() + self.sparse.len()
     }
 
+    #[inline]
     pub(super) fn get(&self, index: u32) -> Option<ObjectId> {
         self.dense.get(index as usize).or_else(|| self.sparse.get(&index)).copied()
     }
@@ -26,12 +28,15 @@ impl Memo {
         vec_bytes(&self.dense) + map_bytes(&self.sparse)
     }
 
+    #[inline]
     pub(super) fn put(&mut self, index: u32, id: ObjectId, budget: &mut Budget) -> Result<(), Short> {
         let dense = self.dense.len();
         if let Some(slot) = self.dense.get_mut(index as usize) {
             *slot = id;
         } else if dense == index as usize {
-            self.sparse.remove(&index);
+            if !self.sparse.is_empty() {
+                self.sparse.remove(&index);
+            }
             budget.reserve(&mut self.dense, 1)?;
             self.dense.push(id);
         } else {

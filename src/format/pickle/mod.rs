@@ -29,6 +29,7 @@ mod python2;
 mod python_source;
 mod reach;
 mod rebuild;
+mod short_list;
 mod source;
 mod tensor;
 mod text;
@@ -41,6 +42,7 @@ pub use names::Danger;
 pub use numpy::Number;
 pub use object::{Dict, DictKind, Factory, Object, Objects, Opaque, Slice};
 pub use python_source::source_of;
+pub use short_list::ShortList;
 pub use tensor::{Layout, StorageRef, StorageView, Strided, TensorKind, TensorRef};
 
 /// What another machine needs to read instructions, names, texts and numbers in the same way.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::dtype::NumpyDType;
 use super::ids::{GlobalId, ObjectId, StorageId, TensorId};
+use super::short_list::ShortList;
 use super::tensor::Layout;
 use crate::budget::{Budget, Short};
 use crate::tensor::TorchDType;
@@ -39,7 +40,7 @@ pub enum Object {
     /// A list.
     List(Vec<ObjectId>),
     /// A tuple.
-    Tuple(Box<[ObjectId]>),
+    Tuple(ShortList),
     /// A set; an element may appear twice.
     Set(Vec<ObjectId>),
     /// A frozen set; an element may appear twice.
@@ -175,7 +176,7 @@ pub struct Opaque {
     /// The keyword arguments: a dict.
     pub keywords: Option<ObjectId>,
     /// The states it would have been given, each usually a dict of attributes.
-    pub states: Vec<ObjectId>,
+    pub states: ShortList,
     /// What would have been added to it: with a key (a dict) or without (a list or set).
     pub items: Vec<(Option<ObjectId>, ObjectId)>,
     /// The offset in the file of the instruction that would have made it.
@@ -195,6 +196,7 @@ pub struct Objects {
 
 impl Objects {
     /// The value of this number.
+    #[inline]
     pub fn get(&self, id: ObjectId) -> &Object {
         self.values.get(id.index()).unwrap_or(&Object::None)
     }
@@ -215,6 +217,7 @@ impl Objects {
     }
 
     /// The text of a [`Object::Text`] or [`Object::Device`].
+    #[inline]
     pub fn text(&self, id: ObjectId) -> Option<&str> {
         match self.get(id) {
             Object::Text(slice) | Object::Device(slice) => Some(self.text_of(*slice)),
@@ -223,6 +226,7 @@ impl Objects {
     }
 
     /// The text of a slice that is one of text.
+    #[inline]
     pub fn text_of(&self, slice: Slice) -> &str {
         self.texts.get(range(slice)).unwrap_or_default()
     }
@@ -238,10 +242,12 @@ impl Objects {
     }
 
     /// The elements of a list, a tuple, a set, or a `torch.Size`.
+    #[inline]
     pub fn elements(&self, id: ObjectId) -> Option<&[ObjectId]> {
         match self.get(id) {
             Object::List(elements) | Object::Set(elements) => Some(elements),
-            Object::Tuple(elements) | Object::FrozenSet(elements) => Some(elements),
+            Object::Tuple(elements) => Some(elements),
+            Object::FrozenSet(elements) => Some(elements),
             Object::Size(tuple) => match self.get(*tuple) {
                 Object::Tuple(elements) => Some(elements),
                 _ => None,
@@ -251,6 +257,7 @@ impl Objects {
     }
 
     /// The dict that a value is.
+    #[inline]
     pub fn dict(&self, id: ObjectId) -> Option<&Dict> {
         match self.get(id) {
             Object::Dict(dict) => Some(dict),
@@ -283,6 +290,7 @@ impl Objects {
     }
 
     /// The placeholder that a value is.
+    #[inline]
     pub fn opaque(&self, id: ObjectId) -> Option<&Opaque> {
         match self.get(id) {
             Object::Opaque(index) => self.opaques.get(*index as usize),
@@ -290,10 +298,12 @@ impl Objects {
         }
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Object> {
         self.values.get_mut(id.index())
     }
 
+    #[inline]
     pub(super) fn opaque_mut(&mut self, id: ObjectId) -> Option<&mut Opaque> {
         match self.values.get(id.index()) {
             Some(Object::Opaque(index)) => self.opaques.get_mut(*index as usize),
@@ -302,6 +312,7 @@ impl Objects {
     }
 
     /// Adds a value; `None` if there are as many as can be numbered.
+    #[inline]
     pub(super) fn push(&mut self, value: Object, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
         let Some(id) = ObjectId::from_index(self.values.len()) else { return Ok(None) };
         budget.reserve(&mut self.values, 1)?;
@@ -309,6 +320,7 @@ impl Objects {
         Ok(Some(id))
     }
 
+    #[inline]
     pub(super) fn push_opaque(&mut self, opaque: Opaque, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
         let Ok(index) = u32::try_from(self.opaques.len()) else { return Ok(None) };
         budget.reserve(&mut self.opaques, 1)?;
@@ -350,6 +362,7 @@ fn slice(start: usize, len: usize) -> Option<Slice> {
     Some(Slice { start, len })
 }
 
+#[inline]
 fn range(slice: Slice) -> std::ops::Range<usize> {
     slice.start as usize..slice.start as usize + slice.len as usize
 }

@@ -27,8 +27,8 @@ impl Machine<'_> {
                 self.fault(rules::PICKLE_PERSISTENT, "the pickle refers to something outside it, but there is nothing")
             );
         }
-        let members: Vec<ObjectId> = match self.objects.get(id) {
-            Object::Tuple(members) if members.len() <= MEMBERS => members.to_vec(),
+        let members = match self.objects.get(id) {
+            Object::Tuple(members) if members.len() <= MEMBERS => members.clone(),
             _ => {
                 return Err(
                     self.fault(rules::PICKLE_PERSISTENT, "a persistent reference must be a tuple of up to 6 members")
@@ -82,8 +82,7 @@ impl Machine<'_> {
             while let Some((member, tail)) = self.printed(rest, depth + 1)? {
                 members.push(member);
                 if let Some(tail) = tail.strip_prefix(')') {
-                    self.take(size_of_val(&*members) + BLOCK_BYTES)?;
-                    return Ok(Some((self.make(Object::Tuple(members.into()))?, tail)));
+                    return Ok(Some((self.make_tuple(&members)?, tail)));
                 }
                 let Some(tail) = tail.strip_prefix(", ").filter(|_| members.len() < MEMBERS) else { break };
                 rest = tail;

@@ -85,25 +85,34 @@ impl Machine<'_> {
         if let Some(have) = self.dims.get(&id) {
             return Ok(have.clone());
         }
-        let elements = match self.objects.get(id) {
-            Object::Tuple(elements) => elements,
-            Object::Size(tuple) => {
-                // Which is a tuple.
-                let tuple = *tuple;
-                return self.dims(tuple, what);
-            }
-            _ => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is {}, not a tuple", self.kind(id)))),
-        };
-        if elements.len() > self.limits.rank {
-            let cause = format!("{what} has {} dimensions; at most {} are read", elements.len(), self.limits.rank);
-            return Err(self.fault(rules::PICKLE_RANK, cause));
+        if let Object::Size(tuple) = *self.objects.get(id) {
+            return self.dims(tuple, what); // which is a tuple
         }
+        let elements = self.dims_of(id, what)?;
         let dims: Result<Arc<[u64]>, _> = elements.iter().map(|element| self.size(*element, what)).collect();
         let dims = dims?;
         self.take(size_of_val(&*dims) + DIMS_BYTES)?;
         self.budget.entry(&mut self.dims).map_err(|short| self.short(short))?;
         self.dims.insert(id, dims.clone());
         Ok(dims)
+    }
+
+    /// Whether a value is sizes or strides, which are looked at again where they are needed.
+    pub(super) fn check_dims(&self, id: ObjectId, what: &str) -> Step<()> {
+        self.dims_of(id, what)?.iter().try_for_each(|element| self.size(*element, what).map(drop))
+    }
+
+    /// The members of sizes or strides, of which there are no more than dimensions may be.
+    fn dims_of(&self, id: ObjectId, what: &str) -> Step<&[ObjectId]> {
+        let (Object::Tuple(_) | Object::Size(_), Some(elements)) = (self.objects.get(id), self.objects.elements(id))
+        else {
+            return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is {}, not a tuple", self.kind(id))));
+        };
+        if elements.len() > self.limits.rank {
+            let cause = format!("{what} has {} dimensions; at most {} are read", elements.len(), self.limits.rank);
+            return Err(self.fault(rules::PICKLE_RANK, cause));
+        }
+        Ok(elements)
     }
 
     /// A number that is not negative.
