@@ -6,7 +6,6 @@ mod elements;
 mod groups;
 mod index;
 mod place;
-mod rotary;
 mod strided;
 mod there;
 
@@ -19,7 +18,6 @@ pub(crate) use elements::{check_fits, check_out};
 pub use groups::{PackedGroups, dequantize_groups};
 pub use index::Index;
 pub(crate) use index::{Axis, Selection, axes};
-pub use rotary::pairs_to_halves;
 pub(crate) use strided::{Runs, gather_all, gather_some};
 
 use crate::device::Device;

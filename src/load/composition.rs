@@ -20,6 +20,7 @@ impl Catalog {
             return self.wanted(number, dtype).map(Recipe::from);
         };
         match made {
+            Made::Refused(why) => Err(composition.refused[why as usize].clone().format()),
             Made::Same(number) => composition.of.recipe(number as usize, dtype),
             Made::Of { group, slot, element } => {
                 let (rule, sources) = &composition.groups[group as usize];

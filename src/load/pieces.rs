@@ -3,7 +3,6 @@
 //! Pieces are read from the file, whether it is mapped or not. Only what is compressed is brought into memory as a whole.
 
 use super::scan::{Scan, group_bytes};
-use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
 use crate::rules;
@@ -42,13 +41,6 @@ impl<'a> Pieces<'a> {
         let item = if placement.is_dense() { unit } else { placement.dtype.bytes().unwrap_or(1) };
         let scan = Scan::in_any_order(checkpoint, &placement, item)?;
         Ok(Self { units: scan.bytes() / unit as u64, scan, unit })
-    }
-
-    /// The same, where the whole tensor is in memory in C order, in units of so many bytes; none of the file is read again.
-    #[must_use]
-    pub fn replaced(self, whole: Buffer) -> Self {
-        let units = (whole.size() / self.unit) as u64;
-        Self { scan: self.scan.in_memory(whole, self.unit), units, ..self }
     }
 
     /// Bytes that are not parted: an element, the smallest group of them that fills whole bytes, or a packed block.

@@ -141,14 +141,6 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// A tensor that is in memory in C order, in its place.
-    pub(super) fn in_memory(self, whole: Buffer, unit: usize) -> Self {
-        let (first, units) = (whole.offset(), whole.size() / unit);
-        let (shape, strides) = (vec![units as i64], vec![1]);
-        let (bytes, swap) = (Bytes::Memory(whole), Swap::Nothing);
-        Self { bytes, first, unit, swap, shape, strides, units: units as u64, ..self }
-    }
-
     fn of(
         checkpoint: &'a Checkpoint,
         placement: &Placement,

@@ -60,6 +60,16 @@ impl Template {
         Ok(Self { segments: template.split('*').map(segment).collect(), text: template.to_owned() })
     }
 
+    /// One that stands for this name alone, whatever is in it.
+    pub fn exact(name: &str) -> Self {
+        Self { segments: vec![Segment::Text(name.to_owned())], text: name.to_owned() }
+    }
+
+    /// Whether it stands for its text alone.
+    pub fn is_exact(&self) -> bool {
+        matches!(&*self.segments, [Segment::Text(_)])
+    }
+
     /// As it was written.
     pub fn text(&self) -> &str {
         &self.text

@@ -154,6 +154,17 @@ def test_another_architecture_keeps_its_rows(write: Write) -> None:
     ].self_attn.q_proj.bias.data().data.to_numpy().tolist() == [*rows]
 
 
+def test_a_renamed_file_has_the_layouts_of_other_libraries_too(write: Write) -> None:
+    rows = np.arange(12, dtype=np.float32)
+    tensors = {f"blk.0.attn_{side}.weight": np.repeat(rows[:, None], 4, 1) for side in "qkv"}
+    hf = max_weights.renamed(load_weights(write("llama", tensors, attention__head_count=2)), "hf")
+    config = {"model_type": "llama", "num_attention_heads": 2, "num_key_value_heads": 2}
+    fused = max_weights.renamed(hf, "vllm", config=config)["model.layers.0.self_attn.qkv_proj.weight"]
+    ordered = [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]
+    assert fused.numpy()[:, 0].tolist() == [*ordered, *ordered, *rows]
+    assert fused[10:14].to_numpy()[:, 3].tolist() == [9, 11, 0, 2]
+
+
 def test_heads_that_do_not_fit_are_an_error_for_that_weight_alone(write: Write) -> None:
     tensors = {"blk.0.attn_q.weight": np.zeros((6, 4), np.float32), "blk.0.attn_v.weight": np.zeros((6, 4), np.float32)}
     hf: Any = max_weights.renamed(load_weights(write("llama", tensors, attention__head_count=4)), "hf")

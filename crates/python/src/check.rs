@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use max_weights::check::Number;
-use max_weights::checkpoint::{Checkpoint, ModelCache};
+use max_weights::checkpoint::ModelCache;
 use max_weights::error::Error;
 use max_weights::rules::Severity;
 use max_weights::workers::now_and_then;
@@ -151,7 +151,7 @@ pub(crate) fn difference_of(
 ) -> Outcome<String> {
     let (py, a, b) = (a.py(), a.get(), b.get());
     let (of_a, of_b) = (a.shared().checkpoint()?, b.shared().checkpoint()?);
-    let (names_of_a, names_of_b) = (names(a, &of_a), names(b, &of_b));
+    let (names_of_a, names_of_b) = (difference::Names::default(), difference::Names::default());
     let options = difference::Options { rtol, atol, exact, values, dtypes, metadata, a: names_of_a, b: names_of_b };
     // Each byte of the first is read for the names and for the values.
     let bytes = of_a.catalog().table().iter().fold(0, |all: u64, info| all.saturating_add(2 * info.bytes()));
@@ -163,14 +163,6 @@ pub(crate) fn difference_of(
         let object = difference::Object::new(&found, &options);
         serde_json::to_string(&object).map_err(|error| Error::Argument(error.to_string()))
     })?)
-}
-
-/// The heads that the rows of weights are ordered by in the file, where the tree has them in another order.
-fn names(node: &WeightsNode, checkpoint: &Checkpoint) -> difference::Names {
-    let table = checkpoint.catalog().table();
-    let heads =
-        (0..table.len()).filter_map(|number| Some((table.name(number).to_owned(), node.shared().heads(number)?)));
-    difference::Names { heads: heads.collect(), ..difference::Names::default() }
 }
 
 fn wrong(name: &str, given: &str, possible: &str) -> crate::error::Failure {

@@ -107,13 +107,12 @@ impl WeightsNode {
     ) -> Outcome<Asked> {
         let numbers = names.iter().map(|name| self.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
         let mut cuts = cuts.unwrap_or_default().into_iter();
-        let mut region = |&number: &usize| {
+        let mut region = |_: &usize| {
             let cut = cuts.next().flatten();
             let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
-            let region = cut.map(|cut| cut.into_iter().map(|(axis, cut)| (axis, ranges(cut))).collect());
-            self.rows_in_order(number, region)
+            cut.map(|cut| cut.into_iter().map(|(axis, cut)| (axis, ranges(cut))).collect())
         };
-        let regions = numbers.iter().map(&mut region).collect::<Outcome<Vec<_>>>()?;
+        let regions = numbers.iter().map(&mut region).collect();
         let dtypes = dtypes.iter().map(|dtype| dtype.as_ref().map(dtype_from_python).transpose());
         let dtypes = dtypes.collect::<PyResult<Vec<_>>>()?;
         let mut devices = Vec::with_capacity(numbers.len());

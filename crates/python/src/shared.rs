@@ -35,8 +35,6 @@ struct Renaming {
     of: (Arc<Catalog>, Option<Arc<Renaming>>),
     /// The rules, where it has other weights: a Python object, for pickles.
     rules: Option<Py<PyAny>>,
-    /// Number of a weight -> number of heads, where the order of rows differs from the file's too.
-    heads: HashMap<usize, u64>,
 }
 
 impl Shared {
@@ -59,13 +57,11 @@ impl Shared {
         py: Python<'_>,
         scheme: String,
         names: &HashMap<String, String>,
-        heads: HashMap<String, u64>,
+        heads: &HashMap<String, u64>,
     ) -> Outcome<Self> {
         let checkpoint = self.checkpoint()?;
-        let file = checkpoint.catalog();
-        let heads = heads.into_iter().filter_map(|(name, heads)| Some((file.find(&name)?, heads))).collect();
-        let catalog = Arc::new(file.renamed(|number| names.get(file.table().name(number)).cloned())?);
-        Ok(self.with(py, &checkpoint, catalog, Renaming { scheme, of: self.base(), rules: None, heads }))
+        let catalog = Arc::new(checkpoint.catalog().renamed_with_heads(names, heads)?);
+        Ok(self.with(py, &checkpoint, catalog, Renaming { scheme, of: self.base(), rules: None }))
     }
 
     /// A tree over the same open files with the weights as these rules make them; `rules` are the same in Python.
@@ -77,14 +73,8 @@ impl Shared {
         rules: Py<PyAny>,
     ) -> Outcome<Self> {
         let checkpoint = self.checkpoint()?;
-        if self.renaming.as_ref().is_some_and(|renaming| !renaming.heads.is_empty()) {
-            return Err(Error::Argument(
-                "the rows of this tree are in another order than in its file: save it, and convert the new file".into(),
-            )
-            .into());
-        }
         let catalog = Arc::new(detached(py, || checkpoint.catalog().converted(of_core))?);
-        let renaming = Renaming { scheme, of: self.base(), rules: Some(rules), heads: HashMap::new() };
+        let renaming = Renaming { scheme, of: self.base(), rules: Some(rules) };
         Ok(self.with(py, &checkpoint, catalog, renaming))
     }
 
@@ -109,11 +99,6 @@ impl Shared {
     /// The scheme of the names; `None` if they are the file's.
     pub(crate) fn scheme(&self) -> Option<&str> {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
-    }
-
-    /// The heads that the rows of a weight are ordered by in the file, where the names of this tree ask for another order.
-    pub(crate) fn heads(&self, number: usize) -> Option<u64> {
-        self.renaming.as_ref()?.heads.get(&number).copied()
     }
 
     /// True once: that the system refuses to map is said in the log the first time.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use max_weights::buffer::{Buffer as Tensor, Index, pairs_to_halves};
+use max_weights::buffer::{Buffer as Tensor, Index};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Diagnostic, Error};
-use max_weights::load::Region;
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
@@ -16,7 +15,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt, to_python};
+use crate::error::{Outcome, to_python};
 use crate::node::WeightsNode;
 use crate::open::log_warning;
 use crate::package;
@@ -47,9 +46,8 @@ impl WeightsNode {
     pub(crate) fn part(&self, py: Python<'_>, index: &[Index]) -> Outcome<Buffer> {
         let checkpoint = self.shared().checkpoint()?;
         let number = self.number()?;
-        if index.is_empty() || self.shared().heads(number).is_some() {
-            let whole = self.whole(py)?;
-            return Ok(if index.is_empty() { whole } else { Buffer::new(whole.tensor().index(index)?) });
+        if index.is_empty() {
+            return self.whole(py);
         }
         let tensor = detached(py, || checkpoint.part(number, index))?;
         self.taken(py, &checkpoint, number, tensor)
@@ -79,9 +77,7 @@ impl WeightsNode {
         tensor: Tensor,
     ) -> Outcome<Buffer> {
         self.note_refused_mapping(py, checkpoint, number, &tensor)?;
-        let Some(heads) = self.shared().heads(number) else { return Ok(Buffer::new(tensor)) };
-        let restored = detached(py, || tensor.pairs_to_halves(heads, &interrupt));
-        Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
+        Ok(Buffer::new(tensor))
     }
 
     /// Says once that files are read because they cannot be mapped.
@@ -100,31 +96,6 @@ impl WeightsNode {
             log_warning(py, &message)?;
         }
         Ok(())
-    }
-
-    /// The rows of the file that are wanted of a matrix whose rows are there in another order than under its name here, as ranges of its
-    /// first axis; `region` as it is where they are in the same order.
-    pub(crate) fn rows_in_order(&self, number: usize, region: Option<Region>) -> Outcome<Option<Region>> {
-        let Some(heads) = self.shared().heads(number) else { return Ok(region) };
-        let shape: Vec<i64> = self.catalog().table().get(number).shape.iter().map(|&dim| dim as i64).collect();
-        let mut region = region.unwrap_or_default();
-        let cut = region.iter().position(|(axis, _)| *axis == 0).map(|at| region.swap_remove(at).1);
-        let rows = cut.unwrap_or_else(|| std::iter::once(0..shape.first().map_or(0, |&rows| rows as u64)).collect());
-        let ordered = pairs_to_halves(&shape, heads, &rows).map_err(|error| self.at_weight(number, error))?;
-        region.push((0, ordered));
-        Ok(Some(region))
-    }
-
-    /// A tensor that does not have the rows that the metadata promise, as an error about the file.
-    fn at_weight(&self, number: usize, error: Error) -> Error {
-        let Error::Argument(cause) = error else { return error };
-        let info = self.catalog().table().get(number);
-        let fault = Diagnostic::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
-        let fault = fault.help("Take the weight from the tree with the file's own names");
-        match self.catalog().files().get(info.file as usize) {
-            Some(file) => fault.path(&file.path).format(),
-            None => fault.format(),
-        }
     }
 
     fn weight_data<'py>(

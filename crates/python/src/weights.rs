@@ -284,7 +284,7 @@ pub(crate) fn rename_weights<'py>(
     heads: HashMap<String, u64>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
     let py = node.py();
-    let shared = node.get().shared().renamed(py, scheme, &names, heads)?;
+    let shared = node.get().shared().renamed(py, scheme, &names, &heads)?;
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }
 

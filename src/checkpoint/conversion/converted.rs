@@ -24,6 +24,8 @@ pub(crate) struct Composition {
     pub(crate) groups: Vec<(usize, Vec<Box<[u32]>>)>,
     /// By number.
     made: HashMap<u32, Made>,
+    /// Why some cannot be made.
+    pub(crate) refused: Vec<Diagnostic>,
 }
 
 /// What one weight is made of.
@@ -33,9 +35,17 @@ pub(crate) enum Made {
     Same(u32),
     /// Of what a rule makes of a group: for which target, and there of a list the how-manyth.
     Of { group: u32, slot: u32, element: u32 },
+    /// Of nothing: why, is said when it is taken.
+    Refused(u32),
 }
 
 impl Composition {
+    /// Says why the weight of this number cannot be made.
+    pub(super) fn refuse(&mut self, number: usize, fault: Diagnostic) {
+        self.made.insert(number as u32, Made::Refused(self.refused.len() as u32));
+        self.refused.push(fault);
+    }
+
     /// What the weight of this number is made of; `None` for an ordinary one.
     pub(crate) fn made(&self, number: usize) -> Option<Made> {
         self.made.get(&(number as u32)).copied()
@@ -99,7 +109,8 @@ impl Catalog {
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             named(fault.unsupported())
         })?;
-        let composition = Some(Arc::new(Composition { of: self.clone(), rules, groups: sources, made }));
+        let composition =
+            Some(Arc::new(Composition { of: self.clone(), rules, groups: sources, made, refused: Vec::new() }));
         let (files, values, findings) = (self.files.clone(), self.values.clone(), self.findings.clone());
         Ok(Self { files, values, table, names, findings, note: self.note.clone(), composition })
     }

@@ -39,6 +39,9 @@ pub(super) enum Entry {
     Group(usize),
 }
 
+/// A source of a rule: the number of the rule, its own number there, and its template.
+type Source<'a> = (usize, u32, &'a Template);
+
 /// What becomes of the weights of a table, in its order. Each belongs to the first rule that one of its sources fits.
 pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec<Entry>, Vec<Group>)> {
     let mut entries: Vec<Entry> = budget::list(table.len())?;
@@ -46,16 +49,27 @@ pub(super) fn grouped(table: &TensorTable, of: &[ConversionRule]) -> Result<(Vec
     let mut known: HashMap<(usize, Vec<Box<str>>), usize> = HashMap::new();
     // Neighbours in a file are mostly of one group.
     let mut last: Vec<Option<usize>> = vec![None; of.len()];
-    let sources: Vec<(usize, u32, &Template)> = of
+    let sources = of
         .iter()
         .enumerate()
-        .flat_map(|(rule, one)| one.sources.iter().zip(0..).map(move |(template, source)| (rule, source, template)))
-        .collect();
+        .flat_map(|(rule, one)| one.sources.iter().zip(0..).map(move |(template, source)| (rule, source, template)));
+    // There may be as many exact names as weights, which are not all compared with each.
+    let (exact, loose): (Vec<_>, Vec<Source<'_>>) = sources.partition(|(_, _, template)| template.is_exact());
+    let mut by_name: HashMap<&str, Source<'_>> = HashMap::new();
+    for source in exact {
+        by_name.entry(source.2.text()).or_insert(source);
+    }
     let mut captures = Captures::default();
     for weight in 0..table.len() {
         let name = table.name(weight);
-        let found = sources.iter().find(|(_, _, template)| template.matches(name, &mut captures));
-        let Some(&(rule, source, _)) = found else {
+        let exact = by_name.get(name);
+        let is_before = |source: &&Source<'_>| exact.is_none_or(|exact| (source.0, source.1) < (exact.0, exact.1));
+        let found = loose.iter().take_while(is_before).find(|(_, _, template)| template.matches(name, &mut captures));
+        if found.is_none() {
+            captures.stars.clear();
+            captures.number = None;
+        }
+        let Some(&(rule, source, _)) = found.or(exact) else {
             entries.push(Entry::Same(weight, None));
             continue;
         };

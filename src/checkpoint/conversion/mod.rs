@@ -3,6 +3,7 @@
 
 mod converted;
 mod groups;
+mod heads;
 mod rule;
 
 pub(crate) use converted::{Composition, Made};

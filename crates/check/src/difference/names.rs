@@ -12,9 +12,6 @@ pub struct Names {
     pub exact: HashMap<String, String>,
     /// For names that are not among these.
     pub patterns: Vec<Pattern>,
-    /// By the name in the file: the heads whose rows are pairs in the file and halves in the other checkpoint, as with query and key matrices
-    /// of llama in GGUF files.
-    pub heads: HashMap<String, u64>,
 }
 
 impl Names {

@@ -10,7 +10,7 @@ use max_weights::workers::{Interrupt, in_order, threads};
 use max_weights::{Checkpoint, Error, Result, text};
 
 use super::numbers::{Kind, Rule, Sum};
-use super::{Names, Options, Pair};
+use super::{Options, Pair};
 
 /// Elements of a piece: a multiple of those of every block and group.
 const PIECE: u64 = 1 << 18;
@@ -106,7 +106,7 @@ pub(super) fn compare(
         if is_of_parts(a, pair.a) && is_of_parts(b, pair.b) {
             continue;
         }
-        match opened(a, b, *pair, *position, options, interrupt)? {
+        match opened(a, b, *pair, *position)? {
             Ok(work) if work.a.is_made() || work.b.is_made() => {
                 run(a, b, pairs, vec![work], rule, counter, interrupt, &mut outcomes)?;
             }
@@ -126,14 +126,7 @@ pub(super) fn compare(
 }
 
 /// The pair, ready to be read; or why it cannot be compared.
-fn opened<'a>(
-    a: &'a Checkpoint,
-    b: &'a Checkpoint,
-    pair: Pair,
-    position: usize,
-    options: &Options,
-    interrupt: Interrupt<'_>,
-) -> Result<Result<Work<'a>, String>> {
+fn opened<'a>(a: &'a Checkpoint, b: &'a Checkpoint, pair: Pair, position: usize) -> Result<Result<Work<'a>, String>> {
     let (of_a, of_b) = (a.catalog().table().get(pair.a), b.catalog().table().get(pair.b));
     if is_repeated(&of_a) || is_repeated(&of_b) {
         return Ok(Err("its elements use the same bytes of the file repeatedly".into()));
@@ -146,12 +139,10 @@ fn opened<'a>(
         )));
     };
     let Some(elements) = checked_elements(of_a.shape) else { return Ok(Err("its shape is too large".into())) };
-    let (side_a, side_b) = (pieces(a, pair.a, &options.a, interrupt), pieces(b, pair.b, &options.b, interrupt));
+    let (side_a, side_b) = (Pieces::new(a, pair.a), Pieces::new(b, pair.b));
     let (side_a, side_b) = match (side_a, side_b) {
         (Ok(side_a), Ok(side_b)) => (side_a, side_b),
         (Err(Error::Unsupported(fault)), _) | (_, Err(Error::Unsupported(fault))) => return Ok(Err(fault.message)),
-        // Numbers of heads that do not fit the rows.
-        (Err(Error::Argument(cause)), _) | (_, Err(Error::Argument(cause))) => return Ok(Err(cause)),
         (Err(error), _) => return Err(about(error, a, pair.a)),
         (_, Err(error)) => return Err(about(error, b, pair.b)),
     };
@@ -165,22 +156,6 @@ fn opened<'a>(
     }
     let differs = AtomicBool::new(of_a.element != of_b.element);
     Ok(Ok(Work { position, a: side_a, b: side_b, kind, shape, elements, differs }))
-}
-
-fn pieces<'a>(
-    checkpoint: &'a Checkpoint,
-    number: usize,
-    names: &Names,
-    interrupt: Interrupt<'_>,
-) -> Result<Pieces<'a>> {
-    let pieces = Pieces::new(checkpoint, number)?;
-    match names.heads.get(checkpoint.catalog().table().name(number)) {
-        Some(heads) => {
-            let made = checkpoint.tensor(number)?.pairs_to_halves(*heads, interrupt)?;
-            Ok(pieces.replaced(made))
-        }
-        None => Ok(pieces),
-    }
 }
 
 /// Whether no array of the file stands for a tensor, and nothing is lost by that: the arrays that it is made of have names of their own, or it has

@@ -1,10 +1,9 @@
 //! Which tensors are written, and what each becomes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use max_weights::buffer::pairs_to_halves;
 use max_weights::checkpoint::{Catalog, Checkpoint};
-use max_weights::load::Region;
 use max_weights::names::{Pattern, Renames};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::write::{self, Declared, Item, Stored};
@@ -19,13 +18,14 @@ use crate::list::Patterns;
 /// The scheme of names that Hugging Face gives the weights of a GGUF file.
 pub(super) const HUGGING_FACE: &str = "hf";
 
-/// The tensors, in the order of the files.
+/// The tensors, in the order of the files; and the checkpoint with the same weights by the same numbers, where rows have another order under the new
+/// names.
 pub(super) fn items(
     wanted: &Wanted<'_>,
     checkpoint: &Checkpoint,
     target: &Target,
     host: &Host,
-) -> Result<Vec<Item>, Failure> {
+) -> Result<(Vec<Item>, Option<Checkpoint>), Failure> {
     let catalog = checkpoint.catalog();
     let names = Names::new(wanted, catalog, host)?;
     let selected = Patterns::new("--select", wanted.select)?.matching(catalog)?;
@@ -46,8 +46,7 @@ pub(super) fn items(
             return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' the same name, '{name}'")));
         }
         let stored = stored(wanted, &info, &name, target)?;
-        let region = names.region(&info)?;
-        items.push(Item { number, region, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+        items.push(Item { number, region: None, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
     if let Some(encoding) = wanted.quantize {
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
@@ -55,7 +54,7 @@ pub(super) fn items(
     if wanted.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
         return Err(Failure::Usage("--dtype: there are no floats to convert; integers keep their dtype".into()));
     }
-    Ok(items)
+    Ok((items, names.in_order(checkpoint)?))
 }
 
 /// Whether the elements are floats, packed ones among them.
@@ -119,15 +118,10 @@ impl Names {
         of_scheme.map_or(name, String::as_str).to_owned()
     }
 
-    /// The rows of a matrix in the order in which they are under its new name, where that is another one.
-    fn region(&self, info: &TensorInfo<'_>) -> Result<Option<Region>, Failure> {
-        let Some(heads) = self.hugging_face.as_ref().and_then(|known| known.heads.get(info.name)) else {
-            return Ok(None);
-        };
-        let shape: Vec<i64> = info.shape.iter().map(|&dim| dim as i64).collect();
-        let all = 0..info.shape.first().copied().unwrap_or(0);
-        let ordered = pairs_to_halves(&shape, *heads, &[all])
-            .map_err(|error| Failure::Usage(format!("tensor '{}': {error}", text::shown(info.name))))?;
-        Ok(Some(vec![(0, ordered)]))
+    /// The checkpoint whose matrices have their rows in the order in which they are under the new names, where that is another one.
+    fn in_order(&self, checkpoint: &Checkpoint) -> Result<Option<Checkpoint>, Failure> {
+        let Some(known) = self.hugging_face.as_ref().filter(|known| !known.heads.is_empty()) else { return Ok(None) };
+        let catalog = checkpoint.catalog().renamed_with_heads(&HashMap::new(), &known.heads)?;
+        Ok(Some(checkpoint.with_catalog(Arc::new(catalog))))
     }
 }

@@ -168,7 +168,7 @@ impl<'a> Wanted<'a> {
         if self.tied == Tied::Alias && target.is_gguf() {
             return Err(Failure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
         }
-        let mut items = items::items(self, &checkpoint, &target, host)?;
+        let (mut items, in_order) = items::items(self, &checkpoint, &target, host)?;
         let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
         notes.extend(left_out(catalog));
@@ -180,7 +180,14 @@ impl<'a> Wanted<'a> {
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
             let _bar = Progress::new(&done, bytes);
-            write::convert(&checkpoint, &items, &output, self.writing.verify, &done, &uninterrupted)?;
+            write::convert(
+                in_order.as_ref().unwrap_or(&checkpoint),
+                &items,
+                &output,
+                self.writing.verify,
+                &done,
+                &uninterrupted,
+            )?;
             beside.write(self)?;
         }
         notes.extend_from_slice(&beside.notes);

@@ -1,0 +1,106 @@
+//! The two orders of the rows of query and key matrices under rotary position embedding, as a rule.
+//!
+//! A head's rows are pairs that are rotated together. llama.cpp wants the two of a pair side by side; Hugging Face has the first ones of all
+//! pairs, then the second ones. Rows stay whole, so that the same works for packed blocks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::rule::{ConversionRule, Step};
+use crate::checkpoint::Catalog;
+use crate::error::{Diagnostic, Result};
+use crate::names::Template;
+use crate::rules;
+use crate::tensor::TensorInfo;
+
+impl ConversionRule {
+    /// The rows of `heads` heads, pair by pair, become all first rows of a head and then all second ones, under the same name.
+    fn pairs_to_halves(name: &str, heads: u64) -> Result<Self> {
+        let steps = vec![Step::Deinterleave(0, None, vec![1, 1]), Step::Interleave(0, Some(heads))];
+        Self::new(vec![Template::exact(name)], vec![Template::exact(name)], steps)
+    }
+}
+
+impl Catalog {
+    /// The weights of a GGUF file as a Hugging Face checkpoint has them: under other names, by their names in the file; and of query and key matrices
+    /// whose rows are pairs in the file, by the name in the file the number of heads.
+    ///
+    /// # Errors
+    /// Two weights that get one name. Rows that are not so many heads of pairs are an error when that weight is taken.
+    pub fn renamed_with_heads(
+        self: &Arc<Self>,
+        names: &HashMap<String, String>,
+        heads: &HashMap<String, u64>,
+    ) -> Result<Self> {
+        let renamed = self.renamed(|number| names.get(self.table().name(number)).cloned())?;
+        let (mut rules, mut refused) = (Vec::new(), Vec::new());
+        for number in 0..self.table().len() {
+            let (Some(&heads), info) = (heads.get(self.table().name(number)), renamed.table().get(number)) else {
+                continue;
+            };
+            match renamed.unlike_heads(&info, heads) {
+                Some(fault) => refused.push((number, fault)),
+                None => rules.push(ConversionRule::pairs_to_halves(info.name, heads)?),
+            }
+        }
+        if rules.is_empty() && refused.is_empty() {
+            return Ok(renamed);
+        }
+        let mut converted = Arc::new(renamed).converted(rules)?;
+        // Each of these rules is for one weight, so that all keep their numbers.
+        if let Some(composition) = converted.composition.as_mut().and_then(Arc::get_mut) {
+            for (number, fault) in refused {
+                composition.refuse(number, fault);
+            }
+        }
+        Ok(converted)
+    }
+
+    /// Why the rows of a matrix are not those of so many heads.
+    fn unlike_heads(&self, info: &TensorInfo<'_>, heads: u64) -> Option<Diagnostic> {
+        let rows = info.shape.first().copied().unwrap_or_default();
+        let cause = match heads.checked_mul(2) {
+            Some(pairs) if pairs > 0 && rows > 0 && rows % pairs == 0 => return None,
+            Some(0) => "the metadata of the file does not give the number of heads, which is needed to order its rows"
+                .to_owned(),
+            _ => format!("the rows of shape {:?} are not {heads} heads of pairs of rows", info.shape),
+        };
+        let fault = Diagnostic::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
+        let fault = fault.help("Take the weight from the tree with the file's own names");
+        Some(match self.files().get(info.file as usize) {
+            Some(file) => fault.path(&file.path),
+            None => fault,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::checkpoint::OpenOptions;
+    use crate::dtype::DType;
+
+    #[test]
+    fn rows_of_pairs_become_halves_and_other_rows_are_an_error_of_their_weight() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.safetensors");
+        let header = r#"{"k":{"dtype":"U8","shape":[6,2],"data_offsets":[0,12]},"q":{"dtype":"U8","shape":[12],"data_offsets":[12,24]}}"#;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.as_bytes());
+        bytes.extend((0..24).collect::<Vec<u8>>());
+        std::fs::write(&path, bytes).expect("written");
+        let checkpoint = Checkpoint::open(&[&path], &OpenOptions::default()).expect("opened");
+        let names = HashMap::from([("q".to_owned(), "query".to_owned())]);
+        let heads = HashMap::from([("q".to_owned(), 2), ("k".to_owned(), 2)]);
+        let renamed = checkpoint.catalog().renamed_with_heads(&names, &heads).expect("renamed");
+        let checkpoint = checkpoint.with_catalog(Arc::new(renamed));
+        let query = checkpoint.tensor(checkpoint.catalog().require("query").expect("there")).expect("taken");
+        assert_eq!(
+            (query.dtype(), query.bytes()),
+            (DType::UInt8, Some(&[12, 14, 16, 13, 15, 17, 18, 20, 22, 19, 21, 23][..]))
+        );
+        let refused = checkpoint.tensor(checkpoint.catalog().require("k").expect("there")).expect_err("refused");
+        assert!(refused.to_string().contains("[6, 2] are not 2 heads of pairs of rows"), "{refused}");
+    }
+}
