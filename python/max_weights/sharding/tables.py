@@ -167,9 +167,11 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
         raise ArgumentError(f"there is no table of strategies called {name!r}; there are {tables}, and 'auto'")
     if config is None:
         title = "llama" if name == "auto" else name
+        others = "hidden_size=..." if title == "deepseek" else "num_kv_heads=..."
         raise ArgumentError(
-            f"the table {name!r} needs the number of heads, but there is no {place}; give it: "
-            f"shard=Shard(rank, {world}, max_weights.sharding.tables.{title}({world}, num_heads=...))"
+            f"the table {name!r} needs the number of heads, but there is no {place}: put the model's "
+            f"config.json there, or give the table with its numbers, as the strategies of a Shard or of reshard(): "
+            f"max_weights.sharding.tables.{title}({world}, num_heads=..., {others})"
         )
     if name == "auto":
         model = config.get("model_type")
