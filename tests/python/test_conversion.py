@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from max_weights import load_weights, renamed
-from max_weights.errors import UnsupportedError
 from max_weights.torch import load_into
 
 Tensors = dict[str, torch.Tensor]
@@ -214,6 +213,18 @@ def _megatron_by_torch(kind: str, config: dict[str, Any], hub: Tensors) -> Tenso
                 qkv = list(left.pop(f"{ours}.self_attn.qkv_proj.weight").split(sizes))
             if qkv[0] is not None:
                 made[f"{attention}.linear_qkv.{end}"] = _groups_by_torch(config, *qkv)
+        for end in ("weight", "bias"):
+            names[f"{ours}.self_attn.o_proj.{end}"] = f"{attention}.linear_proj.{end}"
+            names[f"{ours}.mlp.router.{end}"] = f"{theirs}.mlp.router.{end}"
+        if kind == "gpt_oss":
+            made[f"{attention}.core_attention.softmax_offset"] = left.pop(f"{ours}.self_attn.sinks")
+            for end, new in (("", "weight"), ("_bias", "bias")):
+                gate_up, down = (left.pop(f"{ours}.mlp.experts.{name}_proj{end}") for name in ("gate_up", "down"))
+                for expert in range(config["num_local_experts"]):
+                    front = f"{theirs}.mlp.experts.linear_fc"
+                    rows = gate_up[expert].T if gate_up.ndim == 3 else gate_up[expert]
+                    made[f"{front}1.{new}{expert}"] = torch.cat([rows[::2], rows[1::2]])
+                    made[f"{front}2.{new}{expert}"] = down[expert].T if down.ndim == 3 else down[expert]
         block = f"{ours}.block_sparse_moe" if kind == "mixtral" else f"{ours}.mlp"
         gate, up, down = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
         for expert in range(config.get("num_experts") or config.get("num_local_experts") or 0):
@@ -232,7 +243,6 @@ def _megatron_by_torch(kind: str, config: dict[str, Any], hub: Tensors) -> Tenso
         after = f"{theirs}.pre_mlp_layernorm" if is_sparse else f"{theirs}.mlp.linear_fc1.layer_norm"
         names |= {
             f"{ours}.input_layernorm.weight": f"{attention}.linear_qkv.layer_norm_weight",
-            f"{ours}.self_attn.o_proj.weight": f"{attention}.linear_proj.weight",
             f"{ours}.self_attn.q_norm.weight": f"{attention}.q_layernorm.weight",
             f"{ours}.self_attn.k_norm.weight": f"{attention}.k_layernorm.weight",
             f"{block}.gate.weight": f"{theirs}.mlp.router.weight",
@@ -248,17 +258,64 @@ def _megatron_by_torch(kind: str, config: dict[str, Any], hub: Tensors) -> Tenso
     return made | {names[name]: tensor for name, tensor in left.items()}
 
 
+def _latent_megatron_by_torch(_: str, config: dict[str, Any], hub: Tensors) -> Tensors:
+    """Make of the hub's tensors with latent attention what Megatron Bridge does, by torch alone."""
+    attention = {"o_proj": "linear_proj", "q_proj": "linear_q_proj", "q_a_proj": "linear_q_down_proj"}
+    attention |= {"q_b_proj": "linear_q_up_proj", "kv_b_proj": "linear_kv_up_proj"}
+    attention |= {"kv_a_proj_with_mqa": "linear_kv_down_proj"}
+    made = {}
+    for name, tensor in hub.items():
+        layer = name.removeprefix("model.layers.").partition(".")[0]
+        is_dense = layer.isdecimal() and int(layer) < config["first_k_dense_replace"]
+        norm = "mlp.linear_fc1.layer_norm_weight" if is_dense else "pre_mlp_layernorm.weight"
+        new = name.replace("model.layers", "decoder.layers").replace("post_attention_layernorm.weight", norm)
+        for old, their in attention.items():
+            new = new.replace(f"self_attn.{old}.", f"self_attention.{their}.")
+        for old in ("q", "kv"):
+            new = new.replace(f"self_attn.{old}_a_layernorm.", f"self_attention.linear_{old}_up_proj.layer_norm_")
+        new = new.replace("mlp.gate.e_score_correction_bias", "mlp.router.expert_bias").replace(".gate.", ".router.")
+        new = new.replace("model.norm", "decoder.final_layernorm").replace("lm_head", "output_layer")
+        new = new.replace("model.embed_tokens", "embedding.word_embeddings")
+        front, _, end = new.rpartition(".mlp.")
+        if front and end.endswith("up_proj.weight"):
+            continue
+        if end.endswith("gate_proj.weight"):
+            tensor = torch.cat([tensor, hub[name.replace("gate_proj", "up_proj")]])
+        end = end.replace("gate_proj", "linear_fc1").replace("down_proj", "linear_fc2")
+        if end.startswith("experts."):
+            _, expert, fc, _ = end.split(".")
+            end = f"experts.{fc}.weight{expert}"
+        made[f"{front}.mlp.{end}" if front else new] = tensor
+    return made
+
+
+def test_layers_that_predict_more_tokens_stand_by_themselves_in_megatron(tmp_path: Path) -> None:
+    config = {**_LATENT, "model_type": "deepseek_v3", "num_nextn_predict_layers": 1}
+    tensors = {f"model.layers.2.{name}": torch.rand(4, 2) for name in ("eh_proj.weight", "self_attn.kv_b_proj.weight")}
+    tensors |= {f"model.layers.2.mlp.experts.0.{name}_proj.weight": torch.rand(4, 2) for name in ("gate", "up", "down")}
+    found = renamed(_write(tmp_path / "model.safetensors", tensors, config), "megatron").load(framework="torch")
+    layer = "mtp.layers.0.mtp_model_layer"
+    _assert_equal(
+        found,
+        {
+            "mtp.layers.0.eh_proj.weight": tensors["model.layers.2.eh_proj.weight"],
+            f"{layer}.self_attention.linear_kv_up_proj.weight": tensors["model.layers.2.self_attn.kv_b_proj.weight"],
+            f"{layer}.mlp.experts.linear_fc1.weight0": torch.cat(
+                [tensors[f"model.layers.2.mlp.experts.0.{name}_proj.weight"] for name in ("gate", "up")]
+            ),
+            f"{layer}.mlp.experts.linear_fc2.weight0": tensors["model.layers.2.mlp.experts.0.down_proj.weight"],
+        },
+    )
+
+
 def test_megatron_gives_the_groups_of_its_projections_and_leads_back(
     saved: tuple[str, Path, Tensors], tmp_path: Path
 ) -> None:
     kind, folder, _ = saved
     weights = load_weights(folder)
-    if kind in ("gpt_oss", "deepseek_v2", "deepseek_v3"):
-        with pytest.raises(UnsupportedError, match=f"no table for the model type '{kind}' in the layout of megatron"):
-            renamed(weights, "megatron")
-        return
     hub, config = load_file(folder / "model.safetensors"), _config(folder)
-    expected = _megatron_by_torch(kind, config, hub)
+    by_torch = _latent_megatron_by_torch if kind.startswith("deepseek") else _megatron_by_torch
+    expected = by_torch(kind, config, hub)
     _assert_equal(renamed(weights, "megatron").load(framework="torch"), expected)
     back = _write(tmp_path / kind / "model.safetensors", expected, config)
     _assert_equal(renamed(back, "hf").load(framework="torch"), hub)

@@ -13,11 +13,13 @@ from typing import Any
 from max_weights.conversion._rules import (
     Concatenate,
     ConversionRule,
+    Deinterleave,
     Interleave,
     Size,
     Split,
     Stack,
     Transpose,
+    Unstack,
 )
 
 __all__ = ["LAYOUTS", "MODEL_TYPES"]
@@ -254,12 +256,79 @@ def _moe_megatron(_: Mapping[str, Any]) -> Rules:
     ]
 
 
+def _gpt_oss_megatron(_: Mapping[str, Any]) -> Rules:
+    experts, theirs = f"{_LAYER}.mlp.experts", f"{_THEIRS}.mlp.experts"
+    # On the hub, the columns of gate and up take turns; there, the rows of gate come before those of up.
+    apart = [Deinterleave(1, None, (1, 1)), Concatenate(1, (1, 1)), Unstack(0)]
+    return [
+        *_around_megatron(),
+        *_attention_megatron(),
+        Rule(f"{_LAYER}.self_attn.sinks", f"{_THEIRS}.self_attention.core_attention.softmax_offset"),
+        Rule(f"{_LAYER}.post_attention_layernorm.weight", f"{_THEIRS}.pre_mlp_layernorm.weight"),
+        Rule(f"{_LAYER}.mlp.router.*", f"{_THEIRS}.mlp.router.*"),
+        Rule(f"{experts}.gate_up_proj", f"{theirs}.linear_fc1.weight#", [Transpose(1, 2), *apart]),
+        Rule(f"{experts}.gate_up_proj_bias", f"{theirs}.linear_fc1.bias#", apart),
+        Rule(f"{experts}.down_proj", f"{theirs}.linear_fc2.weight#", [Transpose(1, 2), Unstack(0)]),
+        Rule(f"{experts}.down_proj_bias", f"{theirs}.linear_fc2.bias#", Unstack(0)),
+    ]
+
+
+_MOST_LAYERS = 1000
+
+
+def _count(config: Mapping[str, Any], name: str) -> int:
+    found = config.get(name)
+    return found if isinstance(found, int) and 0 < found <= _MOST_LAYERS else 0
+
+
+def _deepseek_megatron(config: Mapping[str, Any]) -> Rules:
+    layers = _count(config, "num_hidden_layers")
+    norm, fused = "post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"
+    rules = _around_megatron()
+    # Layers that predict more tokens stand behind the others on the hub.
+    for number in range(_count(config, "num_nextn_predict_layers")):
+        hub, theirs = f"model.layers.{layers + number}", f"mtp.layers.{number}"
+        rules += [Rule(f"{hub}.{name}.weight", f"{theirs}.{name}.weight") for name in ("enorm", "hnorm", "eh_proj")]
+        rules.append(Rule(f"{hub}.shared_head.norm.weight", f"{theirs}.final_layernorm.weight"))
+        rules += _latent_layer_megatron(hub, f"{theirs}.mtp_model_layer")
+    dense = range(min(_count(config, "first_k_dense_replace"), layers))
+    rules += [Rule(f"model.layers.{number}.{norm}", f"decoder.layers.{number}.{fused}") for number in dense]
+    return rules + _latent_layer_megatron(_LAYER, _THEIRS)
+
+
+def _latent_layer_megatron(hub: str, theirs: str) -> Rules:
+    """Return the rules for a layer with latent attention, but for the norm behind that of dense layers."""
+    attention = {
+        "o_proj": "linear_proj.weight",
+        "q_proj": "linear_q_proj.weight",
+        "q_a_proj": "linear_q_down_proj.weight",
+        "q_b_proj": "linear_q_up_proj.weight",
+        "q_a_layernorm": "linear_q_up_proj.layer_norm_weight",
+        "kv_a_proj_with_mqa": "linear_kv_down_proj.weight",
+        "kv_b_proj": "linear_kv_up_proj.weight",
+        "kv_a_layernorm": "linear_kv_up_proj.layer_norm_weight",
+    }
+    names = {
+        "input_layernorm.weight": "input_layernorm.weight",
+        "post_attention_layernorm.weight": "pre_mlp_layernorm.weight",
+        "mlp.gate.weight": "mlp.router.weight",
+        "mlp.gate.e_score_correction_bias": "mlp.router.expert_bias",
+    } | {f"self_attn.{name}.weight": f"self_attention.{new}" for name, new in attention.items()}
+    rules = [Rule(f"{hub}.{name}", f"{theirs}.{new}") for name, new in names.items()]
+    for part, number in (("mlp.experts", "#"), ("mlp.shared_experts", ""), ("mlp", "")):
+        front = f"{hub}.{part}.#" if number else f"{hub}.{part}"
+        fc1, fc2 = (f"{theirs}.{part}.linear_fc{of}.weight{number}" for of in (1, 2))
+        rules.append(Rule([f"{front}.{name}.weight" for name in _GATED], fc1, Concatenate(0)))
+        rules.append(Rule(f"{front}.down_proj.weight", fc2))
+    return rules
+
+
 LAYOUTS = ("transformers5", "vllm", "megatron")
 """The layouts that there are tables for, beside that of the hub, `hf`."""
 
 _DENSE = {"transformers5": _same, "vllm": _llama_vllm, "megatron": _llama_megatron}
 _MOE = {"transformers5": _moe_transformers5, "vllm": _moe_vllm, "megatron": _moe_megatron}
-_DEEPSEEK = {"transformers5": _moe_transformers5, "vllm": _deepseek_vllm}
+_DEEPSEEK = {"transformers5": _moe_transformers5, "vllm": _deepseek_vllm, "megatron": _deepseek_megatron}
 
 MODEL_TYPES: Mapping[str, Mapping[str, Table]] = {
     "llama": _DENSE,
@@ -273,7 +342,7 @@ MODEL_TYPES: Mapping[str, Mapping[str, Table]] = {
     "deepseek_v3": _DEEPSEEK,
     "gemma3_text": {"transformers5": _same, "vllm": _llama_vllm, "megatron": _gemma3_megatron},
     "gemma3": {"transformers5": _gemma3_transformers5, "vllm": _gemma3_vllm},
-    "gpt_oss": {"transformers5": _same, "vllm": _gpt_oss_vllm},
+    "gpt_oss": {"transformers5": _same, "vllm": _gpt_oss_vllm, "megatron": _gpt_oss_megatron},
     "phi3": {"transformers5": _same, "vllm": _same, "megatron": _phi3_megatron},
 }
 """`model_type` of config.json -> layout -> its table."""
