@@ -7,7 +7,7 @@ use crate::faults::Fault;
 use crate::files::{Version, content_range, range_of};
 use crate::http::{Answer, Body, Head};
 use crate::route::Route;
-use crate::text::gzip;
+use crate::text::{escape_xml, gzip, json_text};
 
 /// What a client is told instead.
 pub(crate) fn instead(faults: &[Fault], head: &Head, route: &Route) -> Option<Answer> {
@@ -82,6 +82,7 @@ pub(crate) fn change(faults: &[Fault], answer: &mut Answer) -> io::Result<()> {
             }
             (Fault::Whole200RightRange, Some(_)) => answer.status = 200,
             (Fault::NoTag, _) => answer.remove("etag"),
+            (Fault::Lists(name), _) => list_also(answer, name),
             (Fault::Gzip, _) => {
                 let mut bytes = Vec::new();
                 answer.body.reader()?.read_to_end(&mut bytes)?;
@@ -93,6 +94,19 @@ pub(crate) fn change(faults: &[Fault], answer: &mut Answer) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Put a name into a listing, in front of all others, as a store or the hub would say it.
+fn list_also(answer: &mut Answer, name: &str) {
+    let Body::Bytes(bytes) = &mut answer.body else { return };
+    let text = String::from_utf8_lossy(bytes);
+    let key = escape_xml(name);
+    let object = format!(
+        "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size></Contents>"
+    );
+    let file = format!("\"siblings\": [{{\"rfilename\": {}}}, ", json_text(name));
+    let text = text.replacen("<IsTruncated>", &format!("{object}<IsTruncated>"), 1);
+    *bytes = text.replacen("\"siblings\": [", &file, 1).into_bytes();
 }
 
 fn total_of(answer: &Answer) -> u64 {

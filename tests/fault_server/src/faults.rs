@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::counts::lock;
 use crate::http::Head;
 use crate::s3::Operation;
+use crate::text::decode_percent;
 
 /// What goes wrong. The table below says what each name stands for, src/lib.rs what it does.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,8 @@ pub(crate) enum Fault {
     NoContentRange,
     Whole200,
     Whole200RightRange,
+    /// A name.
+    Lists(String),
     Gzip,
     Chunked,
     ShortAdjusted,
@@ -55,7 +58,7 @@ pub(crate) enum Fault {
 pub(crate) const NAMES: &str = "slow-down, 429-retry-after=SECONDS, 429-ratelimit=SECONDS, 500-in-200, denied, \
     expired-token, clock-skew, reset-before-head, stall-before-head=SECONDS, redirect-loop, redirect-to=URL, \
     link-expires-after=N, deleted=N, etag-changes=N, etag-changes-in-body, no-etag, grows=N, shrinks=N, \
-    if-match-ignored, shifted-range, other-total, no-content-range, whole-200, whole-200-right-range, gzip, chunked, \
+    if-match-ignored, shifted-range, other-total, no-content-range, whole-200, whole-200-right-range, lists=NAME, gzip, chunked, \
     short-adjusted, short-body, reset-in-body=BYTES, stall=SECONDS, drip, corrupt, part-fails, part-too-small, \
     complete-fails, complete-error-in-200, precondition-fails";
 
@@ -100,6 +103,12 @@ impl Fault {
             "no-content-range" => Self::NoContentRange,
             "whole-200" => Self::Whole200,
             "whole-200-right-range" => Self::Whole200RightRange,
+            "lists" => {
+                let name = decode_percent(argument);
+                Self::Lists(
+                    name.ok_or_else(|| invalid(format!("lists={argument}: a percent-encoded name was expected")))?,
+                )
+            }
             "gzip" => Self::Gzip,
             "chunked" => Self::Chunked,
             "short-adjusted" => Self::ShortAdjusted,
@@ -136,6 +145,7 @@ impl Fault {
             | Self::NoContentRange
             | Self::Whole200
             | Self::Whole200RightRange => operation == Operation::Read && head.header("range").is_some(),
+            Self::Lists(_) => has_body && operation == Operation::List,
             Self::OtherTagInBody | Self::Corrupt => has_body && operation == Operation::Read,
             Self::Gzip
             | Self::Chunked
@@ -323,9 +333,16 @@ mod tests {
 
     #[test]
     fn what_is_no_fault_is_an_error_that_lists_them() {
-        for text in
-            ["rubbish", "times=2", "slow-down often", "stall=x", "stall=-1", "429-retry-after", "slow-down times=x"]
-        {
+        for text in [
+            "rubbish",
+            "times=2",
+            "slow-down often",
+            "stall=x",
+            "stall=-1",
+            "lists=%zz",
+            "429-retry-after",
+            "slow-down times=x",
+        ] {
             assert!(rules(text).is_err(), "{text}");
         }
         assert!(rules("rubbish").expect_err("an error").to_string().contains("slow-down"));

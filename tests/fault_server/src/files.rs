@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::hash::Hasher as _;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use crate::counts::lock;
@@ -41,7 +40,7 @@ type Known = (u64, SystemTime, String);
 
 pub(crate) struct Files {
     pub(crate) folder: PathBuf,
-    tags: Mutex<HashMap<PathBuf, Known>>,
+    tags: Mutex<HashMap<PathBuf, Arc<Mutex<Option<Known>>>>>,
 }
 
 impl Files {
@@ -79,30 +78,46 @@ impl Files {
 
     /// A tag of the content, which is read again when the file has another length or time.
     fn tag(&self, path: &Path, length: u64, modified: SystemTime) -> io::Result<String> {
-        let known = lock(&self.tags).get(path).filter(|known| (known.0, known.1) == (length, modified)).cloned();
-        if let Some((_, _, tag)) = known {
-            return Ok(tag);
+        let entry = Arc::clone(lock(&self.tags).entry(path.to_owned()).or_default());
+        // Of several requests for a file the first reads it, and the others wait for that.
+        let mut known = lock(&entry);
+        if let Some((_, _, tag)) = known.as_ref().filter(|known| (known.0, known.1) == (length, modified)) {
+            return Ok(tag.clone());
         }
         let tag = format!("\"{}\"", digest(File::open(path)?)?);
-        lock(&self.tags).insert(path.to_owned(), (length, modified, tag.clone()));
+        *known = Some((length, modified, tag.clone()));
         Ok(tag)
     }
 }
 
-/// 32 digits that other bytes would not have by chance.
+/// 32 digits that other bytes would not have by chance; in four lanes, as files may be large.
 pub(crate) fn digest(mut bytes: impl Read) -> io::Result<String> {
-    let mut hash = std::hash::DefaultHasher::new();
-    let mut buffer = vec![0; 256 << 10];
+    /// The halves of a product, each bit of which depends on many.
+    fn folded(word: u64) -> u64 {
+        let product = u128::from(word) * 0x9e37_79b9_7f4a_7c15;
+        product as u64 ^ (product >> 64) as u64
+    }
+
+    let (mut lanes, mut length) = ([1_u64, 2, 3, 4], 0);
+    let mut buffer = Vec::with_capacity(256 << 10);
     loop {
-        let read = bytes.read(&mut buffer)?;
+        buffer.clear();
+        let read = bytes.by_ref().take(256 << 10).read_to_end(&mut buffer)?;
         if read == 0 {
             break;
         }
-        hash.write(&buffer[..read]);
+        length += read as u64;
+        buffer.resize(read.next_multiple_of(32), 0);
+        for block in buffer.chunks_exact(32) {
+            for (lane, word) in lanes.iter_mut().zip(block.chunks_exact(8)) {
+                let word = word.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                *lane = folded(*lane ^ word);
+            }
+        }
     }
-    let first = hash.finish();
-    hash.write_u64(first);
-    Ok(format!("{first:016x}{:016x}", hash.finish()))
+    let mix = |state: u64, lane: &u64| folded(state.rotate_left(17) ^ lane);
+    let first = lanes.iter().fold(length, mix);
+    Ok(format!("{first:016x}{:016x}", lanes.iter().rev().fold(first, mix)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +230,21 @@ mod tests {
         ] {
             assert_eq!(asked(Some(range), 10), result, "{range}");
         }
+    }
+
+    #[test]
+    fn other_bytes_have_other_digests() {
+        let of = |bytes: &[u8]| digest(bytes).expect("bytes");
+        let mut seen = std::collections::HashSet::new();
+        for length in 0..300 {
+            assert!(seen.insert(of(&vec![0; length])));
+        }
+        for bit in 0..800 {
+            let mut bytes = [7; 100];
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(seen.insert(of(&bytes)));
+        }
+        assert_eq!(of(&vec![5; 300_000]), of(&vec![5; 300_000]));
     }
 
     #[test]

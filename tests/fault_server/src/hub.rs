@@ -13,13 +13,30 @@ use crate::text::{encode_percent, json_text};
 /// A path below `/hub`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    Model { model: String, revision: String },
-    File { model: String, revision: String, file: String },
+    Model {
+        model: String,
+        revision: String,
+    },
+    /// What lies in a folder; in the model for an empty one.
+    Tree {
+        model: String,
+        revision: String,
+        folder: String,
+    },
+    File {
+        model: String,
+        revision: String,
+        file: String,
+    },
 }
 
 pub(crate) fn asked(path: &str) -> Option<Asked> {
     let owned = str::to_owned;
     if let Some(rest) = path.strip_prefix("api/models/") {
+        if let Some((model, rest)) = rest.split_once("/tree/") {
+            let (revision, folder) = rest.split_once('/').unwrap_or((rest, ""));
+            return Some(Asked::Tree { model: owned(model), revision: owned(revision), folder: owned(folder) });
+        }
         let (model, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
         return Some(Asked::Model { model: owned(model), revision: owned(revision) });
     }
@@ -75,6 +92,9 @@ pub(crate) fn answer(files: &Files, links: &Links, head: &Head, asked: &Asked) -
         Asked::Model { model, revision } => {
             revision_of(files, model, revision).map(|(siblings, commit)| describe(head, model, &siblings, &commit))
         }
+        Asked::Tree { model, revision, folder } => {
+            revision_of(files, model, revision).map(|(siblings, commit)| list(head, &siblings, folder, &commit))
+        }
         Asked::File { model, revision, file } => {
             revision_of(files, model, revision).map(|(_, commit)| resolve(files, links, head, model, file, &commit))
         }
@@ -95,6 +115,29 @@ fn describe(head: &Head, model: &str, siblings: &[(String, u64)], commit: &str) 
          \"siblings\": [{siblings}]}}"
     );
     Answer::text(200, "application/json", json).with("X-Repo-Commit", commit)
+}
+
+/// The files below a folder, or what lies right in it.
+fn list(head: &Head, siblings: &[(String, u64)], folder: &str, commit: &str) -> Answer {
+    let is_deep = head.value("recursive").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let front = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    let mut entries: Vec<String> = Vec::new();
+    for (name, size) in siblings {
+        let Some(rest) = name.strip_prefix(front.as_str()) else { continue };
+        let (kind, path, size) = match rest.split_once('/').filter(|_| !is_deep) {
+            Some((inner, _)) => ("directory", format!("{front}{inner}"), 0),
+            None => ("file", name.clone(), *size),
+        };
+        let path = json_text(&path);
+        let entry = format!("{{\"type\": \"{kind}\", \"oid\": \"{commit}\", \"size\": {size}, \"path\": {path}}}");
+        if entries.last() != Some(&entry) {
+            entries.push(entry);
+        }
+    }
+    if entries.is_empty() && !folder.is_empty() {
+        return refusal("EntryNotFound", "Entry not found");
+    }
+    Answer::text(200, "application/json", format!("[{}]", entries.join(", ")))
 }
 
 fn resolve(files: &Files, links: &Links, head: &Head, model: &str, file: &str, commit: &str) -> Answer {
@@ -154,6 +197,8 @@ mod tests {
         assert_eq!(asked("api/models/org/name/revision/r"), model("org/name", "r"));
         let file = Asked::File { model: "o/n".to_owned(), revision: "main".to_owned(), file: "a/b".to_owned() };
         assert_eq!(asked("o/n/resolve/main/a/b"), Some(file));
-        assert_eq!(asked("o/n/tree/main"), None);
+        let tree = Asked::Tree { model: "o/n".to_owned(), revision: "main".to_owned(), folder: "a".to_owned() };
+        assert_eq!(asked("api/models/o/n/tree/main/a"), Some(tree));
+        assert_eq!(asked("o/n/blob/main"), None);
     }
 }

@@ -22,7 +22,7 @@
 //! - `/files/PATH`: GET and HEAD of a file, with `Range`, `If-Match`, `If-None-Match`, `If-Range`. Several ranges at once are answered with the whole file.
 //! - `/s3/BUCKET/KEY`: GET, HEAD, PUT, DELETE with preconditions, ListObjectsV2, multipart uploads, DeleteObjects; a bucket is a folder. Signatures are not
 //!   looked at. Directory markers, copies, versions and checksums are not there.
-//! - `/hub/api/models/MODEL/revision/REVISION` and `/hub/MODEL/resolve/REVISION/FILE`, with `HF_ENDPOINT` at `/hub`: a model is a folder, its commit a hash of
+//! - `/hub/api/models/MODEL/revision/REVISION`, `/hub/api/models/MODEL/tree/REVISION` and `/hub/MODEL/resolve/REVISION/FILE`, with `HF_ENDPOINT` at `/hub`: a model is a folder, its commit a hash of
 //!   what is in it, its revisions `main` and that commit. A file is a link to `/cdn/...` at another name of the same host, with a signature.
 //!
 //! Tags are hashes of the content. A file is read again for its tag when its length or time of modification is another.
@@ -52,6 +52,7 @@
 //! | `other-total` | a `Content-Range` with another total |
 //! | `no-content-range` | 206 without `Content-Range` |
 //! | `whole-200`, `whole-200-right-range` | 200 with the whole object, or with the range and its `Content-Range` |
+//! | `lists=NAME` | a name more in a listing of the store or the hub, percent-encoded here, as no file could have it |
 //! | `gzip`, `chunked` | `Content-Encoding: gzip`, or chunks without a length |
 //! | `short-body`, `short-adjusted` | half the body; the connection is closed, or `Content-Length` is the half, too |
 //! | `reset-in-body=BYTES` | the connection is reset after so many bytes |

@@ -45,7 +45,7 @@ impl Route {
         match self {
             Self::Store { key, .. } => s3::operation(head, key),
             Self::File(_) | Self::Link(_) => Operation::Read,
-            Self::Hub(Asked::Model { .. }) => Operation::List,
+            Self::Hub(Asked::Model { .. } | Asked::Tree { .. }) => Operation::List,
             _ => Operation::Other,
         }
     }

@@ -160,6 +160,13 @@ fn bodies_are_encoded() {
 }
 
 #[test]
+fn listings_have_names_that_no_file_has() {
+    let served = Served::new("lists=../%00%2f");
+    assert_eq!(served.get("/s3/bucket?list-type=2").elements("Key"), ["../\0/", "model"]);
+    assert!(served.get("/hub/api/models/bucket").text().contains("[{\"rfilename\": \"../\\u0000/\"}, {"));
+}
+
+#[test]
 fn answers_stall_and_drip() {
     let served = Served::new("stall=0.6 times=1");
     let impatient = |served: &Served| {

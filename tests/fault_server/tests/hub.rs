@@ -42,6 +42,21 @@ fn a_model_has_a_commit_and_files() {
 }
 
 #[test]
+fn folders_of_a_model_are_listed() {
+    let served = hub();
+    let tree = |path: &str| served.get(&format!("/hub/api/models/org/name/tree/main{path}")).text();
+    let paths = |text: &str| -> Vec<String> {
+        let pieces = text.split("\"path\": \"").skip(1);
+        pieces.map(|piece| piece.split('"').next().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(paths(&tree("")), ["a b", "model.safetensors"]);
+    assert_eq!(paths(&tree("?recursive=true")), ["a b/config.json", "model.safetensors"]);
+    assert_eq!(paths(&tree("/a%20b")), ["a b/config.json"]);
+    assert!(tree("").contains("\"type\": \"directory\"") && tree("").contains("\"size\": 500"));
+    assert_eq!(served.get("/hub/api/models/org/name/tree/main/none").header("x-error-code"), Some("EntryNotFound"));
+}
+
+#[test]
 fn a_file_is_a_link_to_another_host() {
     let served = hub();
     let reply = resolve(&served);
