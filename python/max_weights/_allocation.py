@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
@@ -18,8 +17,11 @@ from max_weights.errors import DeviceError
 from max_weights.graph.weight import Weight
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from max_weights._buffer import Array
     from max_weights._core import Buffer, WeightsNode
-    from max_weights._shape import Shape
+    from max_weights._shape import Shape, ShapeLike
     from max_weights._weight_data import WeightData
     from max_weights.dtype import DType
     from max_weights.quantization import QuantizationEncoding
@@ -31,7 +33,7 @@ _BLOCK_ALIGN = 64
 def allocate(
     node: WeightsNode,
     dtype: DType | None,
-    shape: Iterable[Any] | None,
+    shape: ShapeLike | None,
     encoding: QuantizationEncoding | None,
     device: DeviceRef | None,
 ) -> Weight:
@@ -146,13 +148,13 @@ class LazyCast:
             return source.astype(self.dtype).to_buffer()
         return self.to_buffer().to("cpu")
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> object:
         return self.to_buffer().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.to_buffer().__dlpack_device__()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         return self.on_host().__array__(dtype, copy)
 
     def __repr__(self) -> str:

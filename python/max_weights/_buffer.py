@@ -21,10 +21,12 @@ from max_weights.dtype import DType
 from max_weights.errors import DeviceError, FileChangedError, UnsupportedError
 
 if TYPE_CHECKING:
-    import numpy as np
+    from os import PathLike
+
+    import numpy.typing as npt
     import torch
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+    Array = npt.NDArray[Any]
 
 __all__ = ["Buffer", "DLPackArray"]
 
@@ -36,10 +38,10 @@ _FEW = 64
 class DLPackArray(Protocol):
     """Any object that exports its memory by DLPack: arrays of NumPy, torch, jax and cupy, `Buffer`, `WeightData`."""
 
-    def __dlpack__(self, *, stream: Any = None) -> Any:
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
         """Return a capsule that holds the tensor."""
 
-    def __dlpack_device__(self) -> tuple[Any, Any]:
+    def __dlpack_device__(self) -> tuple[object, int]:
         """Return the DLPack device type and the number of the device."""
 
 
@@ -88,7 +90,7 @@ def to_torch(buffer: Buffer) -> torch.Tensor:
     return tensor
 
 
-def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
+def array(buffer: Buffer, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
     """Implement NumPy's `__array__` protocol.
 
     Raises:
@@ -104,7 +106,7 @@ def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
     return result.astype(dtype) if converts else result
 
 
-def from_numpy(array: Any) -> Buffer:
+def from_numpy(array: object) -> Buffer:
     """Return a tensor over the memory of an array, which it keeps alive.
 
     Bytes in the other order are swapped into a copy.
@@ -145,14 +147,14 @@ def _over(array: Array) -> Buffer:
     return Buffer._from_memory(array.view(f"u{array.dtype.itemsize}"), dtype)
 
 
-def scalar(value: Any, dtype: DType) -> Buffer:
+def scalar(value: object, dtype: DType) -> Buffer:
     """Return a tensor of rank 0. OverflowError for an integer that does not fit the dtype."""
     import numpy as np
 
     return _over(np.array(value, dtype.to_numpy()))
 
 
-def memmap(path: Any, dtype: DType, shape: list[int], mode: str, offset: int) -> Buffer:
+def memmap(path: str | PathLike[str], dtype: DType, shape: list[int], mode: str, offset: int) -> Buffer:
     """Return a tensor over a file; writing to the tensor changes the file."""
     import numpy as np
 
@@ -223,7 +225,7 @@ def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")
 
 
-def writable_unsaid(producer: Any) -> bool:
+def writable_unsaid(producer: object) -> bool:
     """Whether the DLPack capsules of this producer from before version 1 always hold writable memory.
 
     This is true of torch, which knows no read-only memory, and of NumPy, which refuses to export it.
@@ -234,7 +236,7 @@ def writable_unsaid(producer: Any) -> bool:
     )
 
 
-def writable(out: Any) -> Any:
+def writable(out: object) -> Any:
     """Return the tensor over the memory of `out`, to write to; or `out` itself, if DLPack has to be asked for it.
 
     Raises:
@@ -266,7 +268,7 @@ def writable(out: Any) -> Any:
     return _over(numpy.asarray(out))
 
 
-def contains(buffer: Buffer, value: Any) -> bool:
+def contains(buffer: Buffer, value: object) -> bool:
     """Whether an element equals the value, as in NumPy."""
     return value in to_numpy(buffer.copy() if buffer.is_mapped else buffer)
 
@@ -277,7 +279,7 @@ def assign(buffer: Buffer, key: Any, value: Any) -> None:
 
 
 # The functions that pickles of tensors name: `_PickledFile`, and these.
-def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer:
+def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[object, ...]) -> Buffer:
     return _remap_buffer(file, reach, place)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, final
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias, final
 
 if TYPE_CHECKING:
     from typing import Self
@@ -184,7 +184,7 @@ class StaticDim(Dim):
     def __str__(self) -> str:
         return str(self._size)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Dim], tuple[int]]:
         return Dim, (self._size,)
 
 
@@ -217,7 +217,7 @@ class SymbolicDim(Dim):
     def __str__(self) -> str:
         return self._name
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Dim], tuple[str]]:
         return Dim, (self._name,)
 
 
@@ -242,7 +242,7 @@ class AlgebraicDim(Dim):
     def __str__(self) -> str:
         return _show(self._sum, str)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[_Sum], Dim], tuple[_Sum]]:
         return _from_terms, (dict(self._sum),)
 
 

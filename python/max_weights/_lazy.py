@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightInfo, WeightsNode
-    from max_weights._load_request import Rename
+    from max_weights._load_request import DTypeOption, Rename
     from max_weights._selection import Select
 
 __all__ = ["LazyTensor", "lazy_state_dict"]
@@ -25,7 +25,7 @@ def lazy_state_dict(
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
-    dtype: Any = None,
+    dtype: DTypeOption | None = None,
     packed: bool = False,
     copy: bool | None = None,
 ) -> dict[str, LazyTensor]:

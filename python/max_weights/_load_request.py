@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from max_weights._core import infos, renamed_names, shown
 from max_weights._renaming import renamed
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights._core import WeightInfo, WeightsNode
+    from max_weights.dtype import DTypeLike
 
-__all__ = ["LoadRequest", "Rename", "ResolvedRequest", "holds_floats", "renamed_by"]
+__all__ = ["DTypeOption", "LoadRequest", "Rename", "ResolvedRequest", "holds_floats", "renamed_by"]
+
+DTypeOption: TypeAlias = "DTypeLike | Mapping[str, DTypeLike] | Mapping[Pattern, DTypeLike]"
+"""One dtype for everything, or one for each pattern of names."""
+
+_T = TypeVar("_T")
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 
@@ -48,7 +54,7 @@ class ResolvedRequest(NamedTuple):
         names, new_names, infos, _, parts = zip(*rows, strict=True) if rows else [()] * 5
         return ResolvedRequest(self.node, names, new_names, infos, [dtypes[new] for new in new_names], parts)
 
-    def by_position(self, out: Mapping[str, Any]) -> dict[int, Any]:
+    def by_position(self, out: Mapping[str, _T]) -> dict[int, _T]:
         """Look up memory of the caller's by new name, and return it by the positions of the weights."""
         positions = {new: position for position, new in enumerate(self.new_names)}
         for name in out:
@@ -72,7 +78,7 @@ class LoadRequest:
 
     select: Select | None = None
     rename: Rename | str | None = None
-    dtype: Any = None
+    dtype: DTypeOption | None = None
     packed: bool = False
     shard: Shard | None = None
 

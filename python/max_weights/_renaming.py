@@ -189,7 +189,7 @@ def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
     return new_names
 
 
-def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
+def _candidates(architecture: object) -> dict[str, list[_Candidate]]:
     """Return the Hugging Face names of each GGUF name without suffix, in gguf-py's order; blocks have the number 0."""
     try:
         import gguf
@@ -265,7 +265,7 @@ def _parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, int]:
+def _heads(node: WeightsNode, architecture: object, names: list[str]) -> dict[str, int]:
     """Return {name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes.
 
     The number is 0 where the metadata gives no valid number of heads, which spoils that weight alone.

@@ -19,7 +19,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._command_errors import complain
 from max_weights._core import GGUFWeights, infos, place_file, printable, shown, warnings
@@ -36,7 +36,7 @@ from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from max_weights._load_request import ResolvedRequest
+    from max_weights._load_request import DTypeOption, ResolvedRequest
     from max_weights._progress import Progress
     from max_weights._weights import WeightInfo, WeightsNode
 
@@ -100,7 +100,7 @@ class ReshardPlan:
     copied: tuple[str, ...]
     """The files that are copied beside the weights of each rank; those for a GGUF file are made from its metadata."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the plan as JSON data."""
         ranks = [vars(rank) | {"folder": os.fspath(rank.folder)} for rank in self.ranks]
         parts = [vars(part) | {"shape": list(part.shape), "sizes": list(part.sizes)} for part in self.parts]
@@ -153,7 +153,12 @@ def _how(part: Part) -> str:
 
 
 def reshard_plan(
-    path: StrPath | Iterable[StrPath], folder: StrPath, tp: int, *, strategies: Strategies = "auto", dtype: Any = None
+    path: StrPath | Iterable[StrPath],
+    folder: StrPath,
+    tp: int,
+    *,
+    strategies: Strategies = "auto",
+    dtype: DTypeOption | None = None,
 ) -> ReshardPlan:
     """Return what `reshard` with these arguments would write; only the headers of the files are read.
 
@@ -171,7 +176,7 @@ def reshard(
     tp: int,
     *,
     strategies: Strategies = "auto",
-    dtype: Any = None,
+    dtype: DTypeOption | None = None,
     max_shard_size: int | str = "5GB",
     sync: bool = True,
     verify: bool = False,
@@ -230,7 +235,7 @@ def reshard(
         return plan
 
 
-def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Path]:
+def _made_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
     """Make the files that come from the metadata of a GGUF file, in the folder of the first rank.
 
     Whatever cannot be made is refused before anything is written.
@@ -241,7 +246,12 @@ def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Pa
 
 
 def _plan(
-    node: WeightsNode, path: Any, folder: Path, tp: int, strategies: Strategies, dtype: Any
+    node: WeightsNode,
+    path: StrPath | Iterable[StrPath],
+    folder: Path,
+    tp: int,
+    strategies: Strategies,
+    dtype: DTypeOption | None,
 ) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
     """Return the tree that is split, the plan, and the files to copy; `None` if they are made from metadata."""
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
@@ -322,7 +332,7 @@ def _parts(ranks: list[ResolvedRequest]) -> Iterable[Part]:
         yield Part(info.name, tuple(whole), axis, sizes)
 
 
-def _beside(node: WeightsNode, path: Any) -> list[Path]:
+def _beside(node: WeightsNode, path: StrPath | Iterable[StrPath]) -> list[Path]:
     """Return the files that belong to the model, in the folder of its weights."""
     first = next(iter(infos(node)), None)
     if first is None:
@@ -343,7 +353,7 @@ def _beside(node: WeightsNode, path: Any) -> list[Path]:
     ]
 
 
-def _of_dtype(content: bytes, dtype: Any) -> bytes:
+def _of_dtype(content: bytes, dtype: object) -> bytes:
     """Return a configuration with the new dtype of converted weights; anything but a JSON object stays as it is."""
     if not isinstance(dtype, str | DType):
         return content
@@ -364,7 +374,7 @@ class _Ended(BaseException):
     """A signal that ends the process."""
 
 
-def _end(number: int, _frame: Any) -> None:
+def _end(number: int, _frame: object) -> None:
     raise _Ended(number)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightsNode
-    from max_weights._load_request import Rename
+    from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
     from max_weights._selection import Select
     from max_weights.sharding._by_name import Shard
@@ -45,7 +45,7 @@ _UNPACK = (
 
 
 def save_file(
-    tensors: Any,
+    tensors: object,
     path: StrPath,
     metadata: Mapping[str, str] | None = None,
     *,
@@ -112,7 +112,7 @@ def save_file(
 
 
 def save_sharded(
-    tensors: Any,
+    tensors: object,
     folder: StrPath,
     metadata: Mapping[str, str] | None = None,
     *,
@@ -191,7 +191,7 @@ def save_weights(
     node: WeightsNode,
     path: StrPath,
     *,
-    dtype: Any = None,
+    dtype: DTypeOption | None = None,
     rename: Rename | str | None = None,
     select: Select | None = None,
     shard: Shard | None = None,
@@ -277,7 +277,7 @@ class SafetensorsWriter:
         noted = _metadata_of(metadata)
         self._file = _core.FileWriter(file, declared, noted, alignment=alignment, sync=sync, verify=verify)
 
-    def write(self, name: str, tensor: Any) -> None:
+    def write(self, name: str, tensor: object) -> None:
         """Write a whole tensor.
 
         Raises:
@@ -286,7 +286,7 @@ class SafetensorsWriter:
         """
         self._file.write(name, buffer_of(name, tensor))
 
-    def write_part(self, name: str, offset: int, part: Any) -> None:
+    def write_part(self, name: str, offset: int, part: object) -> None:
         """Write some elements of a tensor in C order.
 
         Args:
@@ -352,7 +352,7 @@ def _check_whole(node: WeightsNode, path: str) -> None:
 
 
 def _prepared(
-    tensors: Any, metadata: Mapping[str, str] | None, tied: Tied, strided: Strided
+    tensors: object, metadata: Mapping[str, str] | None, tied: Tied, strided: Strided
 ) -> tuple[dict[str, Buffer], dict[str, str]]:
     """Return the tensors to write, and the metadata."""
     _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it must be "copy", "alias" or "refuse"')
@@ -395,7 +395,7 @@ def _check_names(names: Iterable[str]) -> None:
     _require(not odd, f"{_names(odd)} not a name that can be loaded again: a name must not be empty or contain NUL")
 
 
-def items_of(tensors: Any) -> list[tuple[str, Any]]:
+def items_of(tensors: Any) -> list[tuple[str, object]]:
     """Return the tensors of any object that has some by name; for a tree of weights and its nodes, their data."""
     if isinstance(tensors, _core.WeightsNode):
         computed = _computed(tensors)
@@ -410,13 +410,13 @@ def items_of(tensors: Any) -> list[tuple[str, Any]]:
     raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
 
 
-def encoding_of(tensor: Any) -> QuantizationEncoding | None:
+def encoding_of(tensor: object) -> QuantizationEncoding | None:
     """Return how the elements of a weight, ours or MAX's, are packed; `None` if they are not."""
     encoding = getattr(tensor, "quantization_encoding", None)
     return None if encoding is None else QuantizationEncoding(encoding.value)
 
 
-def buffer_of(name: str, tensor: Any) -> Buffer:
+def buffer_of(name: str, tensor: object) -> Buffer:
     """Return the memory of a tensor, whatever its layout and device.
 
     Raises:

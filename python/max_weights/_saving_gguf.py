@@ -45,7 +45,7 @@ _KINDS = {
 def save_gguf(
     tensors: Any,
     path: StrPath,
-    metadata: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, object] | None = None,
     *,
     quantize: Encoding | Mapping[str, Encoding] | None = None,
     max_shard_size: int | str | None = None,
@@ -132,7 +132,7 @@ def _packed(name: str, tensor: Any, encoding_of_name: Callable[[str], str | None
     return buffer, encoding
 
 
-def _typed(key: str, value: Any) -> tuple[str, Any]:
+def _typed(key: str, value: object) -> tuple[str, object]:
     """Return the name of the GGUF type for a value, and the value.
 
     Raises:

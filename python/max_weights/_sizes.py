@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from max_weights.errors import ArgumentError
 
@@ -12,7 +11,7 @@ __all__ = ["bytes_of"]
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
-def bytes_of(size: Any, option: str = "max_shard_size") -> int:
+def bytes_of(size: int | str, option: str = "max_shard_size") -> int:
     """Parse a size, such as 5_000_000_000, 5e9 or "5GB", as a number of bytes.
 
     Args:

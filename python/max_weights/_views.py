@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["html_of"]
 
 
-def html_of(value: Any, content: Any = None) -> str:
+def html_of(value: object, content: Any = None) -> str:
     """Return the HTML of a tree, a listing, a record of one, or metadata, for `_repr_html_`.
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from max_weights._buffer import DLPackArray
+    from max_weights._buffer import Array, DLPackArray
     from max_weights._core import Buffer
     from max_weights.errors import UnsupportedError
     from max_weights.quantization import QuantizationEncoding
@@ -88,7 +88,7 @@ class WeightData:
         return -(-self.dtype.size_in_bits * math.prod(self.shape.static_dims) // 8)
 
     @classmethod
-    def from_numpy(cls, arr: npt.NDArray[Any], name: str) -> WeightData:
+    def from_numpy(cls, arr: Array, name: str) -> WeightData:
         """Return a weight over the memory of an array, with its dtype and shape.
 
         Args:
@@ -107,7 +107,7 @@ class WeightData:
         """Return a part of the data as a `Buffer`, a view, by NumPy's basic indexing: `data[0:2, ..., None]`."""
         return self.to_buffer()[key]
 
-    def to_numpy(self) -> npt.NDArray[Any]:
+    def to_numpy(self) -> Array:
         """Return the data as a NumPy array over the same memory.
 
         Raises:
@@ -116,7 +116,7 @@ class WeightData:
         """
         return self.__array__()
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self) -> Array:
         """As `to_numpy`."""
         return self.to_numpy()
 
@@ -146,7 +146,7 @@ class WeightData:
         buffer: Buffer = data
         return buffer
 
-    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> WeightData:
+    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: DLPackArray | None = None) -> WeightData:
         """Convert the weight to another dtype, by the rules of docs/dtypes.md; itself if it has that dtype already.
 
         Packed blocks are decoded into the logical shape, and the result has no encoding.
@@ -178,7 +178,9 @@ class WeightData:
             return self._decoded(encoding, dtype, saturate, out)
         return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self.shape)
 
-    def _decoded(self, encoding: QuantizationEncoding, dtype: DType, saturate: bool, out: Any) -> WeightData:
+    def _decoded(
+        self, encoding: QuantizationEncoding, dtype: DType, saturate: bool, out: DLPackArray | None
+    ) -> WeightData:
         """Decode the elements of packed blocks; other dtypes than the 16- and 32-bit floats go through float32."""
         from max_weights._core import dequantize
 
@@ -190,16 +192,16 @@ class WeightData:
             decoded = decoded.astype(dtype, saturate=saturate, out=out)
         return WeightData(decoded, self.name, dtype, shape)
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         data: Any = self.data if _is_numpy(self.data) else self.to_buffer()
         # NumPy 1 passes no `copy` here, and never asks for it.
-        array: npt.NDArray[Any] = data.__array__(dtype) if copy is None else data.__array__(dtype, copy=copy)
+        array: Array = data.__array__(dtype) if copy is None else data.__array__(dtype, copy=copy)
         return array
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> object:
         return self._dlpack_data().__dlpack__(**options)
 
-    def __dlpack_device__(self) -> tuple[Any, Any]:
+    def __dlpack_device__(self) -> tuple[object, int]:
         return self._dlpack_data().__dlpack_device__()
 
     def _dlpack_data(self) -> DLPackArray:

@@ -249,7 +249,7 @@ def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
 
 
 # The functions that pickles of trees name.
-def _reopened(paths: list[str], arguments: dict[str, Any], marks: list[tuple[int, int]], name: str) -> WeightsNode:
+def _reopened(paths: list[str], arguments: dict[str, object], marks: list[tuple[int, int]], name: str) -> WeightsNode:
     return _reopen_weights(paths, arguments, marks, name)
 
 

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from max_weights._core import accelerator_count, missing_accelerator, shown
 from max_weights.errors import DeviceError, UnsupportedError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 __all__ = [
     "CPU",
@@ -203,7 +206,7 @@ def current_gpu() -> int:
     return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
 
 
-def torch_gpu(torch: Any, device: Any) -> str | None:
+def torch_gpu(torch: ModuleType, device: object) -> str | None:
     """Return the GPU, such as `cuda:1`, that is filled here if torch wants tensors on a device, or `None`.
 
     `None` leaves it to torch: for another kind of device, one that does not exist, or a torch that sees other GPUs than
@@ -269,7 +272,7 @@ class DeviceRef:
         return cls("gpu", id)
 
     @classmethod
-    def from_device(cls, device: Any) -> DeviceRef:
+    def from_device(cls, device: object) -> DeviceRef:
         """Return the reference to a device.
 
         Args:
@@ -346,13 +349,13 @@ class NoData:
             "but no data; convert it outside to read it"
         )
 
-    def __dlpack__(self, **_: Any) -> NoReturn:
+    def __dlpack__(self, **_: object) -> NoReturn:
         self._refuse()
 
     def __dlpack_device__(self) -> NoReturn:
         self._refuse()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
         self._refuse()
 
     def __repr__(self) -> str:

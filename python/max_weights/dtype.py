@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DType", "DTypeLike", "finfo"]
 
-DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[Any] | torch.dtype"
+DTypeLike: TypeAlias = "DType | str | np.dtype[np.generic] | type[object] | torch.dtype"
 """What `DType(...)` accepts: a `DType`, a name, or a dtype of NumPy, ml_dtypes, JAX or torch."""
 
 
@@ -133,7 +133,7 @@ class DType(Enum, metaclass=_Values):
         """Whether this is a floating-point type of 8 bits, including float8_e8m0fnu (a scale)."""
         return self._name_.startswith("float8")
 
-    def to_numpy(self) -> np.dtype[Any]:
+    def to_numpy(self) -> np.dtype[np.generic]:
         """Return the NumPy dtype.
 
         bfloat16 and the floats of 8 bits and less come from ml_dtypes, whose 4 and 6 bit types take a byte per element.
@@ -156,7 +156,7 @@ class DType(Enum, metaclass=_Values):
             raise ImportError(
                 f"ml_dtypes {ml_dtypes.__version__} has no {self._name_}; `pip install -U ml-dtypes`", name="ml_dtypes"
             )
-        dtype: np.dtype[Any] = np.dtype(scalar)
+        dtype: np.dtype[np.generic] = np.dtype(scalar)
         return dtype
 
     @classmethod
@@ -170,7 +170,7 @@ class DType(Enum, metaclass=_Values):
 
         if dtype is None:
             raise TypeError("None is not a dtype (NumPy would read it as float64)")
-        numpy_dtype: np.dtype[Any] = np.dtype(dtype)
+        numpy_dtype: np.dtype[np.generic] = np.dtype(dtype)
         member = cls._member_map_.get(numpy_dtype.name)
         if not isinstance(member, cls):
             raise ValueError(f"the NumPy dtype {numpy_dtype} has no counterpart among {', '.join(cls._member_map_)}")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from max_weights._weights import WeightsNode
+    from max_weights.dtype import DTypeLike
 
 __all__ = ["hub_names", "names_of", "write_hub_files"]
 
@@ -122,7 +123,9 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
         )
 
 
-def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: bool = True) -> dict[str, Any]:
+def write_hub_files(
+    path: StrPath, folder: StrPath, dtype: DTypeLike | None = None, *, sync: bool = True
+) -> dict[str, Any]:
     """Write the files that `from_pretrained` needs beside the weights.
 
     They are `config.json`, `generation_config.json` and the tokenizer.

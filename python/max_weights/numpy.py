@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from max_weights._core import buffers
 from max_weights._loading import chosen, is_lazy
@@ -15,6 +13,7 @@ from max_weights._weights import load_weights
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from max_weights._buffer import Array
     from max_weights._loading import LoadOptions
 
 __all__ = ["load_file"]
@@ -23,7 +22,7 @@ __all__ = ["load_file"]
 def load_file(
     filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     **options: Unpack[LoadOptions],
-) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+) -> dict[str, Array]:
     """Return the tensors of a checkpoint as NumPy arrays, by name, in file order.
 
     They are writable views of private pages of the file: nothing is read before it is used, and writing to them changes

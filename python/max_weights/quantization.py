@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from max_weights import _core
 from max_weights._buffer import Buffer
 from max_weights._shape import Shape, ShapeLike
 from max_weights.dtype import DType, DTypeLike
+
+if TYPE_CHECKING:
+    from max_weights._buffer import DLPackArray
 
 __all__ = [
     "BlockParameters",
@@ -172,13 +175,13 @@ class QuantizationConfig:
 
 
 def scale_blocks(
-    data: Any,
-    scales: Any,
+    data: DLPackArray,
+    scales: DLPackArray,
     block: tuple[int, int] = (128, 128),
     *,
     dtype: DTypeLike = DType.bfloat16,
     saturate: bool = False,
-    out: Any = None,
+    out: DLPackArray | None = None,
 ) -> Buffer:
     """Compute `data × scale of its block`, in float32, rounded once.
 
@@ -205,7 +208,7 @@ def scale_blocks(
     return _core.scale_blocks(data, scales, block=block, dtype=dtype, saturate=saturate, out=out)
 
 
-def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
+def quantize(data: DLPackArray, encoding: QuantizationEncoding | str) -> Buffer:
     """Pack values into blocks, byte for byte as gguf-py packs them.
 
     Args:
@@ -224,7 +227,11 @@ def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
 
 
 def dequantize(
-    blocks: Any, encoding: QuantizationEncoding | str, dtype: DTypeLike = DType.float32, *, out: Any = None
+    blocks: DLPackArray,
+    encoding: QuantizationEncoding | str,
+    dtype: DTypeLike = DType.float32,
+    *,
+    out: DLPackArray | None = None,
 ) -> Buffer:
     """Decode packed blocks, bit for bit as gguf-py computes the values, on all cores.
 
@@ -250,18 +257,18 @@ def dequantize(
 
 
 def dequantize_groups(
-    packed: Any,
-    scales: Any,
+    packed: DLPackArray,
+    scales: DLPackArray,
     *,
     layout: Literal["rows", "gptq", "awq"],
     bits: int,
     shape: tuple[int, int],
-    zero_points: Any = None,
-    group_index: Any = None,
+    zero_points: DLPackArray | None = None,
+    group_index: DLPackArray | None = None,
     group_size: int | None = None,
     zero_point_offset: int = 0,
     dtype: DTypeLike = DType.float32,
-    out: Any = None,
+    out: DLPackArray | None = None,
 ) -> Buffer:
     """Decode packed integers with a scale for each group of columns, as compressed-tensors, GPTQ and AWQ write them.
 

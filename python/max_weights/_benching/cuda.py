@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from typing import Any
 
 from max_weights.devices import Accelerator
 from max_weights.errors import DeviceError
@@ -35,7 +34,7 @@ class Driver:
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), index)
         self.call("cuCtxPushCurrent_v2", context)
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: object) -> None:
         """Call a function of the driver, with the device's context; DeviceError if it fails."""
         if code := getattr(self._library, name)(*arguments):
             raise DeviceError(f"{name} failed with error {code} of CUDA's driver")

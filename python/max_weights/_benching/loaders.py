@@ -11,11 +11,14 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from max_weights._benching.on_device import DeviceLoader
 
 __all__ = ["LOADERS", "OURS", "OWN", "PACKAGES", "Loader", "chosen", "touch"]
 
-Run = Callable[[], Any]
+Run = Callable[[], object]
 Prepare = Callable[[list[str]], Run]
 """Ours take the paths as they were given, the others the files that these stand for."""
 
@@ -44,7 +47,7 @@ class Loader:
     copies: bool = False  # into memory of its own, as large as the checkpoint
 
 
-def touch(result: Any) -> int:
+def touch(result: object) -> int:
     """Read one byte of every page of all arrays and tensors in the result of a loader."""
     if result is None:
         return 0
@@ -76,8 +79,8 @@ def _ours(paths: list[str]) -> Run:
 def _views(paths: list[str]) -> Run:
     from max_weights._weights import load_weights
 
-    def run() -> dict[str, Any]:
-        weights: Any = load_weights(paths)
+    def run() -> object:
+        weights = load_weights(paths)
         return {name: node.data().data for name, node in weights.items()}
 
     return run
@@ -120,7 +123,7 @@ def _gguf(files: list[str]) -> Run:
 def _runai(files: list[str]) -> Run:
     from runai_model_streamer import SafetensorsStreamer
 
-    def run() -> dict[str, Any]:
+    def run() -> object:
         with SafetensorsStreamer() as streamer:
             streamer.stream_files(files)
             return dict(streamer.get_tensors())
@@ -131,7 +134,7 @@ def _runai(files: list[str]) -> Run:
 def _fastsafetensors(files: list[str]) -> Run:
     from fastsafetensors import fastsafe_open
 
-    def run() -> dict[str, Any]:
+    def run() -> object:
         with fastsafe_open(files, device="cpu", nogds=True) as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
 
@@ -190,7 +193,7 @@ LOADERS: dict[str, Loader] = {
 }
 
 
-def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Any] = LOADERS) -> list[str]:
+def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Loader | DeviceLoader] = LOADERS) -> list[str]:
     """Return the rows for a file of this format: ours, those of the named packages, and the limits."""
     packages = {"", "limit", *names}
     return [name for name, loader in loaders.items() if form in loader.formats and loader.of in packages]

@@ -7,7 +7,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from max_weights._benching import on_device
 from max_weights._benching.loaders import LOADERS, PACKAGES, chosen
@@ -18,6 +18,9 @@ from max_weights._weights import GGUFWeights, PytorchWeights, load_weights
 from max_weights.devices import Accelerator
 from max_weights.devices import place as placed
 from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from max_weights._benching.worker import Answer
 
 __all__ = ["bench"]
 
@@ -33,7 +36,7 @@ def bench(
     cold: bool = True,
     seconds: float = 60.0,
     progress: Callable[[str], object] | None = None,
-    device: Any = None,
+    device: object = None,
 ) -> BenchResult:
     """Measure how long this checkpoint takes to load: with this package, with other packages, and at the least.
 
@@ -163,7 +166,7 @@ class _Measuring:
         for row in rows.values():
             row.failed = row.failed or ("" if row.seconds["warm"] else TIME_WAS_UP)
 
-    def _ask(self, row: BenchRow, request: str, what: str) -> dict[str, Any] | None:
+    def _ask(self, row: BenchRow, request: str, what: str) -> Answer | None:
         """Run a loader of a device, and record its time as that of `what`."""
         try:
             answer = self._workers[row.loader].ask(request, self._until)
@@ -183,7 +186,7 @@ class _Measuring:
             self.not_cold = drop(self._places)
         return not self.not_cold
 
-    def _run(self, row: BenchRow, *, touched: bool) -> dict[str, Any] | None:
+    def _run(self, row: BenchRow, *, touched: bool) -> Answer | None:
         try:
             return self._workers[row.loader].run(touched=touched, until=self._until)
         except LoaderFailed as error:

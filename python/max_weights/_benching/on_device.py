@@ -14,14 +14,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from max_weights._benching.cuda import Driver
+from max_weights._benching.loaders import Run
 from max_weights._core import infos, shown
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+
+    from max_weights._benching.worker import Answer
 
 __all__ = ["LOADERS", "OURS", "PACKAGES", "DeviceLoader", "DeviceRun"]
 
-Run = Callable[[], Any]
 Prepare = Callable[[list[str], int], Run]
 """Called with the files and the number of the device."""
 
@@ -74,14 +81,14 @@ def _stream(paths: list[str], index: int) -> Run:
     import max_weights._streaming  # noqa: F401
     from max_weights._weights import load_weights
 
-    def run() -> dict[str, Any]:
-        weights: Any = load_weights(paths)
+    def run() -> object:
+        weights = load_weights(paths)
         return dict(weights.stream(device=f"cuda:{index}", packed=True))
 
     return run
 
 
-def _torch(index: int) -> Any:
+def _torch(index: int) -> ModuleType:
     import torch
 
     torch.zeros(1, device=f"cuda:{index}")  # starts its allocator
@@ -103,8 +110,8 @@ def _prefetch(files: list[str], index: int) -> Run:
         raise ImportError(f"safetensors {safetensors.__version__} has no prefetch; 0.9.0rc1 has it")
     _torch(index)
 
-    def run() -> dict[str, Any]:
-        tensors: dict[str, Any] = {}
+    def run() -> object:
+        tensors: dict[str, Tensor] = {}
         opened = [safe_open(file, framework="pt", device=f"cuda:{index}") for file in files]
         loaders = [file.prefetch() for file in opened]
         for loader in loaders:
@@ -119,7 +126,7 @@ def _instanttensor(files: list[str], index: int) -> Run:
 
     _torch(index)
 
-    def run() -> dict[str, Any]:
+    def run() -> object:
         with instanttensor.safe_open(list(files), framework="pt", device=index) as opened:
             return dict(opened.tensors())
 
@@ -131,7 +138,7 @@ def _runai(files: list[str], index: int) -> Run:
 
     _torch(index)
 
-    def run() -> dict[str, Any]:
+    def run() -> object:
         with SafetensorsStreamer() as streamer:
             streamer.stream_files(files, device=f"cuda:{index}")
             return {name: tensor.to(f"cuda:{index}") for name, tensor in streamer.get_tensors()}
@@ -145,7 +152,7 @@ def _fastsafetensors(files: list[str], index: int) -> Run:
     _torch(index)
     nogds = not Path("/dev/nvidia-fs0").exists()  # GPUDirect Storage
 
-    def run() -> dict[str, Any]:
+    def run() -> object:
         with fastsafe_open(files, device=f"cuda:{index}", nogds=nogds) as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
 
@@ -155,8 +162,8 @@ def _fastsafetensors(files: list[str], index: int) -> Run:
 def _torch_load(files: list[str], index: int) -> Run:
     torch = _torch(index)
 
-    def run() -> dict[str, Any]:
-        tensors: dict[str, Any] = {}
+    def run() -> object:
+        tensors: dict[str, Tensor] = {}
         for file in files:
             tensors.update(torch.load(file, map_location="cpu", weights_only=True))
         return {name: value.cuda(index) if hasattr(value, "cuda") else value for name, value in tensors.items()}
@@ -219,11 +226,12 @@ class DeviceRun:
     """
 
     def __init__(self, loader: str, paths: list[str], index: int) -> None:
-        self._driver, self._paths, self._result = Driver(index), paths, None
+        self._driver, self._paths = Driver(index), paths
+        self._result: object = None
         self._dtype = LOADERS[loader].dtype or None
         self._run = LOADERS[loader].prepare(paths, index)
 
-    def answer(self, request: str) -> dict[str, Any]:
+    def answer(self, request: str) -> Answer:
         """Answer a request, and return what was measured: the seconds of one run, and the bytes read from the disk.
 
         "checked" compares the tensors on the device with the file, after the clock has stopped. "memory" reports how
@@ -239,14 +247,14 @@ class DeviceRun:
         finally:
             self._result = None
 
-    def _timed(self) -> dict[str, Any]:
+    def _timed(self) -> Answer:
         read = _read_bytes()
         start = time.perf_counter()
         self._result = self._run()
         self._driver.synchronize()
         return {"seconds": time.perf_counter() - start, "read": _read_bytes() - read}
 
-    def _memory(self) -> dict[str, Any]:
+    def _memory(self) -> Answer:
         device, host, ended = [self._driver.memory()[0]], [_available()], threading.Event()
 
         def poll() -> None:
@@ -272,7 +280,7 @@ class DeviceRun:
             return ""
         from max_weights._weights import load_weights
 
-        weights: Any = load_weights(self._paths)
+        weights = load_weights(self._paths)
         names = [info.name for info in infos(weights) if info.bytes]
         if missing := [name for name in names if name not in self._result]:
             return f"'{shown(missing[0])}' and {len(missing) - 1} more did not arrive"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._benching.loaders import LOADERS, OURS, OWN, PACKAGES
 from max_weights._core import printable
@@ -76,7 +76,7 @@ class BenchResult:
         """What was timed, by the names in the rows."""
         return ON_DEVICE if self.device else WHATS
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
         return {
             "files": self.files,
@@ -196,7 +196,7 @@ def _size(count: int) -> str:
     return f"{value:.2f} GB"
 
 
-def _environment() -> dict[str, Any]:
+def _environment() -> dict[str, object]:
     import os
     import platform
     from importlib import metadata

@@ -12,10 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from max_weights._benching.loaders import LOADERS, touch
 from max_weights._core import printable
+
+if TYPE_CHECKING:
+    from max_weights._benching.loaders import Run
 
 __all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
 
@@ -24,6 +27,21 @@ RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 COMMAND = "from max_weights._benching.worker import serve; serve()"
 LONGEST_REASON = 200
 TIME_WAS_UP = "time ran out"
+
+
+class Answer(TypedDict, total=False):
+    """What a worker measured: each kind of request fills the entries that it is about."""
+
+    seconds: float
+    peak: int
+    """Bytes of memory, as `device_peak` and `host_peak`."""
+    read: int
+    """Bytes read from the disk."""
+    device_peak: int
+    host_peak: int
+    wrong: str
+    """What differs from the file; "" if nothing does."""
+    failed: str
 
 
 class LoaderFailed(Exception):
@@ -60,7 +78,7 @@ class Worker:
         finally:
             os.close(write_end)
 
-    def run(self, *, touched: bool, until: float) -> dict[str, Any]:
+    def run(self, *, touched: bool, until: float) -> Answer:
         """Run the loader once; return seconds, peak bytes of memory, and bytes read from the disk.
 
         Args:
@@ -72,7 +90,7 @@ class Worker:
         """
         return self.ask("touched" if touched else "call", until)
 
-    def ask(self, request: str, until: float) -> dict[str, Any]:
+    def ask(self, request: str, until: float) -> Answer:
         """Get the answer to a request: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
         assert self._process.stdin is not None
         try:
@@ -87,7 +105,7 @@ class Worker:
             if not (part := self._answers.read(1 << 16)):
                 raise LoaderFailed(self._last_words())
             line += part
-        answer: dict[str, Any] = json.loads(line)
+        answer: Answer = json.loads(line)
         if reason := answer.get("failed"):
             raise LoaderFailed(reason)
         return answer
@@ -115,13 +133,13 @@ def serve() -> None:
         for request in sys.stdin:
             try:
                 answering = answering or _prepared(loader, *json.loads(work))
-                answer = {} if request.strip() == "ready" else answering(request.strip())
+                answer: Answer = {} if request.strip() == "ready" else answering(request.strip())
             except Exception as error:  # whatever another package raises becomes a row that says so
                 answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
             print(json.dumps(answer), file=out, flush=True)
 
 
-Answering = Callable[[str], dict[str, Any]]
+Answering = Callable[[str], Answer]
 
 
 def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
@@ -133,7 +151,7 @@ def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
     return lambda request: _measured(run, touched=request == "touched")
 
 
-def _measured(run: Any, *, touched: bool) -> dict[str, Any]:
+def _measured(run: Run, *, touched: bool) -> Answer:
     gc.collect()
     _reset_peak()
     before, read = _status("VmRSS"), _read_bytes()

@@ -62,8 +62,8 @@ TARGETS = (
 class Pair(NamedTuple):
     """An original and its replacement."""
 
-    original: Any
-    replacement: Any
+    original: object
+    replacement: object
     counter: Counter
 
 
@@ -153,7 +153,7 @@ def _make_pairs(module: str) -> None:
         _state.pairs[target.full_name] = Pair(original, replacement, counter)
 
 
-def _exchange(by_id: Mapping[int, Any], modules: Sequence[str] | None = None) -> None:
+def _exchange(by_id: Mapping[int, object], modules: Sequence[str] | None = None) -> None:
     """Replace values by identity in the namespaces of all loaded modules, or of these."""
     ids = by_id.keys()
     for name in list(sys.modules) if modules is None else modules:

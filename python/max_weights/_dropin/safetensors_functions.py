@@ -66,7 +66,7 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
     module, _, name = counter.name.rpartition(".")
 
     @functools.wraps(original)
-    def function(*arguments: Any, **options: Any) -> Any:
+    def function(*arguments: object, **options: object) -> Any:
         refused = None
         if counter.active:
             try:
@@ -88,7 +88,7 @@ def load_file(original: Callable[..., Any], counter: Counter) -> Callable[..., A
     ours = function(original, counter)
 
     @functools.wraps(original)
-    def load_file(filename: str | os.PathLike[str], device: Any = "cpu", **options: Any) -> Any:
+    def load_file(filename: str | os.PathLike[str], device: object = "cpu", **options: object) -> Any:
         if counter.active:
             from max_weights.safetensors._devices import as_asked
 
@@ -101,7 +101,7 @@ def load_file(original: Callable[..., Any], counter: Counter) -> Callable[..., A
     return load_file
 
 
-def _is_served(framework: str, device: Any) -> bool:
+def _is_served(framework: str, device: object) -> bool:
     """Whether tensors are loaded to a device here; torch itself would copy them there from pageable memory."""
     if device is None or device == "cpu":
         return True
@@ -117,7 +117,7 @@ def _is_served(framework: str, device: Any) -> bool:
         return False  # the original says what it is
 
 
-def _called(refused: Exception | None, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def _called(refused: Exception | None, original: Callable[..., Any], *arguments: object, **options: object) -> Any:
     """Return or raise what the original does.
 
     If both refuse a file, the error has our message: it begins with that of the package, says where the fault is, and

@@ -209,10 +209,10 @@ class Weight(TensorValue):
             )
         return value
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> object:
         return self._exported().__dlpack__(**options)
 
-    def __dlpack_device__(self) -> tuple[Any, Any]:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return self._exported().__dlpack_device__()
 
     def _exported(self) -> Buffer:
@@ -230,11 +230,11 @@ class Weight(TensorValue):
         if name is not None:
             self._name = name
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, object]:
         """Return the current state of the weight, for `restore`."""
         return self.__dict__.copy()
 
-    def restore(self, snapshot: dict[str, Any]) -> None:
+    def restore(self, snapshot: dict[str, object]) -> None:
         """Restore the state of a `snapshot`, for several weights that change together or not at all."""
         self.__dict__ = snapshot.copy()
 
@@ -291,7 +291,7 @@ class Weight(TensorValue):
 
     __hash__ = object.__hash__
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_joined": None, "_shape": self._shape.copy()}  # a copy has joined no graph
 
     def _value(self) -> TensorValue:

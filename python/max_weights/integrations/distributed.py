@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -72,7 +72,7 @@ class WeightsReader(StorageReader):
         """Return whether there is something at this path."""
         return os.path.exists(checkpoint_id)
 
-    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+    def read_metadata(self, *_: object, **__: object) -> Metadata:
         """Return the dtypes and shapes of all weights; each is one chunk, however many files have its parts."""
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, None] = {}
@@ -88,7 +88,7 @@ class WeightsReader(StorageReader):
             storage_meta=StorageMeta(load_id=self._load_id),
         )
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_: Any, **__: Any) -> None:
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_: object, **__: object) -> None:
         """Do nothing: the files are open already."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:

@@ -40,13 +40,13 @@ class WeightsCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self,
         path: str | os.PathLike[str],
-        map_location: Any = _as_saved,
+        map_location: object = _as_saved,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
         """Load the checkpoint at a path, with the errors and results of Lightning."""
         lightnings = super().load_checkpoint
 
-        def original(f: Any, map_location: Any, *_: Any, weights_only: bool | None, mmap: Any) -> dict[str, Any]:
+        def original(f: Any, map_location: Any, *_: object, weights_only: bool | None, mmap: object) -> dict[str, Any]:
             del mmap
             return lightnings(f, map_location, weights_only)
 

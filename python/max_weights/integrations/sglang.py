@@ -21,7 +21,9 @@ def register() -> None:
         HookRegistry.register(f"sglang.srt.model_loader.weight_utils.{name}", _iterate, HookType.AROUND)
 
 
-def _iterate(original: Callable[..., Any], hf_weights_files: Iterable[str], *arguments: Any, **options: Any) -> Any:
+def _iterate(
+    original: Callable[..., Any], hf_weights_files: Iterable[str], *arguments: object, **options: object
+) -> Any:
     """Iterate over the tensors of these files, in the order of sglang's iterators."""
     del original, arguments
     from max_weights.integrations._streamed import streamed

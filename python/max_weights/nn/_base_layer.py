@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 __all__ = ["Layer", "LayerHook", "add_layer_hook", "clear_hooks", "remove_layer_hook"]
 
-LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], Any]
+LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], object]
 
 # A tuple, which a call that runs meanwhile keeps as it was.
 _hooks: tuple[LayerHook, ...] = ()
@@ -73,20 +73,20 @@ class Layer:
             setattr(cls, "__call__", _with_hooks(call))  # noqa: B010 (mypy takes an assignment for one to a method)
 
 
-def _inherited(cls: type, call: Any) -> Callable[..., Any]:
+def _inherited(cls: type, call: Any) -> Callable[..., object]:
     """Return what `cls` would do without a `__call__` of its own: call the next one in the method resolution order."""
 
     @functools.wraps(call)
-    def inherited(self: object, /, *args: object, **kwargs: object) -> Any:
+    def inherited(self: object, /, *args: object, **kwargs: object) -> object:
         following: Any = super(cls, self)
         return following.__call__(*args, **kwargs)
 
     return inherited
 
 
-def _with_hooks(call: Callable[..., Any]) -> Callable[..., Any]:
+def _with_hooks(call: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(call)
-    def hooked(self: Layer, /, *args: object, **kwargs: object) -> Any:
+    def hooked(self: Layer, /, *args: object, **kwargs: object) -> object:
         outputs = call(self, *args, **kwargs)
         hooks = _hooks
         if hooks and _outermost(type(self)) is hooked:
@@ -116,8 +116,8 @@ def _outermost(cls: type) -> object:
 
 
 def _bound(
-    call: Callable[..., object], layer: Layer, args: tuple[object, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    call: Callable[..., object], layer: Layer, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the arguments, with everything that can be positional in the first part."""
     if not kwargs:
         return args, kwargs

@@ -20,6 +20,7 @@ from max_weights.errors import DeviceError
 if TYPE_CHECKING:
     import numpy as np
 
+    from max_weights._buffer import Array
     from max_weights.quantization import QuantizationEncoding
 
 # The alignment in bytes of memory that is allocated here.
@@ -34,7 +35,7 @@ class Candidate:
     """One value under examination.
 
     Args:
-        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Mismatch for anything
+        value: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Mismatch for anything
             else.
     """
 
@@ -80,7 +81,7 @@ class Candidate:
         self.dtype, self.shape = buffer.dtype, _shape(buffer.shape)
         self.is_contiguous, self.is_aligned = buffer.is_contiguous, buffer.aligned
 
-    def _look_at_array(self, array: Any) -> None:
+    def _look_at_array(self, array: Array) -> None:
         self.value = self.memory = array
         self.dtype, same_alignment = _dtype(array.dtype)
         self.shape = _shape(array.shape)
@@ -121,7 +122,7 @@ _shape = functools.lru_cache(maxsize=1024)(Shape)
 
 
 @functools.lru_cache(maxsize=64)
-def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
+def _dtype(dtype: np.dtype[np.generic]) -> tuple[DType, bool]:
     """Return the dtype of an array, and whether NumPy aligns it as we do."""
     try:
         member = DType.from_numpy(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from max_weights._core import shown
 from max_weights._load_report import suggestions
@@ -17,6 +17,7 @@ from max_weights.nn._summary import html, line, print_summary, tree
 from max_weights.nn._walk import SHARED, ModuleNode, Walk, contents, modules_in, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from os import PathLike
     from typing import TextIO
 
@@ -51,7 +52,7 @@ class LayerV2(ModuleNode):
         """The modules directly below, by their part of the path (`up`, `blocks.0`)."""
         return cast("dict[str, LayerV2]", dict(contents(self)[1]))
 
-    def named_modules(self) -> Iterator[tuple[str, Any]]:
+    def named_modules(self) -> Iterator[tuple[str, ModuleNode]]:
         """Iterate over this module and all modules below it, as (prefix of names, module).
 
         The order is breadth first, and each module comes once, by its first path. The prefix is the path with a dot at
@@ -202,7 +203,7 @@ class LayerV2(ModuleNode):
         self._pass_placement_on([value])
         super().__setattr__(name, value)
 
-    def _pass_placement_on(self, values: list[Any]) -> None:
+    def _pass_placement_on(self, values: Iterable[object]) -> None:
         """Give this module's placement to the modules among the values that are about to be attached."""
         target = placement(self)
         if target is None:

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._allocation import LazyCast
 from max_weights._load_request import LoadRequest, Rename
@@ -42,14 +42,16 @@ def load_file(
     target = None if dtype is None else DType(dtype)
     request = LoadRequest(rename=rename, packed=True).resolve(load_weights(path))
     nodes = as_mapping(request.node)
-    values: Mapping[str, Any] = {new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)}
+    values: Mapping[str, object] = {
+        new: nodes[name] for name, new in zip(request.names, request.new_names, strict=True)
+    }
     if adapter is not None:
         values = adapter(dict(values))
         if not isinstance(values, Mapping):
             raise TypeError(f"an adapter must return a mapping of names to values, not a {type(values).__name__}")
 
-    def convert(_weight: Weight, value: Any) -> Any:
-        return _decoded(value, target) if target is not None and hasattr(value, "quantization_encoding") else value
+    def convert(_weight: Weight, value: object) -> object:
+        return _decoded(value, target) if target is not None and isinstance(value, WeightData) else value
 
     return load(
         root,
@@ -68,7 +70,7 @@ class Conversions:
     def __init__(self) -> None:
         self._counts: Counter[tuple[DType, DType]] = Counter()
 
-    def convert(self, weight: Weight, argument: object) -> Any:
+    def convert(self, weight: Weight, argument: object) -> object:
         """Return a value as the weight's dtype; itself if it has that dtype, is packed, or cannot be converted.
 
         Code that examines the value next reports what is wrong with it.
@@ -95,14 +97,14 @@ class Conversions:
             _log.warning("%s: values were converted to the dtypes of the weights: %s", model, kinds)
 
 
-def _decoded(data: WeightData, dtype: DType) -> Any:
+def _decoded(data: WeightData, dtype: DType) -> WeightData | LazyCast:
     """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay as they are."""
     encoding = data.quantization_encoding
     convertible = data.dtype.is_float() if encoding is None else encoding.is_gguf
     return _cast(data, dtype) if convertible and (encoding is not None or data.dtype is not dtype) else data
 
 
-def _cast(data: WeightData, dtype: DType) -> Any:
+def _cast(data: WeightData, dtype: DType) -> WeightData | LazyCast:
     if is_virtual_device_mode():
         return data.astype(dtype)
     return LazyCast(data, dtype) if data.to_buffer().is_mapped else data.astype(dtype)

@@ -15,6 +15,7 @@ from max_weights.nn._candidate import Candidate, Mismatch
 from max_weights.nn._named_weights import NamedWeights, restore_on_error
 
 if TYPE_CHECKING:
+    from max_weights._buffer import DLPackArray
     from max_weights._weights import Weights
     from max_weights.graph.weight import Weight
     from max_weights.nn._walk import ModuleNode
@@ -33,7 +34,7 @@ def load(
     weight_alignment: int | None,
     strict: bool,
     copy_if_misaligned: bool,
-    convert: Callable[[Weight, Any], Any] | None = None,
+    convert: Callable[[Weight, Any], object] | None = None,
     ignore_unexpected: bool = False,
 ) -> LoadReport:
     """Give every weight its value; see `Module.load_state_dict`. `convert` is applied to each value first."""
@@ -51,7 +52,7 @@ def load(
     unexpected = () if ignore_unexpected else tuple(name for name in state if name not in known_names)
     report = LoadReport(missing, unexpected, loaded=tuple(values))
     _take_tensors(values)
-    stored: dict[str, Any] = {}
+    stored: dict[str, DLPackArray | None] = {}
     problems: list[str] = []
     for name, value in values.items():
         weight = named.weights[name]
@@ -77,7 +78,7 @@ def load(
     return report
 
 
-def as_mapping(state_dict: Mapping[str, object] | Weights) -> Mapping[str, Any]:
+def as_mapping(state_dict: Mapping[str, object] | Weights) -> Mapping[str, object]:
     """Return a checkpoint as {name below this node: weight}; its tensors are created when they are needed."""
     if isinstance(state_dict, Mapping):
         return state_dict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._core import Buffer, shown
 from max_weights._shape import listed
@@ -47,7 +47,7 @@ class NamedWeights:
                 del self.weights[name]
                 self._other_names.setdefault(first, []).append(name)
 
-    def by_other_name(self, name: str, values: Mapping[str, object], default: object) -> Any:
+    def by_other_name(self, name: str, values: Mapping[str, object], default: object) -> object:
         """Return a state dict's value under another name of the weight of this name, if it is in several modules."""
         return next((values[other] for other in self._other_names.get(name, ()) if other in values), default)
 

@@ -89,11 +89,11 @@ def _add_entries(stem: str, holder: object, around: tuple[int, ...], modules: li
             _add_modules(f"{stem}{key}", value, around, modules)
 
 
-def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
+def _entries(holder: Any) -> Iterable[tuple[Any, object]]:
     return list(holder.items()) if isinstance(holder, dict) else enumerate(holder)
 
 
-def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
+def replaced(holder: object, path: str, module: ModuleNode) -> object:
     """Return the replacement of `holder`, once the module of this path in it is another one.
 
     That is `holder` itself, changed, or another tuple. `None` if there is no module of this path.
@@ -118,7 +118,7 @@ def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
     return None
 
 
-def _replaced_below(component: str, value: object, path: str, module: ModuleNode) -> Any:
+def _replaced_below(component: str, value: object, path: str, module: ModuleNode) -> object:
     if path == component:
         return module if isinstance(value, ModuleNode) else None
     if path.startswith(f"{component}."):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
@@ -68,12 +68,12 @@ class _Convolution(ShardableLayer):
         dilation: tuple[int, int],
         padding: tuple[int, int, int, int],
     ) -> TensorValue:
-        layouts: dict[str, Any] = {}
-        if self.permute:
-            layouts = {"input_layout": ConvInputLayout.NCHW, "filter_layout": FilterLayout.FCRS}
+        layouts = (
+            (ConvInputLayout.NCHW, FilterLayout.FCRS) if self.permute else (ConvInputLayout.NHWC, FilterLayout.RSCF)
+        )
         bias = None if self.bias is None else self.bias.to(value.device)
         filter = filter.to(value.device)
-        return ops.conv2d(value, filter, stride, dilation, padding, self.num_groups, bias, **layouts)
+        return ops.conv2d(value, filter, stride, dilation, padding, self.num_groups, bias, *layouts)
 
     def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
         if not strategy.is_replicate:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from max_weights.safetensors._errors import safetensor_error
+
+if TYPE_CHECKING:
+    from types import EllipsisType
 
 __all__ = ["array_index"]
 
 
-def array_index(index: Any, shape: list[int]) -> tuple[Any, ...]:
+def array_index(index: object, shape: list[int]) -> tuple[int | slice | EllipsisType, ...]:
     """Return the index for NumPy.
 
     Slices may also have negative steps, and bounds that count from the end; those are clipped.

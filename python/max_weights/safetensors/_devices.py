@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any
+from typing import Any, TypeVar
 
 from max_weights._core import shown
 from max_weights.devices import current_gpu
@@ -13,11 +13,13 @@ from max_weights.safetensors._errors import safetensor_error
 
 __all__ = ["as_asked", "device_of"]
 
+_T = TypeVar("_T")
+
 _CUDA = "MAX_WEIGHTS_CUDA"
 _NUMBERED = ("cuda", "hpu", "mlu", "musa", "npu", "xla", "xpu")
 
 
-def as_asked(device: Any) -> Any:
+def as_asked(device: _T) -> _T | str:
     """Return the device; what `"cuda"` means depends on the environment variable MAX_WEIGHTS_CUDA.
 
     It is the `first` device, as in safetensors, or torch's `current` one.

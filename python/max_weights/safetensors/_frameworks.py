@@ -15,8 +15,9 @@ from max_weights.safetensors._errors import no_dtype, safetensor_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
+    import torch
 
+    from max_weights._buffer import Array
     from max_weights._core import Buffer, _SafetensorsFile
 
 __all__ = ["SUPPORTED", "Framework", "framework_of", "from_capsule", "is_elsewhere", "on_gpu", "to_array", "to_torch"]
@@ -53,17 +54,17 @@ class Framework(Protocol):
     def prefetches(self) -> bool:
         """Whether tensors may be read in the background."""
 
-    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> object:
         """Return a tensor. KeyError if there is none of this name."""
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         """Return all tensors, in the order of the file."""
 
-    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: object) -> object:
         """Return the part of a tensor that an index selects."""
 
 
-def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
+def framework_of(name: object, device: object) -> tuple[Framework, str | int]:
     """Return the framework of this name, and the full name of the device on which it makes tensors.
 
     Raises:
@@ -104,7 +105,7 @@ class _Torch:
         self._device = device
         self._convert = from_capsule()
 
-    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> object:
         try:
             if (loaded := on_gpu(self._device, lambda gpu: file.buffer(name).to(gpu))) is not None:
                 return to_torch(loaded)
@@ -125,7 +126,7 @@ class _Torch:
                 tensors[name] = tensor.to(self._device)
         return tensors
 
-    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: object) -> object:
         def load(gpu: str) -> Buffer | None:
             part = _part_that_is_read(file, name, index)
             return None if part is None else part.to(gpu)
@@ -138,7 +139,7 @@ class _Torch:
             raise no_dtype(file.dtype(name)) from None
         return tensor if self._device == "cpu" else tensor.to(self._device)
 
-    def _part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
+    def _part(self, file: _SafetensorsFile, name: str, index: Any) -> torch.Tensor:
         if not file.is_mapped and (part := _part_that_is_read(file, name, index)) is not None:
             return self._convert(part.__dlpack__(max_version=(1, 0)))
         whole = file.take(name, self._convert, whole=False)
@@ -152,12 +153,12 @@ class _Torch:
             return self._convert(backwards.copy().__dlpack__(max_version=(1, 0)))
 
 
-def from_capsule() -> Callable[[Any], Any]:
+def from_capsule() -> Callable[[object], torch.Tensor]:
     """Return a function that makes a CPU tensor of a DLPack capsule, whatever torch's default device."""
     import torch
     from torch.utils.dlpack import from_dlpack
 
-    def convert(capsule: Any) -> Any:
+    def convert(capsule: object) -> torch.Tensor:
         tensor = from_dlpack(capsule)
         # Memory of no bytes has the address of its neighbour, so torch.save would take them for one storage.
         return tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
@@ -182,14 +183,14 @@ def on_gpu(device: str | int, load: Callable[[str], _T]) -> _T | None:
         return None
 
 
-def to_torch(buffer: Buffer) -> Any:
+def to_torch(buffer: Buffer) -> torch.Tensor:
     """Return the torch tensor over GPU memory, for which torch's current stream waits."""
     from torch.utils.dlpack import from_dlpack
 
     return from_dlpack(buffer)
 
 
-def _part_that_is_read(file: _SafetensorsFile, name: str, index: Any) -> Buffer | None:
+def _part_that_is_read(file: _SafetensorsFile, name: str, index: object) -> Buffer | None:
     """Return the part that a basic index selects; `None` for any other, and for one that the framework must refuse."""
     try:
         return file.part(name, index)
@@ -209,24 +210,24 @@ class _Numpy:
 
         import max_weights._buffer  # noqa: F401 (which knows how arrays are made)
 
-    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> object:
         return self._of(to_array(file.buffer(name), file.dtype(name)))
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         return {name: self._of(to_array(buffer, file.dtype(name))) for name, buffer in file.buffers(own=True)}
 
-    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: object) -> object:
         import numpy as np
 
         part = file.part(name, array_index(index, file.shape(name)))
         return self._of(np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape))
 
-    def _of(self, array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    def _of(self, array: Array) -> object:
         """Return what a program gets of an array."""
         return array
 
 
-def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
+def to_array(buffer: Buffer, dtype: str) -> Array:
     """Return a NumPy array of a tensor with a dtype of this name in safetensors files, never a view of a mapping.
 
     Raises:
@@ -254,7 +255,7 @@ class _Jax(_Numpy):
         super().__init__()
         import jax  # noqa: F401 (and ml_dtypes with it)
 
-    def _of(self, array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    def _of(self, array: Array) -> object:
         import jax.numpy as jnp
 
         return jnp.asarray(array)

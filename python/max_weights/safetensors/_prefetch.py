@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._core import shown
 from max_weights.dtype import DType
@@ -50,7 +50,7 @@ class PrefetchLoader:
         self._device = device
         self._convert = from_capsule()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
-        self._pending: dict[str, Future[Any]] = {
+        self._pending: dict[str, Future[Buffer]] = {
             name: self._pool.submit(_read, file, name, None if rows is None else rows[name], device)
             for name in self._names
         }
@@ -62,7 +62,7 @@ class PrefetchLoader:
     def __len__(self) -> int:
         return len(self._names)
 
-    def take(self, name: str) -> Any:
+    def take(self, name: str) -> object:
         """Return a tensor, once its bytes have been read.
 
         Raises:
@@ -75,7 +75,7 @@ class PrefetchLoader:
             raise safetensor_error(f"tensor {shown(name)} was already taken, or the loader was closed")
         return self._tensor(name, future)
 
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
+    def __iter__(self) -> Iterator[tuple[str, object]]:
         """Iterate over (name, tensor) of all tensors that were not taken, as their bytes arrive."""
         while pending := dict(self._pending):
             done = wait(pending.values(), return_when=FIRST_COMPLETED).done
@@ -85,7 +85,7 @@ class PrefetchLoader:
                     if mine is not None:
                         yield name, self._tensor(name, mine)
 
-    def _tensor(self, name: str, future: Future[Any]) -> Any:
+    def _tensor(self, name: str, future: Future[Buffer]) -> object:
         try:
             part = future.result()
             tensor = self._convert(part.__dlpack__(max_version=(1, 0))) if part.is_host else to_torch(part)

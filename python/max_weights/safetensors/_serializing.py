@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._core import Buffer, save_tensors, serialize_tensors, shown
 from max_weights.dtype import DType
@@ -13,6 +13,8 @@ from max_weights.safetensors._errors import saving_error, serializing_error, unf
 from max_weights.safetensors._installed import loaded_extension
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from safetensors import TensorSpec
 
 __all__ = ["file_bytes", "serialize", "serialize_file", "write_file"]
@@ -87,7 +89,7 @@ def write_file(tensors: dict[str, Buffer], filename: str | os.PathLike[str], met
         raise saving_error(error) from None
 
 
-def _memory_of(tensor_dict: Any) -> dict[str, Buffer]:
+def _memory_of(tensor_dict: Mapping[str, object]) -> dict[str, Buffer]:
     """Return the memory of the tensors, if they are tensors, in a new dict that no other thread changes."""
     if not isinstance(tensor_dict, dict):
         raise _no("tensor_dict", tensor_dict, "dict")
@@ -127,7 +129,7 @@ def _unfit(rule: str, name: str, spec: TensorSpec) -> Exception:
     )
 
 
-def _noted(tensors: dict[str, Buffer], metadata: Any) -> dict[str, str] | None:
+def _noted(tensors: dict[str, Buffer], metadata: object) -> dict[str, str] | None:
     """Return the metadata, if it maps strings to strings, and no tensor takes its place."""
     if _METADATA in tensors:
         raise serializing_error(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
 from max_weights._saving import buffer_of
@@ -17,6 +17,7 @@ from max_weights.safetensors._open_file import safe_open
 from max_weights.safetensors._serializing import file_bytes, write_file
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Buffer as Bytes
 
     from max_weights._buffer import Buffer
@@ -25,8 +26,8 @@ __all__ = ["contiguous", "functions"]
 
 
 def functions(
-    framework: str, of_bytes: Callable[[Any], dict[str, Any]], plain: Callable[[Any], Mapping[str, Any]]
-) -> dict[str, Callable[..., Any]]:
+    framework: str, of_bytes: Callable[[Bytes], dict[str, Any]], plain: Callable[[dict[str, Any]], Mapping[str, Any]]
+) -> dict[str, Callable[..., object]]:
     """Return `load_file`, `load`, `save_file` and `save` of a framework by name, and their module's `__getattr__`.
 
     Args:
@@ -73,17 +74,17 @@ def functions(
         """
         write_file(_buffers(plain(tensors)), filename, metadata)
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> NoReturn:
         raise AttributeError(f"{name!r} is not here without safetensors 0.8 or newer: pip install -U safetensors")
 
     return {function.__name__: function for function in (load_file, load, save, save_file, __getattr__)}
 
 
-def _buffers(tensors: Mapping[str, Any]) -> dict[str, Buffer]:
+def _buffers(tensors: Mapping[str, object]) -> dict[str, Buffer]:
     return {name: buffer_of(name, tensor) for name, tensor in tensors.items()}
 
 
-def contiguous(tensors: Any) -> dict[str, Any]:
+def contiguous(tensors: object) -> dict[str, torch.Tensor]:
     """Return these torch tensors, if they are contiguous and none shares memory with another.
 
     Raises:

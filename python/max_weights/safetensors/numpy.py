@@ -6,7 +6,7 @@ What is better here than there stands below. Without the package there are `load
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from safetensors.numpy import load_file as load_file
     from safetensors.numpy import save as save
     from safetensors.numpy import save_file as save_file
+    from typing_extensions import Buffer as Bytes
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from max_weights._buffer import Array
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
@@ -29,16 +30,17 @@ _package = run_package_file("numpy", globals())
 
 if _package:
 
-    def _getdtype(dtype_str: str) -> Any:
+    def _getdtype(dtype_str: str) -> np.dtype[np.generic]:
         """Return the NumPy dtype of the name that safetensors files have for it. KeyError if NumPy has none.
 
         Programs that have imported ml_dtypes get its dtypes for bfloat16 and the floats of 8 bits.
         """
         if dtype_str.startswith(("BF16", "F8_")) and "ml_dtypes" in sys.modules:
             return DType(dtype_str).to_numpy()
-        return _package["_getdtype"](dtype_str)
+        dtype: np.dtype[np.generic] = _package["_getdtype"](dtype_str)
+        return dtype
 
-    def _flatten(tensor_dict: dict[str, Array], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
+    def _flatten(tensor_dict: dict[str, Array], keep_alive_buffer: list[object]) -> dict[str, TensorSpec]:
         """Return what `serialize` takes; what owns the memory is added to `keep_alive_buffer`.
 
         Arrays with gaps or in Fortran order are copied: there, what follows their first element in memory is saved.
@@ -51,7 +53,7 @@ if _package:
 else:
     from max_weights.safetensors._without_package import functions
 
-    def _loaded(data: Any) -> dict[str, Array]:
+    def _loaded(data: Bytes) -> dict[str, Array]:
         return {
             name: np.frombuffer(view["data"], DType(view["dtype"]).to_numpy()).reshape(view["shape"])
             for name, view in deserialize(data)

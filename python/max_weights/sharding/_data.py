@@ -36,7 +36,7 @@ class _Declared(Protocol):
     def quantization_encoding(self) -> QuantizationEncoding | None: ...
 
 
-def readable(value: Any) -> Any:
+def readable(value: object) -> Any:
     """Return a value with a shape, such as the data of a weight of a checkpoint.
 
     An object that only supports DLPack becomes a `Buffer`. Data that is to be loaded to a GPU is cut in host memory.
@@ -78,7 +78,7 @@ def take(value: Any, pieces: Pieces, name: str) -> Any:
     return dataclasses.replace(value, data=_cut(pieces, value.data), name=name, shape=pieces.shape)
 
 
-def _cut(pieces: Pieces, value: Any) -> Any:
+def _cut(pieces: Pieces, value: object) -> Any:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # the value's library has been imported
     if numpy is not None and isinstance(value, numpy.ndarray):
         parts = [value[(*index, ...)] for index in pieces.slices]  # the dots keep a scalar an array

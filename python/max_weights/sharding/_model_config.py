@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from max_weights._core import WeightsNode, infos, printable, shown
 from max_weights.errors import ArgumentError
@@ -19,7 +18,7 @@ _GGUF = {
 }
 
 
-def model_config(node: WeightsNode) -> tuple[Mapping[str, Any] | None, str]:
+def model_config(node: WeightsNode) -> tuple[Mapping[str, object] | None, str]:
     """Return the configuration (`None` if there is none), and where it is or was looked for.
 
     It is the metadata of a GGUF file; for other formats it is `config.json` beside the first file.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, SupportsIndex
 
 __all__ = ["Evenly", "GateUp", "Heads", "Rule", "Segment", "Segmented", "StackedQKV", "count", "even"]
 
@@ -23,7 +23,7 @@ def even(size: int, num_devices: int, index: int) -> tuple[int, int]:
     return start, start + each + (index < more)
 
 
-def count(value: Any, what: str) -> int:
+def count(value: SupportsIndex, what: str) -> int:
     """Return an int of at least 1."""
     number = operator.index(value)
     if number < 1:

@@ -7,7 +7,7 @@ data: it runs once for a shape and a shard, and the recorded slices then serve w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from max_weights._dim import StaticDim
 from max_weights._shape import Shape
@@ -40,7 +40,7 @@ class ShapeOnly:
         """The number of dimensions."""
         return len(self._pieces.whole)
 
-    def __getitem__(self, index: Any) -> ShapeOnly:
+    def __getitem__(self, index: object) -> ShapeOnly:
         indices = list(index) if isinstance(index, tuple) else [index]
         if sum(one is Ellipsis for one in indices) == 1:
             at = next(i for i, one in enumerate(indices) if one is Ellipsis)

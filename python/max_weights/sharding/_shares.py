@@ -8,9 +8,9 @@ Each class is a function of a weight, the number of a shard and the number of sh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from max_weights.sharding._shape_only import concat
+from max_weights._dim import Dim, StaticDim
+from max_weights.sharding._shape_only import ShapeOnly, concat
 
 __all__ = ["HeadShare", "Share", "StackedExperts"]
 
@@ -23,7 +23,7 @@ class Share:
     parts: int = 1
     """The number of equal parts, one after the other: 2 for gate and up in one weight."""
 
-    def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
+    def __call__(self, weight: ShapeOnly, i: int, num_devices: int) -> ShapeOnly:
         """Return shard `i`."""
         axis, size = _axis(weight, self.axis)
         part, rest = divmod(size, self.parts)
@@ -47,7 +47,7 @@ class HeadShare:
     keys_values: tuple[int, ...] = ()
     """The number of key heads, and of value heads, which follow the query heads."""
 
-    def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
+    def __call__(self, weight: ShapeOnly, i: int, num_devices: int) -> ShapeOnly:
         """Return shard `i`."""
         axis, size = _axis(weight, self.axis)
         heads = self.queries + sum(self.keys_values)
@@ -77,19 +77,23 @@ class StackedExperts:
     parts: int = 1
     """As for `Share`."""
 
-    def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
+    def __call__(self, weight: ShapeOnly, i: int, num_devices: int) -> ShapeOnly:
         """Return shard `i`."""
         if weight.rank != 3:
             raise ValueError("a weight of stacked experts must have three axes")
         if self.hidden_size is None:
             raise ValueError("which of its axes has the hidden size is unknown; give the table hidden_size=")
-        inner = [axis for axis in (1, 2) if weight.shape[axis] != self.hidden_size]
+        inner = [axis for axis in (1, 2) if not _is_size(weight.shape[axis], self.hidden_size)]
         if len(inner) != 1:
             raise ValueError(f"one of the axes 1 and 2 must have the hidden size {self.hidden_size}, but not both")
         return Share(inner[0], self.parts)(weight, i, num_devices)
 
 
-def _axis(weight: Any, axis: int) -> tuple[int, int]:
+def _is_size(dim: Dim, size: int) -> bool:
+    return isinstance(dim, StaticDim) and dim.dim == size
+
+
+def _axis(weight: ShapeOnly, axis: int) -> tuple[int, int]:
     """Return an axis, counted from the first, and its size."""
     if not -weight.rank <= axis < weight.rank:
         raise ValueError(f"there is no axis {axis}")
@@ -109,6 +113,6 @@ def _shared(heads: int, i: int, num_devices: int) -> tuple[int, int]:
     return head, head + 1
 
 
-def _join(weight: Any, axis: int, ranges: list[tuple[int, int]]) -> Any:
+def _join(weight: ShapeOnly, axis: int, ranges: list[tuple[int, int]]) -> ShapeOnly:
     before = (slice(None),) * axis
     return concat([weight[(*before, slice(start, stop))] for start, stop in ranges], axis)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Segment", "ShapeOnly", "ShardingStrategy", "Split", "concat"]
 
-ShardFunction: TypeAlias = Callable[[Any, int, int], Any]
+ShardFunction: TypeAlias = Callable[[Any, int, int], object]
 """`shard(weight, i, num_devices)` gives shard `i` of `num_devices` shards of a weight."""
 
 
@@ -231,7 +231,7 @@ class ShardingStrategy:
         """Whether it was created from a function of your own."""
         return self.kind == "custom"
 
-    def pieces(self, weight_or_shape: Any, index: int) -> Pieces:
+    def pieces(self, weight_or_shape: object, index: int) -> Pieces:
         """Return the ranges of shard `index`.
 
         Args:
@@ -267,7 +267,7 @@ class ShardingStrategy:
     def __call__(self, weight_or_shape: _Sliceable, index: int) -> Any: ...
     @overload
     def __call__(self, weight_or_shape: Iterable[DimLike], index: int) -> Pieces: ...
-    def __call__(self, weight_or_shape: Any, index: int) -> Any:
+    def __call__(self, weight_or_shape: object, index: int) -> Any:
         """Return shard `index`; for a `Weight` or another value in a graph, as a `TensorValue`.
 
         For everything else this is what `pieces` returns.
@@ -277,7 +277,7 @@ class ShardingStrategy:
         part_of = getattr(type(weight_or_shape), "_part", None)
         return pieces if part_of is None else part_of(weight_or_shape, pieces)
 
-    def take(self, value: Any, index: int) -> Any:
+    def take(self, value: object, index: int) -> Any:
         """Return shard `index` of a loaded value: a view if it is one run of memory, otherwise one gathered copy.
 
         Args:
@@ -326,7 +326,7 @@ class ShardingStrategy:
         return f"ShardingStrategy.{self.kind}({text})"
 
 
-def _described(weight_or_shape: Any) -> tuple[str, Shape, QuantizationEncoding | None]:
+def _described(weight_or_shape: object) -> tuple[str, Shape, QuantizationEncoding | None]:
     """Return the name to use in errors, the shape, and how the elements are packed."""
     shape: Any = getattr(weight_or_shape, "shape", weight_or_shape)
     if type(shape) is not Shape:

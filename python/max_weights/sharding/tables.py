@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from max_weights._selection import Pattern
 from max_weights.errors import ArgumentError
@@ -150,7 +149,7 @@ _MODELS = {
 }
 
 
-def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -> Table:
+def named(name: str, world: int, config: Mapping[str, object] | None, place: str) -> Table:
     """Return the table of a name, for the model of a configuration with Hugging Face's keys.
 
     Args:
@@ -180,7 +179,7 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
                 f"no table of strategies is known for the model type {model!r} in {place}; choose {tables}"
             )
         name = _MODELS[model]
-    options: dict[str, Any] = {"num_heads": _number(config, "num_attention_heads", place)}
+    options = {"num_heads": _number(config, "num_attention_heads", place)}
     if name != "deepseek":
         options["num_kv_heads"] = _number(config, "num_key_value_heads", place, options["num_heads"])
     if name != "llama" and "hidden_size" in config:
@@ -188,7 +187,7 @@ def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -
     return _TABLES[name](world, **options)
 
 
-def _number(config: Mapping[str, Any], key: str, place: str, default: int | None = None) -> int:
+def _number(config: Mapping[str, object], key: str, place: str, default: int | None = None) -> int:
     value = config.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -17,6 +17,10 @@ from max_weights.torch._file import load_file
 from max_weights.torch._opened import at_path, position_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from max_weights._buffer import Array
+
     MapLocation = (
         str | torch.device | dict[str, str] | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None] | None
     )
@@ -30,7 +34,7 @@ _UNKNOWN = ("refuse", "placeholder")
 def load(
     f: str | os.PathLike[str] | IO[bytes],
     map_location: MapLocation = "cpu",
-    pickle_module: Any = None,
+    pickle_module: object = None,
     *,
     weights_only: bool | None = True,
     mmap: bool | None = None,
@@ -152,7 +156,7 @@ class Builder:
         self.raised: Exception | None = None
         """The exception that the caller's own function raised."""
 
-    def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
+    def storage(self, data: object, size: int, location: str) -> torch.UntypedStorage:
         """Return a storage of these bytes, on the device that `map_location` chooses for one from `location`.
 
         The bytes come as a DLPack capsule, as a Buffer that is there already, or as `None`.
@@ -216,8 +220,8 @@ class Builder:
         self,
         place: Place,
         scheme: str,
-        scale: Any,
-        zero_point: Any,
+        scale: object,
+        zero_point: object,
         axis: int | None,
         requires_grad: bool,
     ) -> torch.Tensor:
@@ -236,7 +240,7 @@ class Builder:
             shape, strides, dtype=getattr(torch, dtype), device="meta", requires_grad=requires_grad
         )
 
-    def converted(self, data: Any, dtype: str, requires_grad: bool) -> torch.Tensor:
+    def converted(self, data: object, dtype: str, requires_grad: bool) -> torch.Tensor:
         """Return a tensor of another kind of device, which was saved as an array or as a CPU tensor."""
         tensor = data if isinstance(data, torch.Tensor) else torch.from_numpy(data)
         tensor = tensor.to(dtype=getattr(torch, dtype))
@@ -254,7 +258,7 @@ class Builder:
             return tensor if isinstance(tensor, torch.nn.Parameter) else tensor.as_subclass(torch.nn.Parameter)
         return None
 
-    def set_state(self, instance: torch.Tensor, state: Any) -> None:
+    def set_state(self, instance: torch.Tensor, state: object) -> None:
         """Set the Python attributes of a tensor, from a dict or from a pair of dict and slots."""
         for part in state if isinstance(state, tuple) else (state,):
             for key, value in (part or {}).items():
@@ -284,25 +288,25 @@ class Builder:
         value: torch.layout = getattr(torch, name.removeprefix("torch."))
         return value
 
-    def numpy_dtype(self, name: str) -> Any:
+    def numpy_dtype(self, name: str) -> np.dtype[np.generic]:
         """Return a NumPy dtype."""
         import numpy as np
 
         return np.dtype(name)
 
-    def numpy_scalar(self, data: bytes, dtype: str) -> Any:
+    def numpy_scalar(self, data: bytes, dtype: str) -> object:
         """Return a NumPy scalar."""
         import numpy as np
 
         return np.frombuffer(data, np.dtype(dtype), 1)[0]
 
-    def numpy_array(self, data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Any:
+    def numpy_array(self, data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Array:
         """Return a NumPy array."""
         from max_weights._buffer import pickled_array
 
         return pickled_array(data, dtype, shape, fortran)
 
-    def named(self, name: str) -> Any:
+    def named(self, name: str) -> object:
         """Return a class or constant of torch that is a value in the file; `None` for any other."""
         return _NAMED.get(name)
 
@@ -321,7 +325,7 @@ _NAMED = {
 }
 
 
-def _is_meta(where: Any) -> bool:
+def _is_meta(where: object) -> bool:
     return isinstance(where, (str, torch.device)) and str(where) == "meta"
 
 

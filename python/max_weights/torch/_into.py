@@ -251,7 +251,7 @@ class _Plan:
         self.custom_loaded = [name for name in self.custom_loaded if name not in unexpected]
         self.require_fit()
 
-    def _load(self, dtypes: dict[str, DType | None], outs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def _load(self, dtypes: dict[str, DType | None], outs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return these weights by their new names."""
         if not dtypes:
             return {}

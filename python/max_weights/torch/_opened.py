@@ -70,7 +70,7 @@ def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
             os.close(number)
 
 
-def _require_readable(file: Any) -> None:
+def _require_readable(file: object) -> None:
     if not callable(getattr(file, "read", None)) or isinstance(file, io.TextIOBase):
         raise ArgumentError(
             f"a checkpoint must be a path or a file object that returns bytes, not {shown(type(file).__name__)}: open "

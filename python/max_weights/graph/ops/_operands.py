@@ -17,6 +17,8 @@ from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from max_weights.graph.value import TensorValueLike
 
 CPU = DeviceRef.CPU()
@@ -43,7 +45,7 @@ def is_operand(value: object) -> bool:
     return isinstance(value, TensorValue | Dim | Shape) or is_scalar(value) or is_array(value)
 
 
-def _numpy() -> Any:
+def _numpy() -> ModuleType | None:
     return sys.modules.get("numpy")  # if there is an array, NumPy has been imported
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from max_weights.graph.value import TensorValue
 from max_weights.nn._base_layer import Layer, add_layer_hook, remove_layer_hook
@@ -49,7 +48,7 @@ class PrintHook:
         """Name one layer."""
         self._names[id(layer)] = layer, name
 
-    def __call__(self, layer: Layer, args: tuple[object, ...], kwargs: dict[str, Any], outputs: object) -> None:
+    def __call__(self, layer: Layer, args: tuple[object, ...], kwargs: dict[str, object], outputs: object) -> None:
         """Record print operations for one call's tensors."""
         name = self._name(layer)
         if self.filter is not None and name not in self.filter:
