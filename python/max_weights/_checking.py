@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from max_weights import _core
 from max_weights._core import shown
@@ -19,6 +19,7 @@ from max_weights._progress import progress_of
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
+    from max_weights._typing import JSONObject
 
 __all__ = ["FileReport", "Finding", "GlobalUse", "InvalidCheckpointError", "Report", "assert_checkpoint_ok", "validate"]
 
@@ -102,7 +103,7 @@ class Report:
 
     def __init__(self, report: _core.Report) -> None:
         self._report = report
-        data: dict[str, Any] = json.loads(report.render("json"))
+        data: JSONObject = json.loads(report.render("json"))
         self.level: Level = data["level"]
         self.answer: Verdict = data["answer"]
         """What it comes to: "malicious", "needs-trust", "broken", "faulty" (a warning about something else), "accepted"
@@ -204,9 +205,9 @@ def validate(
     """
     if not paths:
         raise ValueError("validate needs a path")
-    tell, close = progress_of(progress)
+    report, finish = progress_of(progress)
     try:
-        report = _core.validate_files(
+        result = _core.validate_files(
             list(paths),
             level=level,
             select=_words(select),
@@ -215,11 +216,11 @@ def validate(
             jobs=jobs,
             max_memory=max_memory,
             timeout=timeout,
-            progress=tell,
+            progress=report,
         )
     finally:
-        close()
-    return Report(report)
+        finish()
+    return Report(result)
 
 
 def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **options: Any) -> Report:
@@ -244,13 +245,17 @@ def _words(words: str | Iterable[str]) -> list[str]:
     return words.split(",") if isinstance(words, str) else list(words)
 
 
-def _of(kind: Any, entry: dict[str, Any]) -> Any:
-    return kind(**{field.name: entry.get(field.name) for field in fields(kind)})
+_T = TypeVar("_T", FileReport, Finding, GlobalUse)
 
 
-def _file(entry: dict[str, Any]) -> FileReport:
-    uses: Sequence[dict[str, Any]] = entry.get("pickleImports") or ()
-    return _of(FileReport, entry | {"globals": tuple(_of(GlobalUse, use) for use in uses)})  # type: ignore[no-any-return]
+def _of(kind: type[_T], entry: JSONObject) -> _T:
+    values: JSONObject = {field.name: entry.get(field.name) for field in fields(kind)}
+    return kind(**values)
+
+
+def _file(entry: JSONObject) -> FileReport:
+    uses: Sequence[JSONObject] = entry.get("pickleImports") or ()
+    return _of(FileReport, entry | {"globals": tuple(_of(GlobalUse, use) for use in uses)})
 
 
 def _place(finding: Finding) -> str:

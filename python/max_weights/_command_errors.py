@@ -8,12 +8,12 @@ import sys
 from max_weights._core import printable
 from max_weights.errors import ArgumentError, DeviceError
 
-__all__ = ["complain"]
+__all__ = ["report_error"]
 
 USAGE, UNREADABLE = 2, 3
 
 
-def complain(error: Exception, *, as_json: bool = False) -> int:
+def report_error(error: Exception, *, as_json: bool = False) -> int:
     """Print on standard error, in one line, what ended a command, and return its exit status.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights._core import WeightsNode, difference_of, open_weights
 from max_weights._html import count, details, table, view
@@ -13,6 +13,7 @@ from max_weights._progress import progress_of
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
+    from max_weights._typing import JSONObject
 
 __all__ = ["ChangedWeight", "ComparedValues", "Difference", "OneSidedWeight", "RenamedWeight", "diff"]
 
@@ -135,7 +136,7 @@ def diff(
         metadata: Whether metadata is compared; it never is between two different formats.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
     """
-    report, end = progress_of(progress)
+    report, finish = progress_of(progress)
     try:
         text = difference_of(
             _opened(a),
@@ -149,7 +150,7 @@ def diff(
             progress=report,
         )
     finally:
-        end()
+        finish()
     return _of(json.loads(text))
 
 
@@ -157,7 +158,7 @@ def _opened(weights: WeightsNode | str | os.PathLike[str]) -> WeightsNode:
     return weights if isinstance(weights, WeightsNode) else open_weights([weights], strict=False)
 
 
-def _of(data: dict[str, Any]) -> Difference:
+def _of(data: JSONObject) -> Difference:
     return Difference(
         different=data["different"],
         same=data["same"],
@@ -171,16 +172,16 @@ def _of(data: dict[str, Any]) -> Difference:
     )
 
 
-def _one_sided(data: dict[str, Any]) -> OneSidedWeight:
+def _one_sided(data: JSONObject) -> OneSidedWeight:
     return OneSidedWeight(data["name"], data["dtype"], tuple(data["shape"]), data["bytes"])
 
 
-def _changed(data: dict[str, Any]) -> ChangedWeight:
+def _changed(data: JSONObject) -> ChangedWeight:
     dtypes, shapes, values = data["dtypes"], data["shapes"], data["values"]
     if values is not None:
         index, at = values["index"], values["at"]
         plain = {key: values[key] for key in ("elements", "differing", "nan", "largest", "relative", "cosine")}
-        places: dict[str, Any] = {"index": index and tuple(index), "at": at and tuple(at)}
+        places: JSONObject = {"index": index and tuple(index), "at": at and tuple(at)}
         values = ComparedValues(**plain, **places)
     return ChangedWeight(
         data["name"],

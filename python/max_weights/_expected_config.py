@@ -12,13 +12,18 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from max_weights._core import shown
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     import os
+    from types import ModuleType
+
+    from transformers import PreTrainedModel
+
+    from max_weights._typing import JSONObject
 
 __all__ = ["expectation_of_config", "quiet"]
 
@@ -32,7 +37,23 @@ _FETCHED = ("attn_implementation", "experts_implementation", "kernel_config", "a
 _WEIGHTS = ("use_pretrained_backbone",)
 
 
-def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+class TensorSpecification(TypedDict):
+    """What is expected of one tensor."""
+
+    shape: list[int]
+    optional: NotRequired[bool]
+
+
+class Specification(TypedDict):
+    """What is expected of a checkpoint, as `max-weights validate --expect` reads it."""
+
+    schema: str
+    tensors: dict[str, TensorSpecification]
+    allow_extra: list[str]
+    ties: NotRequired[list[list[str]]]
+
+
+def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
     """Return the specification (`max-weights.expectation/1`) of the checkpoint that a model's configuration asks for.
 
     It has the names and shapes of all parameters and of the buffers that are saved; dtypes are left open, since a
@@ -73,7 +94,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise UnsupportedError(f"{shown(str(file))}: transformers cannot build {name} from it: {reason}") from error
 
 
-def _settings(file: Path) -> dict[str, Any]:
+def _settings(file: Path) -> JSONObject:
     """Return the configuration, after checking that it can be trusted."""
     with file.open("rb") as opened:
         text = opened.read(_MAX_BYTES + 1)
@@ -97,7 +118,7 @@ def _settings(file: Path) -> dict[str, Any]:
     return settings
 
 
-def _numbers(value: Any) -> Iterator[tuple[str, int]]:
+def _numbers(value: object) -> Iterator[tuple[str, int]]:
     """Iterate over the integers in the configuration and in those nested in it, by key."""
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -107,7 +128,7 @@ def _numbers(value: Any) -> Iterator[tuple[str, int]]:
                 yield from ((f"{key}.{name}", number) for name, number in _numbers(inner))
 
 
-def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any:
+def _model_class(file: Path, settings: JSONObject, transformers: ModuleType) -> Any:
     """Return the transformers class that the configuration names; the model without a head if it names none."""
     kind, named = settings["model_type"], settings.get("architectures")
     name = named[0] if isinstance(named, list) and named else None
@@ -127,7 +148,7 @@ def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any
     return model_class
 
 
-def _remote(settings: dict[str, Any]) -> str:
+def _remote(settings: JSONObject) -> str:
     return "; the code of the repository (auto_map) is not executed" if "auto_map" in settings else ""
 
 
@@ -141,7 +162,7 @@ def _without_code(settings: Any) -> Any:
     return safe | {key: False for key in _WEIGHTS if key in safe}
 
 
-def _specification(model: Any) -> dict[str, Any]:
+def _specification(model: PreTrainedModel) -> Specification:
     """Return the specification of a model on the device "meta"."""
     saved = model.state_dict(keep_vars=True)  # the parameters themselves, by which tied ones are recognised
     try:
@@ -150,7 +171,7 @@ def _specification(model: Any) -> dict[str, Any]:
         pass
     else:
         saved = revert_weight_conversion(model, saved)
-    tensors: dict[str, Any] = {}
+    tensors: dict[str, TensorSpecification] = {}
     same: dict[int, list[str]] = {}
     for name, tensor in saved.items():
         tensors[_escaped(name)] = {"shape": list(tensor.shape)}
@@ -159,11 +180,13 @@ def _specification(model: Any) -> dict[str, Any]:
     for names in ties:
         for name in names[1:]:
             tensors[_escaped(name)]["optional"] = True
-    spec: dict[str, Any] = {"schema": SCHEMA, "tensors": tensors, "allow_extra": _extra(model, set(saved))}
-    return spec | ({"ties": ties} if ties else {})
+    spec: Specification = {"schema": SCHEMA, "tensors": tensors, "allow_extra": _extra(model, set(saved))}
+    if ties:
+        spec["ties"] = ties
+    return spec
 
 
-def _extra(model: Any, saved: set[str]) -> list[str]:
+def _extra(model: PreTrainedModel, saved: set[str]) -> list[str]:
     """Return the names that may be in a file beside the model's weights.
 
     These are buffers that older versions saved, and names that the class itself says it ignores.
@@ -189,7 +212,7 @@ def _glob(expression: str) -> str | None:
 
 
 @contextlib.contextmanager
-def quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: ModuleType) -> Iterator[None]:
     """Silence the remarks of transformers about settings."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from max_weights.conversion._rules import ConversionRule
     from max_weights.conversion._view import Config
 
-__all__ = ["left_out", "names_and_heads", "renamed"]
+__all__ = ["left_out", "new_names_and_heads", "renamed"]
 
 _SCHEME = "hf"
 _BLOCK = re.compile(r"(?P<front>(?:.*\.)?blk\.)(?P<number>\d+)(?P<rest>\..+)", re.DOTALL)
@@ -128,13 +128,13 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
     if scheme != _SCHEME or not isinstance(node, GGUFWeights):
         return converted(node, scheme, config)
     names = [info.name for info in infos(node)]
-    new, heads = names_and_heads(node, names)
+    new, heads = new_names_and_heads(node, names)
     if not any(new.get(name, name) != name for name in names):
         warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=2)
     return _rename_weights(node, scheme, new, heads)
 
 
-def names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str], dict[str, int]]:
+def new_names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str], dict[str, int]]:
     """Return the Hugging Face names of weights, and the numbers of heads of weights with permuted rows.
 
     The first result is {name in the file: Hugging Face's name} of the names that gguf-py knows. The second is {name in

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from max_weights._command_errors import complain
+from max_weights._command_errors import report_error
 from max_weights._core import GGUFWeights, infos, place_file, printable, shown, warnings
 from max_weights._html import count, details, paragraph, table, view
 from max_weights._load_request import LoadRequest
@@ -414,7 +414,7 @@ def main() -> int:
                 progress=sys.stderr.isatty(),
             )
     except (ImportError, WeightsError, ValueError, OSError) as error:
-        return complain(error, as_json=arguments.json)
+        return report_error(error, as_json=arguments.json)
     except KeyboardInterrupt:
         return 130
     except _Ended as ended:  # what was temporary is gone now

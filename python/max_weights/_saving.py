@@ -1,4 +1,4 @@
-"""Save tensors as safetensors files: a file appears whole or not at all, and equal tensors give equal bytes."""
+"""Save tensors as safetensors files: files are replaced atomically, and equal tensors give equal bytes."""
 
 from __future__ import annotations
 
@@ -102,13 +102,20 @@ def save_file(
             return
         _check_whole(tensors, file)
     named, noted = _prepared(tensors, metadata, tied, strided)
-    tell, close = progress_of(progress)
+    report, finish = progress_of(progress)
     try:
         _core.save_tensors(
-            file, list(named), list(named.values()), noted, alignment=alignment, sync=sync, verify=verify, progress=tell
+            file,
+            list(named),
+            list(named.values()),
+            noted,
+            alignment=alignment,
+            sync=sync,
+            verify=verify,
+            progress=report,
         )
     finally:
-        close()
+        finish()
 
 
 def save_sharded(
@@ -169,7 +176,7 @@ def save_sharded(
             progress=progress,
         )
     named, noted = _prepared(tensors, metadata, tied, strided)
-    tell, close = progress_of(progress)
+    report, finish = progress_of(progress)
     try:
         return _core.save_tensors(
             os.fsdecode(folder),
@@ -181,10 +188,10 @@ def save_sharded(
             verify=verify,
             stem=name,
             max_shard_size=bytes_of(max_shard_size),
-            progress=tell,
+            progress=report,
         )
     finally:
-        close()
+        finish()
 
 
 def save_weights(

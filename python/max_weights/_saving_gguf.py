@@ -55,7 +55,7 @@ def save_gguf(
 ) -> list[Path]:
     """Save tensors as a GGUF file (version 3, little-endian), or as a set of them.
 
-    As with `save_file`, files appear whole or not at all. A tree of weights is read, converted and written in parts. If
+    As with `save_file`, files are replaced atomically. A tree of weights is read, converted and written in parts. If
     it comes from a GGUF file, the metadata is kept, and packed weights stay packed.
 
     Args:
@@ -101,16 +101,16 @@ def save_gguf(
     items = None if isinstance(tensors, _core.WeightsNode) else items_of(tensors)
     names = [info.name for info in infos(tensors)] if items is None else [name for name, _ in items]
     encoding_of_name = _encodings(by_pattern, names)
-    tell, close = progress_of(progress)
+    report, finish = progress_of(progress)
     options: dict[str, Any] = {"sync": sync, "verify": verify, "quantize": everywhere, "max_shard_size": most}
     try:
         if items is None:
             encodings = [encoding_of_name(name) for name in names]
-            return _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=tell, **options)
+            return _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=report, **options)
         rows = [(name, *_packed(name, tensor, encoding_of_name)) for name, tensor in items]
-        return _core.save_gguf_tensors(file, rows, pairs, progress=tell, **options)
+        return _core.save_gguf_tensors(file, rows, pairs, progress=report, **options)
     finally:
-        close()
+        finish()
 
 
 def _encodings(table: Mapping[str, Encoding], names: list[str]) -> Callable[[str], str | None]:

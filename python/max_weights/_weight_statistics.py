@@ -77,11 +77,11 @@ def stats(
     names = names if select is None else selected(names, select)
     if isinstance(bins, bool) or bins < 0:
         raise ArgumentError(f"bins must be the number of bins of each histogram, 0 for none, not {bins!r}")
-    report, end = progress_of(progress)
+    report, finish = progress_of(progress)
     try:
         rows = statistics_of(node, names, bins=bins, progress=report)
     finally:
-        end()
+        finish()
     columns = (*_COLUMNS, *(("histogram",) if bins else ()), "note")
     statistics = WeightStatistics({column: [] for column in columns})
     for name, dtype, shape, counts, values, histogram, note in rows:

@@ -113,7 +113,7 @@ class Weights(Protocol):
             shape: Must equal the weight's shape, except where a dimension is symbolic.
             quantization_encoding: The encoding in the file. If a file has several, a weight keeps its own, and a
                 warning says so.
-            device: Where the weight is wanted; default: the CPU.
+            device: The target device; default: the CPU.
 
         Raises:
             WeightNotFoundError: there is no such weight.
@@ -232,7 +232,7 @@ def load_weights(
     """
     files = _paths(paths)
     if not files:
-        raise ArgumentError("no checkpoint files were given: paths is empty")
+        raise ArgumentError("paths is empty: name at least one checkpoint file")
     return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
 
 

@@ -42,7 +42,7 @@ class WeightsError(Exception):
 
 
 class WeightNotFoundError(WeightsError, KeyError):
-    """There is no weight of this name."""
+    """No weight has this name."""
 
     def __str__(self) -> str:
         # KeyError shows the repr of its argument, which quotes and escapes a sentence.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import GGUFWeights, infos, place_file, shown
 from max_weights._expected_config import expectation_of_config, quiet
-from max_weights._renaming import left_out, names_and_heads
+from max_weights._renaming import left_out, new_names_and_heads
 from max_weights._shape import listed
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
@@ -30,7 +30,12 @@ from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from types import ModuleType
 
+    from transformers import PretrainedConfig
+
+    from max_weights._buffer import Array
+    from max_weights._typing import JSONObject
     from max_weights._weights import WeightsNode
     from max_weights.dtype import DTypeLike
 
@@ -63,7 +68,7 @@ _OF_READING = ("is_local", "local_files_only", "name_or_path")
 _INSTALL = "pip install transformers torch gguf"
 
 
-def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
+def hub_names(paths: StrPath | Iterable[StrPath]) -> JSONObject:
     """Return the names of the weights of a GGUF file in a Hugging Face checkpoint.
 
     Args:
@@ -84,7 +89,7 @@ def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
         return names_of(node)
 
 
-def names_of(node: WeightsNode) -> dict[str, Any]:
+def names_of(node: WeightsNode) -> JSONObject:
     """Return what `hub_names` gives, for a tree that is open."""
     if not isinstance(node, GGUFWeights):
         raise UnsupportedError("this is not a GGUF file; names in other files are already those of Hugging Face")
@@ -92,7 +97,7 @@ def names_of(node: WeightsNode) -> dict[str, Any]:
     _check_values(node, names)
     without = left_out(names)
     names = [name for name in names if name not in set(without)]
-    new, heads = names_and_heads(node, names)
+    new, heads = new_names_and_heads(node, names)
     for name, count in heads.items():
         if count < 1:
             raise ArgumentError(
@@ -123,9 +128,7 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
         )
 
 
-def write_hub_files(
-    path: StrPath, folder: StrPath, dtype: DTypeLike | None = None, *, sync: bool = True
-) -> dict[str, Any]:
+def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = None, *, sync: bool = True) -> JSONObject:
     """Write the files that `from_pretrained` needs beside the weights.
 
     They are `config.json`, `generation_config.json` and the tokenizer.
@@ -198,7 +201,7 @@ def _first_of_set(path: str) -> str:
     return re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path)
 
 
-def _libraries() -> tuple[Any, Any]:
+def _libraries() -> tuple[ModuleType, ModuleType]:
     try:
         import gguf  # noqa: F401
         import torch
@@ -210,11 +213,11 @@ def _libraries() -> tuple[Any, Any]:
     return transformers, torch
 
 
-def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any:
+def _config(transformers: ModuleType, source: Path, metadata: Mapping[str, object]) -> PretrainedConfig:
     """Return the configuration that transformers makes from the metadata, with the class of the model."""
     architecture = shown(repr(metadata.get("general.architecture")))
     try:
-        config = transformers.AutoConfig.from_pretrained(
+        config: PretrainedConfig = transformers.AutoConfig.from_pretrained(
             source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # whatever its code makes of this metadata
@@ -240,7 +243,7 @@ def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any
     return config
 
 
-def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
+def _set_scaling(config: PretrainedConfig, factors: Mapping[str, Array]) -> list[str]:
     """Set how positions are scaled, and return notes on what could not be set.
 
     GGUF files have the divisors of the frequencies, and transformers the rule that gives them. Divisors that follow no
@@ -261,7 +264,7 @@ def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _llama3_rule(divisors: Any, theta: Any) -> dict[str, Any] | None:
+def _llama3_rule(divisors: Array, theta: object) -> JSONObject | None:
     """Return the settings of Llama 3.1 and later by which llama.cpp's converter computes these divisors, if it does."""
     import numpy as np
 
@@ -284,7 +287,7 @@ def _llama3_rule(divisors: Any, theta: Any) -> dict[str, Any] | None:
 def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
     """Check that the renamed weights are those of the model, and return the names of those that it does not have."""
     expected = expectation_of_config(config)
-    tensors: dict[str, Any] = expected["tensors"]
+    tensors = expected["tensors"]
     tied = [names for names in expected.get("ties", []) if any(name in shapes for name in names)]
     optional = {name for names in tied for name in names}
     optional |= {name for name, entry in tensors.items() if entry.get("optional")}
@@ -303,7 +306,7 @@ def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
     return [name for name in shapes if name not in tensors]
 
 
-def _save_tokenizer(transformers: Any, source: Path, out: Path) -> None:
+def _save_tokenizer(transformers: ModuleType, source: Path, out: Path) -> None:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
@@ -320,7 +323,7 @@ def _save_tokenizer(transformers: Any, source: Path, out: Path) -> None:
     file.write_text(json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _save_generation(transformers: Any, config: Any, out: Path) -> None:
+def _save_generation(transformers: ModuleType, config: Any, out: Path) -> None:
     """Write the tokens at which generation begins and ends, for a model that generates."""
     (name,) = config.architectures
     model_class = getattr(transformers, name)

@@ -7,7 +7,7 @@ import sys
 from json import dumps
 
 from max_weights._benching import bench
-from max_weights._command_errors import complain
+from max_weights._command_errors import report_error
 from max_weights._core import printable
 from max_weights.errors import WeightsError
 
@@ -35,7 +35,7 @@ def main() -> int:
         )
     except (WeightsError, ImportError, OSError) as error:
         line.clear()
-        return complain(error, as_json=options.json)
+        return report_error(error, as_json=options.json)
     except KeyboardInterrupt:
         line.clear()
         return 130

@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, final
 
+from max_weights._buffer import DLPackArray
 from max_weights._core._buffer import Buffer as Buffer
 from max_weights._core._weights import (
     GGUFWeights as GGUFWeights,
@@ -30,7 +31,7 @@ from max_weights.quantization import QuantizationEncoding
 _T = TypeVar("_T")
 
 _Cuts = Sequence[Sequence[tuple[int, Sequence[tuple[int, int]]]] | None] | None
-_Places = Sequence[tuple[Any, int]] | None
+_Places = Sequence[tuple[object, int]] | None
 
 # fmt: off
 __all__ = [
@@ -60,7 +61,7 @@ class Objects:
     def __contains__(self, key: object, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
     def __getitem__(self, key: str, /) -> Any: ...
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """The value of a name, or the default."""
     def keys(self) -> list[str]:
         """The names, in the order of the file."""
@@ -80,13 +81,13 @@ class Placeholder:
     def position(self) -> int | None:
         """The byte of the file at which it is; None if that is unknown."""
     @property
-    def arguments(self) -> Any:
+    def arguments(self) -> object:
         """What it would have been called with, usually a tuple; None if it was not called."""
     @property
-    def states(self) -> list[Any]:
+    def states(self) -> list[object]:
         """The states that it would have been given, usually one dict of attributes."""
     @property
-    def items(self) -> list[tuple[Any, Any]]:
+    def items(self) -> list[tuple[object, object]]:
         """What would have been added to it: (key, value), with None as the key of what has none."""
 
 @final
@@ -100,13 +101,13 @@ class _SafetensorsFile:
     def metadata(self) -> dict[str, str] | None: ...
     def dtype(self, name: str) -> str: ...
     def shape(self, name: str) -> list[int]: ...
-    def slice(self, name: str, framework: Any) -> PySafeSlice: ...
+    def slice(self, name: str, framework: object) -> PySafeSlice: ...
     def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]: ...
     def buffer(self, name: str) -> Buffer: ...
-    def part(self, name: str, index: Any) -> Buffer: ...
-    def take(self, name: str, convert: Callable[[Any], _T], *, whole: bool) -> _T: ...
-    def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
-    def buffers(self, device: Any = None, *, own: bool = False) -> list[tuple[str, Buffer]]: ...
+    def part(self, name: str, index: object) -> Buffer: ...
+    def take(self, name: str, convert: Callable[[object], _T], *, whole: bool) -> _T: ...
+    def take_all(self, convert: Callable[[object], _T]) -> dict[str, _T]: ...
+    def buffers(self, device: object = None, *, own: bool = False) -> list[tuple[str, Buffer]]: ...
 
 @final
 class PySafeSlice:
@@ -116,7 +117,7 @@ class PySafeSlice:
         """The shape of the whole tensor, slowest dimension first."""
     def get_dtype(self) -> str:
         """The dtype as safetensors spells it, such as `BF16`."""
-    def __getitem__(self, index: Any, /) -> Any:
+    def __getitem__(self, index: object, /) -> Any:
         """The part that an index of the framework selects."""
 
 def safetensors_header(
@@ -139,7 +140,7 @@ class TorchFile:
     def followed_at(self) -> int | None:
         """The byte at which the stream ends and something else follows; None if nothing does."""
     def build(
-        self, builder: Any, *, data: bool, own: bool, device: Any = None, placeholders: bool = False
+        self, builder: object, *, data: bool, own: bool, device: object = None, placeholders: bool = False
     ) -> Any:  # fmt: skip
         """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
         memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
@@ -158,7 +159,7 @@ class Metadata:
     def __contains__(self, key: object, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
     def __getitem__(self, key: str, /) -> Any: ...
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """The value of a key, or the default."""
     def keys(self) -> list[str]:
         """The keys, in the order of the file."""
@@ -175,7 +176,7 @@ def open_weights(
     """Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights."""
 
 def _reopen_weights(
-    paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str
+    paths: Sequence[str], arguments: dict[str, object], marks: Sequence[tuple[int, int]], name: str
 ) -> WeightsNode: ...
 
 @final
@@ -186,35 +187,46 @@ class _PickledFile:
 
     def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
 
-def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer: ...
+def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[object, ...]) -> Buffer: ...
 def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
 def _convert_weights(
     node: WeightsNode,
     scheme: str,
     of_core: list[tuple[list[str], list[str], list[tuple[str, list[int], list[int]]]]],
-    rules: Any,
+    rules: object,
 ) -> WeightsNode: ...
 def _first_fitting(node: WeightsNode, templates: list[str]) -> str | None: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
 def scale_blocks(
-    data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DTypeLike, saturate: bool = False, out: Any = None
+    data: Buffer,
+    scales: Buffer,
+    *,
+    block: tuple[int, int],
+    dtype: DTypeLike,
+    saturate: bool = False,
+    out: DLPackArray | None = None,
 ) -> Buffer:
     """`data × scale of its block`, on all cores."""
 
 def dequantize(
-    blocks: Buffer, encoding: QuantizationEncoding, dtype: DTypeLike, shape: Sequence[int], *, out: Any = None
+    blocks: Buffer,
+    encoding: QuantizationEncoding,
+    dtype: DTypeLike,
+    shape: Sequence[int],
+    *,
+    out: DLPackArray | None = None,
 ) -> Buffer:
     """The elements of packed blocks as a float dtype, on all cores."""
 
 def dequantize_codebook(packed: Buffer, values: Buffer, scales: Buffer, *, bits: int, block: int, shape: Sequence[int],
                         factor: float | None = None, offset: float | None = None, dtype: DTypeLike,
-                        out: Any = None) -> Buffer:  # fmt: skip
+                        out: DLPackArray | None = None) -> Buffer:  # fmt: skip
     """`value of the code × scale of its block`, and that `× factor` or `+ offset`, on all cores."""
 
 def dequantize_groups(packed: Buffer, scales: Buffer, *, layout: str, bits: int, shape: tuple[int, int],
                       zero_points: Buffer | None, group_index: Buffer | None, group_size: int | None,
-                      zero_point_offset: int, dtype: DTypeLike, out: Any = None) -> Buffer:  # fmt: skip
+                      zero_point_offset: int, dtype: DTypeLike, out: DLPackArray | None = None) -> Buffer:  # fmt: skip
     """`(code - zero point) × scale` of packed integers with a scale for each group, on all cores."""
 
 def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
@@ -224,9 +236,9 @@ def release_memory() -> int:
     """Give the memory of released large tensors back to the system; returns how many bytes that were."""
 
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
-def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
+def export_dlpack(node: WeightsNode, convert: Callable[[object], _T]) -> dict[str, _T]: ...
 def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
-                 own: bool | None, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None,
+                 own: bool | None, outs: Mapping[int, object], backend: str = "auto", threads: int | None = None,
                  drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
                  places: _Places = None, verify: Sequence[str] | None = None,
                  progress: Callable[[int, int], object] | None = None) -> tuple[list[Buffer], str]:  # fmt: skip
@@ -250,12 +262,12 @@ def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[
                    verify: bool = False, stem: str | None = None, max_shard_size: int | None = None,
                    progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
 def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
-                      Any]], *, sync: bool, verify: bool = False, quantize: str | None = None, max_shard_size:
+                      object]], *, sync: bool, verify: bool = False, quantize: str | None = None, max_shard_size:
                       int | None = None, progress: Callable[[int, int], object] | None = None
                       ) -> list[Path]: ...  # fmt: skip
 def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
-                      Sequence[tuple[str, str, Any]], *, sync: bool, verify: bool = False, quantize: str | None = None,
-                      max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
+                      Sequence[tuple[str, str, object]], *, sync: bool, verify: bool = False, quantize: str | None =
+                      None, max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
                       ) -> list[Path]: ...  # fmt: skip
 
 @final
@@ -307,7 +319,7 @@ class TensorStream:
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
         backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-        max_host_bytes: int | None = None, reuse: bool = False, device: Any = None,
+        max_host_bytes: int | None = None, reuse: bool = False, device: object = None,
         verify: Sequence[str] | None = None,
     ) -> Self: ...  # fmt: skip
     @property
@@ -433,7 +445,7 @@ def validate_files(
 ) -> Report: ...  # fmt: skip
 def statistics_of(
     node: WeightsNode, names: Sequence[str], *, bins: int = 0, progress: Callable[[int, int], object] | None = None
-) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[Any], list[int], str | None]]: ...
+) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[int | float | None], list[int], str | None]]: ...
 def difference_of(
     a: WeightsNode, b: WeightsNode, *, rtol: float, atol: float, exact: bool, values: bool, dtypes: bool,
     metadata: bool, progress: Callable[[int, int], object] | None = None,

@@ -14,7 +14,7 @@ from max_weights.devices import Device, DeviceRef
 from max_weights.dtype import DType, DTypeLike
 
 _Index = SupportsIndex | slice | EllipsisType | None
-_Array = np.ndarray[Any, np.dtype[Any]]
+_Array = np.typing.NDArray[Any]
 
 @final
 class Buffer:
@@ -52,7 +52,7 @@ class Buffer:
     def zeros(shape: Sequence[int], dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
         """A new tensor of zeros, aligned to 64 bytes."""
     @staticmethod
-    def _from_memory(object: Any, dtype: DType) -> Buffer: ...
+    def _from_memory(object: object, dtype: DType) -> Buffer: ...
     @property
     def dtype(self) -> DType:
         """The type of the elements."""
@@ -104,7 +104,7 @@ class Buffer:
         """As `to_numpy`."""
     def torch(self) -> _torch.Tensor:
         """A torch tensor over the same memory, which it keeps alive."""
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
+    def __array__(self, dtype: np.typing.DTypeLike | None = None, copy: bool | None = None) -> _Array: ...
     @overload
     def to(self, device: Device | DeviceRef | str) -> Buffer:
         """This tensor on a device: itself if it is already there, else a contiguous copy. For a list of devices, a
@@ -115,7 +115,7 @@ class Buffer:
         """This tensor on each of these devices."""
     def copy(self, device: Device | DeviceRef | str | None = None) -> Buffer:
         """A contiguous copy in its own memory, which no change of the file can reach."""
-    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> Buffer:
+    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: DLPackArray | None = None) -> Buffer:
         """The elements as another dtype, by the rules of docs/dtypes.md; the tensor itself if it already has the
         dtype.
         """
@@ -135,7 +135,7 @@ class Buffer:
     def item(self) -> Any:
         """The value of a tensor of one element."""
     def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
-    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __setitem__(self, key: _Index | tuple[_Index, ...], value: object, /) -> None: ...
     def __contains__(self, value: object, /) -> bool: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
@@ -144,7 +144,7 @@ class Buffer:
     def __complex__(self) -> complex: ...
     def __index__(self) -> int: ...
     def __copy__(self) -> Buffer: ...
-    def __deepcopy__(self, _memo: Any, /) -> Buffer: ...
+    def __deepcopy__(self, _memo: object, /) -> Buffer: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,

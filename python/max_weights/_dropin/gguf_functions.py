@@ -7,30 +7,40 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from max_weights._dropin.calls import Counter
+
+if TYPE_CHECKING:
+    from gguf.constants import MODEL_ARCH, GGMLQuantizationType
+    from gguf.tensor_mapping import TensorNameMap
+
+    from max_weights._buffer import Array
 
 __all__ = ["dequantize", "get_tensor_name_map", "parse_value"]
 
 
 # Types of values, by their numbers in the format, and the Python names of the scalars.
 _STRING, _ARRAY = 8, 9
-_SCALARS: dict[int, Callable[[Any], Any]] = dict.fromkeys((0, 1, 2, 3, 4, 5, 10, 11), int) | {
+_SCALARS: dict[int, type[int | float]] = dict.fromkeys((0, 1, 2, 3, 4, 5, 10, 11), int) | {
     6: float,
     7: bool,
     12: float,
 }
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
 class _Refused(Exception):
     """Raised with the reason why a call is not for us."""
 
 
-def _served(counter: Counter, serve: Callable[..., Any], *arguments: Any) -> Any:
+def _served(counter: Counter, serve: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T | None:
     """Return what `serve` gives, and count it; `None` if the call goes to the original."""
     try:
-        served = serve(*arguments)
+        served = serve(*arguments, **options)
     except _Refused as refused:
         counter.handed_over(str(refused))
     except Exception as error:
@@ -41,7 +51,9 @@ def _served(counter: Counter, serve: Callable[..., Any], *arguments: Any) -> Any
     return None
 
 
-def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+def dequantize(
+    original: Callable[[Array, GGMLQuantizationType], Array], counter: Counter
+) -> Callable[[Array, GGMLQuantizationType], Array]:
     """Return the replacement of `gguf.dequantize`."""
     import numpy as np
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -55,7 +67,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
     floats = {float16: DType.float16, GGMLQuantizationType.BF16: DType.bfloat16}
     encodings = {encoding.ggml_type: encoding for encoding in QuantizationEncoding if encoding.is_gguf}
 
-    def values_of(data: Any, qtype: Any) -> Any:
+    def values_of(data: Array, qtype: GGMLQuantizationType) -> Array:
         if qtype not in floats:
             return np.asarray(ours(data, encodings[qtype]))
         values = np.asarray(Buffer.of(data.view(np.uint8)).view(floats[qtype]).astype(DType.float32))
@@ -66,7 +78,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
         return values.view(type(data)) if qtype == float16 else values
 
     @functools.cache
-    def is_same(qtype: Any) -> bool:
+    def is_same(qtype: GGMLQuantizationType) -> bool:
         """Whether the package decodes blocks of a type to the same bits; later versions may know others, or better."""
         size = GGML_QUANT_SIZES[qtype][1]
         blocks = (np.arange(6 * size) * 167 % 241).astype(np.uint8).reshape(2, 3 * size)
@@ -75,7 +87,7 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
         actual = values_of(blocks, qtype)
         return bool(actual.shape == expected.shape and actual.tobytes() == expected.tobytes())
 
-    def decoded(data: Any, qtype: Any) -> Any:
+    def decoded(data: Array, qtype: GGMLQuantizationType) -> Array:
         """Return the values as the original gives them; calls for which this is not certain are refused."""
         if type(data) not in (np.ndarray, np.memmap) or not data.flags.c_contiguous or not data.size:
             raise _Refused("not an array in C order")
@@ -86,14 +98,16 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
         return values_of(data, qtype)
 
     @functools.wraps(original)
-    def function(data: Any, qtype: Any) -> Any:
+    def function(data: Array, qtype: GGMLQuantizationType) -> Array:
         values = _served(counter, decoded, data, qtype) if counter.active else None
         return original(data, qtype) if values is None else values
 
     return function
 
 
-def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+def get_tensor_name_map(
+    original: Callable[[MODEL_ARCH, int], TensorNameMap], counter: Counter
+) -> Callable[[MODEL_ARCH, int], TensorNameMap]:
     """Return the replacement of `gguf.get_tensor_name_map`.
 
     A map takes 20 ms to build, and transformers asks for the same one for every module of a model. While the first of
@@ -102,20 +116,20 @@ def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Calla
     from gguf.constants import MODEL_TENSORS
     from gguf.tensor_mapping import TensorNameMap
 
-    built: dict[Any, tuple[weakref.ref[Any], Any, Any]] = {}
+    built: dict[tuple[MODEL_ARCH, int], tuple[weakref.ref[TensorNameMap], TensorNameMap, object]] = {}
 
-    def tables(arch: Any) -> Any:
+    def tables(arch: MODEL_ARCH) -> object:
         """Return what a map is built from; building one for another architecture changes it."""
         return list(MODEL_TENSORS[arch]), [dict(table) for table in vars(TensorNameMap).values() if type(table) is dict]
 
-    def built_before(arch: Any, n_blocks: Any) -> Any:
-        in_use, as_built, built_of = built.get((arch, n_blocks), (None, None, None))
-        if in_use is None or in_use() is None or built_of != tables(arch):
+    def built_before(arch: MODEL_ARCH, n_blocks: int) -> TensorNameMap:
+        entry = built.get((arch, n_blocks))
+        if entry is None or entry[0]() is None or entry[2] != tables(arch):
             raise _Refused("no map like it is in use")
-        return _copied(as_built)
+        return _copied(entry[1])
 
     @functools.wraps(original)
-    def function(arch: Any, n_blocks: Any) -> Any:
+    def function(arch: MODEL_ARCH, n_blocks: int) -> TensorNameMap:
         if not counter.active:
             return original(arch, n_blocks)
         if (name_map := _served(counter, built_before, arch, n_blocks)) is not None:
@@ -129,21 +143,21 @@ def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Calla
     return function
 
 
-def _copied(name_map: Any) -> Any:
+def _copied(name_map: TensorNameMap) -> TensorNameMap:
     """Return a new map with the same names."""
     copied = copy.copy(name_map)
     copied.mapping = dict(name_map.mapping)
     return copied
 
 
-def parse_value(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+def parse_value(original: Callable[..., object], counter: Counter) -> Callable[..., object]:
     """Return the replacement of the transformers function that is called for each string of a tokenizer."""
     import numpy as np
 
     uint8 = np.dtype(np.uint8)
 
     @functools.wraps(original)
-    def function(_value: Any, data_type: Any) -> Any:
+    def function(_value: Any, data_type: object) -> object:
         if counter.active:
             kind = data_type
             if isinstance(kind, list) and (len(kind) == 1 or (len(kind) == 2 and kind[0] == _ARRAY)):

@@ -6,9 +6,12 @@ import os
 import struct
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from max_weights._dropin.calls import Counter
+
+if TYPE_CHECKING:
+    from max_weights._buffer import Array
 
 __all__ = ["replacement"]
 
@@ -27,12 +30,12 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
     class ArrayField(ReaderField):
         """The field of an array, whose parts are created when they are first used."""
 
-        _make_parts: Callable[[], list[Any]]
+        _make_parts: Callable[[], list[Array]]
         _starts: list[int] | None
         _count: int
 
         @cached_property
-        def parts(self) -> list[Any]:
+        def parts(self) -> list[Array]:
             """The arrays that the field consists of."""
             return self._make_parts()
 
@@ -49,7 +52,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
         def __getitem__(self, index: Any) -> Any:
             return tuple(self)[index]
 
-        def __reduce__(self) -> Any:
+        def __reduce__(self) -> tuple[type[ReaderField], tuple[object, ...]]:
             return ReaderField, tuple(self)
 
     class GGUFReader(original):  # type: ignore[misc]
@@ -106,7 +109,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
             if counter.active and (refusal := _refusal(self._path)) is not None:
                 raise refusal
 
-    def array_field(data: Any, start: int, at: int, name: str, head: list[Any]) -> tuple[Any, int] | None:
+    def array_field(data: Any, start: int, at: int, name: str, head: list[Array]) -> tuple[ArrayField, int] | None:
         """Return the field of the array at a byte, and where it ends; `None` for an array of arrays."""
         item_type, count = _ITEM_TYPE_AND_LENGTH.unpack_from(data, at)
         item = GGUFValueType(item_type)
@@ -116,7 +119,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
         if item == GGUFValueType.STRING:
             starts, end = _starts_of_strings(data, first, count)
 
-            def parts() -> list[Any]:
+            def parts() -> list[Array]:
                 arrays = list(head)
                 for string in starts or ():
                     length = data[string : string + 8].view(np.uint64)
@@ -128,7 +131,7 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
             if end > len(data):
                 raise ValueError("the array ends after the end of the file")
 
-            def parts() -> list[Any]:
+            def parts() -> list[Array]:
                 items = data[first:end].view(dtype)
                 return head + [items[i : i + 1] for i in range(count)]
         else:

@@ -24,9 +24,9 @@ class Target(NamedTuple):
     module: str
     """The module whose import defines the name."""
     name: str
-    maker: str
+    factory: str
     """`module:function`, called with the original and a `Counter`."""
-    homes: tuple[str, ...]
+    defined_in: tuple[str, ...]
     """The modules that define the original; a function from any other is somebody else's replacement."""
 
     @property
@@ -104,7 +104,7 @@ def patch() -> None:
                 _make_pairs(module)
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
-        _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()})
+        _swap({id(pair.original): pair.replacement for pair in _state.pairs.values()})
 
 
 def unpatch() -> None:
@@ -118,7 +118,7 @@ def unpatch() -> None:
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
         for pair in _state.pairs.values():
             pair.counter.active = False
-        _exchange({id(pair.replacement): pair.original for pair in _state.pairs.values()})
+        _swap({id(pair.replacement): pair.original for pair in _state.pairs.values()})
 
 
 def patched() -> Mapping[str, Calls]:
@@ -137,12 +137,12 @@ def _make_pairs(module: str) -> None:
         if target.module != module or target.full_name in _state.pairs:
             continue
         original = getattr(sys.modules[module], target.name, None)
-        if getattr(original, "__module__", None) not in target.homes:
+        if getattr(original, "__module__", None) not in target.defined_in:
             if original is not None:
                 origin = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
                 log("%s stays as it is: it is %s, which is not the library's own", target.full_name, origin)
             continue
-        where, _, function = target.maker.partition(":")
+        where, _, function = target.factory.partition(":")
         counter = Counter(target.full_name)
         try:
             replacement = getattr(importlib.import_module(where), function)(original, counter)
@@ -153,7 +153,7 @@ def _make_pairs(module: str) -> None:
         _state.pairs[target.full_name] = Pair(original, replacement, counter)
 
 
-def _exchange(by_id: Mapping[int, object], modules: Sequence[str] | None = None) -> None:
+def _swap(by_id: Mapping[int, object], modules: Sequence[str] | None = None) -> None:
     """Replace values by identity in the namespaces of all loaded modules, or of these."""
     ids = by_id.keys()
     for name in list(sys.modules) if modules is None else modules:
@@ -176,7 +176,7 @@ def _imported(module: str) -> None:
             _make_pairs(module)
             package = module.partition(".")[0]
             inside = [name for name in list(sys.modules) if name.partition(".")[0] == package]
-            _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()}, inside)
+            _swap({id(pair.original): pair.replacement for pair in _state.pairs.values()}, inside)
 
 
 class _Finder:
@@ -192,7 +192,7 @@ class _Finder:
         finally:
             _finding.names.discard(name)
         if spec is not None and spec.loader is not None:
-            _tell(spec.loader, name)
+            _wrap_loader(spec.loader, name)
         return spec
 
 
@@ -205,7 +205,7 @@ _finding = _Finding()
 _LIBRARIES = frozenset(target.module for target in TARGETS)
 
 
-def _tell(loader: Any, name: str) -> None:
+def _wrap_loader(loader: Any, name: str) -> None:
     """Make a loader call us when it has run the module."""
     run: Callable[[ModuleType], None] = loader.exec_module
 

@@ -20,11 +20,11 @@ _ELSEWHERE = "a device that is neither the CPU nor a GPU that is filled here"
 _TORCH = ("pt", "torch", "pytorch")
 
 
-def safe_open(original: type[Any], counter: Counter) -> type[Any]:
+def safe_open(original: type[object], counter: Counter) -> type[object]:
     """Return the replacement of `safetensors.safe_open`: a class that opens a file here, or with the original."""
     from max_weights.safetensors import safe_open as ours
     from max_weights.safetensors._devices import as_asked
-    from max_weights.safetensors._frameworks import is_elsewhere
+    from max_weights.safetensors._frameworks import is_delegated
 
     class safe_open(ours):
         __slots__ = ()
@@ -36,7 +36,7 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
             refused = None
             if counter.active:
                 device = as_asked(device)
-                if is_elsewhere(framework):
+                if is_delegated(framework):
                     counter.handed_over("a framework that is not supported")
                 elif not _is_served(framework, device):
                     counter.handed_over(_ELSEWHERE)
@@ -57,7 +57,7 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
     return safe_open
 
 
-def function(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+def function(original: Callable[..., object], counter: Counter) -> Callable[..., object]:
     """Return the replacement of a function, which is ours of that name.
 
     If it refuses a call, the original gets it, and refuses it too, or serves it in its way, for example if a file to be
@@ -66,7 +66,7 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
     module, _, name = counter.name.rpartition(".")
 
     @functools.wraps(original)
-    def function(*arguments: object, **options: object) -> Any:
+    def function(*arguments: object, **options: object) -> object:
         refused = None
         if counter.active:
             try:
@@ -83,12 +83,12 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
     return function
 
 
-def load_file(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+def load_file(original: Callable[..., object], counter: Counter) -> Callable[..., object]:
     """Return the replacement of `safetensors.torch.load_file`: ours, where tensors are loaded to the device here."""
     ours = function(original, counter)
 
     @functools.wraps(original)
-    def load_file(filename: str | os.PathLike[str], device: object = "cpu", **options: object) -> Any:
+    def load_file(filename: str | os.PathLike[str], device: object = "cpu", **options: object) -> object:
         if counter.active:
             from max_weights.safetensors._devices import as_asked
 
@@ -117,7 +117,9 @@ def _is_served(framework: str, device: object) -> bool:
         return False  # the original says what it is
 
 
-def _called(refused: Exception | None, original: Callable[..., Any], *arguments: object, **options: object) -> Any:
+def _called(
+    refused: Exception | None, original: Callable[..., object], *arguments: object, **options: object
+) -> object:
     """Return or raise what the original does.
 
     If both refuse a file, the error has our message: it begins with that of the package, says where the fault is, and

@@ -7,10 +7,14 @@ import os
 import struct
 from collections.abc import Callable
 from mmap import MAP_PRIVATE
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from max_weights._core import shown
 from max_weights._dropin.calls import Counter
+
+if TYPE_CHECKING:
+    from max_weights.torch._builder import MapLocation
+    from max_weights.torch._opened import Source
 
 __all__ = ["replacement"]
 
@@ -21,24 +25,27 @@ _PROTOCOL_2 = b"\x80\x02"
 _HEAD = 1024
 
 
+_T = TypeVar("_T")
+
+
 class _Refused(Exception):
     """Raised with the reason why a call is not for us."""
 
 
-def replacement(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., _T]:
     """Return the replacement of `torch.load`."""
 
     # A function with this parameter by name, because others look into its code for `weights_only`.
     @functools.wraps(original)
     def load(
-        f: Any,
-        map_location: Any = None,
-        pickle_module: Any = None,
+        f: Source,
+        map_location: MapLocation = None,
+        pickle_module: object = None,
         *,
         weights_only: bool | None = None,
         mmap: bool | None = None,
-        **pickle_load_args: Any,
-    ) -> Any:
+        **pickle_load_args: object,
+    ) -> _T:
         if counter.active:
             loading = None
             try:
@@ -48,7 +55,7 @@ def replacement(original: Callable[..., Any], counter: Counter) -> Callable[...,
                 loading = Loading(path, map_location, mmap=mapped)
                 if unknown := sorted(set(loading.globals) - _torch_allows()):
                     raise _Refused(f"not among what torch allows by default: {shown(unknown[0])}")
-                value = loading.value()
+                value: _T = loading.value()
             except _Refused as refused:
                 counter.handed_over(str(refused))
             except Exception as error:
@@ -64,7 +71,7 @@ def replacement(original: Callable[..., Any], counter: Counter) -> Callable[...,
 
 
 def _allowed(
-    f: Any, pickle_module: Any, weights_only: bool | None, mmap: bool | None, pickle_load_args: dict[str, Any]
+    f: Source, pickle_module: object, weights_only: bool | None, mmap: bool | None, pickle_load_args: dict[str, object]
 ) -> tuple[str | os.PathLike[str], bool]:
     """Return the path, and whether to map it."""
     import torch
@@ -93,7 +100,7 @@ def _allowed(
     is_path = isinstance(f, (str, os.PathLike))
     if mmap and not is_path:
         raise _Refused("mmap of something that is not a path")
-    path = f if is_path else path_of(f)
+    path = f if isinstance(f, (str, os.PathLike)) else path_of(f)
     if path is None:
         raise _Refused("neither a path nor a file object at the start of a file on disk")
     if os.fspath(path).endswith(".safetensors"):

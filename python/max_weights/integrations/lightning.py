@@ -46,7 +46,7 @@ class WeightsCheckpointIO(TorchCheckpointIO):
         """Load the checkpoint at a path, with the errors and results of Lightning."""
         lightnings = super().load_checkpoint
 
-        def original(f: Any, map_location: Any, *_: object, weights_only: bool | None, mmap: object) -> dict[str, Any]:
+        def original(f: str, map_location: Any, *_: object, weights_only: bool | None, mmap: object) -> dict[str, Any]:
             del mmap
             return lightnings(f, map_location, weights_only)
 

@@ -14,7 +14,7 @@ from max_weights._weight_data import WeightData
 from max_weights._weights import load_weights
 from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
-from max_weights.nn._candidate import Candidate, Mismatch
+from max_weights.nn._inspected_value import InspectedValue, Mismatch
 from max_weights.nn._load_state import as_mapping, load
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Conversions:
         Code that examines the value next reports what is wrong with it.
         """
         try:
-            value = Candidate(argument)
+            value = InspectedValue(argument)
         except Mismatch:
             return argument
         dtype = weight.dtype
@@ -87,7 +87,8 @@ class Conversions:
         self._counts[value.dtype, dtype] += 1
         if isinstance(argument, WeightData):
             return _cast(argument, dtype)
-        memory = value.value.to_buffer() if value.memory is None else value.memory
+        memory = value.value.to_buffer() if isinstance(value.value, LazyCast) else value.memory
+        assert memory is not None  # only what virtual_devices() gives has none, and that is a WeightData
         return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
 
     def warn(self, model: str) -> None:

@@ -11,7 +11,7 @@ from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._shape import Shape, listed, matches
 from max_weights.dtype import DType
-from max_weights.nn._candidate import Candidate, Mismatch
+from max_weights.nn._inspected_value import InspectedValue, Mismatch
 from max_weights.nn._named_weights import NamedWeights, restore_on_error
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ class _Rules:
         self.packings: list[_Packing] = []
         """The changes to weights, apart from their values."""
 
-    def examine(self, weight: Weight, argument: object) -> Any:
+    def examine(self, weight: Weight, argument: object) -> DLPackArray | None:
         """Return the object that the weight is to hold; raise Mismatch with the reason if there is none."""
-        value = Candidate(argument)
+        value = InspectedValue(argument)
         if weight.quantization_encoding is None and value.encoding is None:
             _require_same(value, weight.dtype, weight.shape)
         else:
@@ -154,7 +154,7 @@ class _Rules:
         align = self.align or weight.align
         return value.value if align is None and value.is_aligned else self._aligned(value, align or value.dtype.align)
 
-    def _aligned(self, value: Candidate, align: int) -> Any:
+    def _aligned(self, value: InspectedValue, align: int) -> DLPackArray | None:
         beyond = value.misalignment(align)
         if not beyond:
             return value.value
@@ -165,7 +165,7 @@ class _Rules:
             "weight_alignment=1 takes them as they are"
         )
 
-    def _packing(self, weight: Weight, value: Candidate) -> _Packing:
+    def _packing(self, weight: Weight, value: InspectedValue) -> _Packing:
         encoding = self._encoding(weight, value)
         original = None
         if encoding is None and weight.quantization_encoding is None:
@@ -183,7 +183,7 @@ class _Rules:
             value.take_as_bytes()
         return _Packing(weight, value.dtype, value.shape, encoding, original)
 
-    def _encoding(self, weight: Weight, value: Candidate) -> QuantizationEncoding | None:
+    def _encoding(self, weight: Weight, value: InspectedValue) -> QuantizationEncoding | None:
         """Return how the weight's elements are to be packed."""
         declared, encoding_of_value = weight.quantization_encoding, value.encoding
         if encoding_of_value is declared:
@@ -203,7 +203,7 @@ class _Rules:
         )
 
 
-def _require_same(value: Candidate, dtype: DType, shape: Shape) -> None:
+def _require_same(value: InspectedValue, dtype: DType, shape: Shape) -> None:
     # As lists, because most of their dimensions are the same objects.
     fits = list.__eq__(value.shape, shape) or matches(shape, value.shape)
     if not fits and value.is_weight_data:
@@ -217,7 +217,7 @@ def _require_same(value: Candidate, dtype: DType, shape: Shape) -> None:
     raise Mismatch("; ".join(wrong))
 
 
-def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: Weight) -> None:
+def _require_blocks(value: InspectedValue, encoding: QuantizationEncoding, weight: Weight) -> None:
     """Refuse incomplete blocks, and a number of elements other than that of a weight that was declared in elements."""
     if value.dtype is not DType.uint8:
         raise Mismatch(f"the dtype is {value.dtype!r}, but blocks of {encoding.value} are uint8 bytes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import max_weights.graph._infer as infer
 from max_weights._dim import StaticDim
@@ -219,7 +219,7 @@ class Attention(ShardableLayer):
         self.use_qk_norm = use_qk_norm
         self.rope = rope
         queries, keys = num_attention_heads * self.head_dim, num_key_value_heads * self.head_dim
-        common: dict[str, Any] = {
+        common: dict[str, object] = {
             "dtype": dtype,
             "device": self.devices[0],
             "quantization_encoding": quantization_encoding,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.devices import DeviceRef
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -176,7 +176,7 @@ class MLP(ShardableLayer):
         self.activation_function = activation_function_from_name(activation_function)
         if is_sharding:
             return
-        common: dict[str, Any] = {
+        common: dict[str, object] = {
             "dtype": dtype,
             "device": self.devices[0],
             "quantization_encoding": quantization_encoding,

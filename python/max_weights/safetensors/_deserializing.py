@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from max_weights._core import safetensors_header
 from max_weights.errors import WeightsError
@@ -11,13 +11,21 @@ from max_weights.safetensors._errors import opening_error
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Bytes
 
-__all__ = ["deserialize"]
+__all__ = ["SafeView", "deserialize"]
 
 _LENGTH = 8
 _MOST = 100_000_000
 
 
-def deserialize(bytes: Bytes) -> list[tuple[str, dict[str, Any]]]:
+class SafeView(TypedDict):
+    """One tensor of a file in memory."""
+
+    shape: list[int]
+    dtype: str
+    data: bytearray
+
+
+def deserialize(bytes: Bytes) -> list[tuple[str, SafeView]]:
     """Return the tensors of a file in memory.
 
     Args:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from max_weights._buffer import Array
     from max_weights._core import Buffer, _SafetensorsFile
 
-__all__ = ["SUPPORTED", "Framework", "framework_of", "from_capsule", "is_elsewhere", "on_gpu", "to_array", "to_torch"]
+__all__ = ["SUPPORTED", "Framework", "framework_of", "from_capsule", "is_delegated", "on_gpu", "to_array", "to_torch"]
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ SUPPORTED = ("pytorch", "numpy", "flax")
 """The frameworks for which this package makes tensors."""
 
 
-def is_elsewhere(name: object) -> bool:
+def is_delegated(name: object) -> bool:
     """Whether safetensors makes tensors for this framework, and this package does not."""
     return isinstance(name, str) and _NAMES.get(name, SUPPORTED[0]) not in SUPPORTED
 

@@ -9,7 +9,7 @@ from max_weights._core import PySafeSlice, _SafetensorsFile, shown
 from max_weights.errors import WeightsError
 from max_weights.safetensors._devices import device_of
 from max_weights.safetensors._errors import closed, missing_tensor, opening_error, safetensor_error
-from max_weights.safetensors._frameworks import framework_of, is_elsewhere
+from max_weights.safetensors._frameworks import framework_of, is_delegated
 from max_weights.safetensors._installed import found_extension
 from max_weights.safetensors._tensor_meta import TensorMeta
 
@@ -71,7 +71,7 @@ class safe_open(metaclass=_Signed):
             raise TypeError(f"filename is a str or an os.PathLike of str, not {type(path).__name__}")
         if not isinstance(backend, str):
             raise TypeError(f"backend is 'mmap' or 'pread', not {type(backend).__name__}")
-        if is_elsewhere(framework) and (package := found_extension()) is not None:
+        if is_delegated(framework) and (package := found_extension()) is not None:
             # Versions before 0.8 have no backends.
             options = {} if backend == "mmap" else {"backend": backend}
             opened: Self = package.safe_open(path, framework, device, **options)

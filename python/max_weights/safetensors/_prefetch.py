@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "PrefetchLoader"]
 
 Plan = dict[str, slice | None]
-"""Which tensors are wanted: `None` for a whole tensor, or a slice of its first dimension."""
+"""Which tensors to read: `None` for a whole tensor, or a slice of its first dimension."""
 
 
 class PrefetchLoader:

@@ -64,7 +64,7 @@ def functions(
     def save_file(
         tensors: dict[str, Any], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
     ) -> None:
-        """Save tensors as a safetensors file, whole or not at all.
+        """Save tensors as a safetensors file, atomically.
 
         Raises:
             SafetensorError: the system refuses, for lack of space or of permission.

@@ -9,16 +9,17 @@ import ctypes
 import functools
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from max_weights.dtype import DType
-from max_weights.safetensors._deserializing import deserialize
+from max_weights.safetensors._deserializing import SafeView, deserialize
 from max_weights.safetensors._package_files import run_package_file
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from safetensors.torch import _SIZE
     from safetensors.torch import load as load
     from safetensors.torch import load_file as load_file
@@ -42,7 +43,7 @@ def _getdtype(dtype_str: str) -> torch.dtype:
         raise KeyError(dtype_str) from None
 
 
-def _view2torch(safeview: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, torch.Tensor]:
+def _view2torch(safeview: Iterable[tuple[str, SafeView]]) -> dict[str, torch.Tensor]:
     """Return the tensors over what `deserialize` gives: packed ones, too, and on the CPU whatever torch's device is."""
     tensors = {}
     for name, view in safeview:
@@ -87,7 +88,7 @@ if _package:
                 end = max(end, stop)
         return groups
 
-    def _to_ndarray(tensor: torch.Tensor) -> tuple[Any, torch.Tensor]:
+    def _to_ndarray(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
         """Return the bytes of a contiguous tensor as an array over its memory, and the CPU tensor that keeps it alive.
 
         It has the sign or the conjugation that torch may still have to apply.

@@ -48,7 +48,7 @@ def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard)
 
     Args:
         node: The node below which the weights are.
-        chosen: The weights that are wanted.
+        chosen: The weights to load.
         shard: The rank, the number of ranks, and the strategies.
 
     Raises:
@@ -101,7 +101,7 @@ class _Rank:
     table: tables.Table | None
 
     def pieces(self, info: WeightInfo, every: Mapping[str, WeightInfo]) -> Pieces | None:
-        """Return the pieces of a weight, `None` for all of it; `every` has more weights than are wanted."""
+        """Return the pieces of a weight, `None` for all of it; `every` has more weights than are loaded."""
         is_named, strategy = self.lookup(info.name)
         if is_named:
             return None if strategy is None else self.split(info, strategy)

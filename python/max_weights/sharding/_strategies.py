@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from max_weights._core import shown
 from max_weights._dim import StaticDim
@@ -24,16 +24,19 @@ from max_weights.sharding._shape_only import ShapeOnly, concat, pieces_of
 if TYPE_CHECKING:
     from max_weights._dim import DimLike
 
-__all__ = ["Segment", "ShapeOnly", "ShardingStrategy", "Split", "concat"]
+__all__ = ["Segment", "ShapeOnly", "ShardingStrategy", "Sliceable", "Split", "concat"]
+
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
 
 ShardFunction: TypeAlias = Callable[[Any, int, int], object]
 """`shard(weight, i, num_devices)` gives shard `i` of `num_devices` shards of a weight."""
 
 
-class _Sliceable(Protocol):
+class Sliceable(Protocol[_T_co]):
     """A value of a graph, or the stand-in for one: it returns its part itself."""
 
-    def _part(self, pieces: Pieces) -> Any: ...
+    def _part(self, pieces: Pieces) -> _T_co: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Split:
     axis: int | None = None
     rule: Rule | None = None
 
-    def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
+    def __call__(self, weight: Sliceable[_T], i: int, num_devices: int) -> _T:
         """Return what the strategy gives for the weight."""
         return ShardingStrategy(num_devices, self)(weight, i)
 
@@ -264,7 +267,7 @@ class ShardingStrategy:
             raise ValueError(f"{what} cannot be sharded as {self!r}: {error}") from cause
 
     @overload
-    def __call__(self, weight_or_shape: _Sliceable, index: int) -> Any: ...
+    def __call__(self, weight_or_shape: Sliceable[_T], index: int) -> _T: ...
     @overload
     def __call__(self, weight_or_shape: Iterable[DimLike], index: int) -> Pieces: ...
     def __call__(self, weight_or_shape: object, index: int) -> Any:

@@ -6,7 +6,7 @@ Each takes a weight, the number of a shard and the number of shards, and returns
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeVar
 
 from max_weights.sharding._rules import Segment
 from max_weights.sharding._strategies import (
@@ -16,6 +16,7 @@ from max_weights.sharding._strategies import (
     ROWWISE,
     TENSOR_PARALLEL,
     ShardingStrategy,
+    Sliceable,
 )
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "tensor_parallel_sharding_strategy",
 ]
 
+_T = TypeVar("_T")
+
 row_sharding_strategy = ROWWISE
 """The rule of `ShardingStrategy.rowwise`."""
 col_sharding_strategy = COLUMNWISE
@@ -43,28 +46,30 @@ expert_parallel_sharding_strategy = EXPERT_PARALLEL
 """The rule of `ShardingStrategy.expert_parallel`."""
 
 
-def axiswise_sharding_strategy(weight: Any, i: int, num_devices: int, axis: int) -> Any:
+def axiswise_sharding_strategy(weight: Sliceable[_T], i: int, num_devices: int, axis: int) -> _T:
     """Return shard `i` of `ShardingStrategy.axiswise`."""
     return ShardingStrategy.axiswise(axis, num_devices)(weight, i)
 
 
-def stacked_qkv_sharding_strategy(weight: Any, i: int, num_devices: int, num_heads: int, head_dim: int) -> Any:
+def stacked_qkv_sharding_strategy(weight: Sliceable[_T], i: int, num_devices: int, num_heads: int, head_dim: int) -> _T:
     """Return shard `i` of `ShardingStrategy.stacked_qkv`."""
     return ShardingStrategy.stacked_qkv(num_devices, num_heads, head_dim)(weight, i)
 
 
-def head_aware_col_sharding_strategy(weight: Any, i: int, num_devices: int, num_heads: int, head_dim: int) -> Any:
+def head_aware_col_sharding_strategy(
+    weight: Sliceable[_T], i: int, num_devices: int, num_heads: int, head_dim: int
+) -> _T:
     """Return shard `i` of `ShardingStrategy.head_aware_columnwise`."""
     return ShardingStrategy.head_aware_columnwise(num_devices, num_heads, head_dim)(weight, i)
 
 
-def gate_up_sharding_strategy(weight: Any, i: int, num_devices: int, axis: int) -> Any:
+def gate_up_sharding_strategy(weight: Sliceable[_T], i: int, num_devices: int, axis: int) -> _T:
     """Return shard `i` of `ShardingStrategy.gate_up`."""
     return ShardingStrategy.gate_up(num_devices, axis)(weight, i)
 
 
 def segmented_sharding_strategy(
-    weight: Any, i: int, num_devices: int, *, axis: int, segments: Iterable[Segment]
-) -> Any:
+    weight: Sliceable[_T], i: int, num_devices: int, *, axis: int, segments: Iterable[Segment]
+) -> _T:
     """Return shard `i` of `ShardingStrategy.segmented`."""
     return ShardingStrategy.segmented(num_devices, axis, segments)(weight, i)

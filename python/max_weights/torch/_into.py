@@ -20,7 +20,7 @@ from max_weights._read_options import ReadOptions
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.sharding._by_name import shape_of
-from max_weights.torch._slots import Slot, Slots, compute, computes, require_local
+from max_weights.torch._slots import Slot, Slots, can_initialize, initialize_missing, require_local
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -60,7 +60,7 @@ def load_into(
     - Modules with distributed tensors (`DTensor`, as of FSDP2) are refused: `torch.distributed.checkpoint` fills them,
       with the `WeightsReader` of `max_weights.integrations.distributed`.
 
-    Everything is checked before the module is changed, except what modules that load themselves refuse: they load
+    Everything is checked before the module is changed, except what modules that have their own loader refuse: they load
     first. An error while the file is read leaves the module with a part of the new values.
 
     Args:
@@ -134,14 +134,14 @@ class _Plan:
         )
         self._infos = dict(zip(self._request.new_names, self._request.infos, strict=True))
         self._dtypes = dict(zip(self._request.new_names, self._request.dtypes, strict=True))
-        self._computes = computes(self.module)
+        self._can_initialize = can_initialize(self.module)
         self._shapes = _shapes_of_parts(self._request)
         self.slots = Slots(self.module)
         self.slots.tie(set(self._infos))
         for slot in self.slots:
             self._examine(slot)
         self.problems += self.slots.destroyed()
-        prefixes = tuple(self.slots.loading_themselves)
+        prefixes = tuple(self.slots.custom_loaders)
         self.custom_loaded = [name for name in self._infos if prefixes and name.startswith(prefixes)]
         self.unexpected = [
             name
@@ -158,7 +158,7 @@ class _Plan:
         if not names:
             if slot.saved:
                 self.missing.append(slot.name)
-            elif self.strict and not self._computes:
+            elif self.strict and not self._can_initialize:
                 self.problems.append(
                     f"'{shown(slot.name)}': the module does not save this buffer, and it is on the meta device; "
                     "make it on the CPU (strict=False leaves it as it is)"
@@ -168,7 +168,7 @@ class _Plan:
         info, dtype = self._infos[name], self._dtypes[name]
         shape = self._shapes[name]
         refusal = slot.refusal()
-        if refusal is None and not slot.takes(shape):
+        if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
         if refusal is not None:
             self.problems.append(f"'{shown(name)}': {refusal}")
@@ -198,7 +198,7 @@ class _Plan:
             self._infos[name].bytes for name in self.custom_loaded
         )
         self._done, self._total = 0, total
-        self._report_progress, end = progress_of(self._progress)
+        self._report_progress, finish = progress_of(self._progress)
         try:
             self._load_custom()
             straight = [fill for fill in self.fills if fill.out is not None or fill.slot.tensor.is_meta]
@@ -210,12 +210,12 @@ class _Plan:
                     for fill in batch:
                         fill.slot.tensor.copy_(loaded.pop(fill.name).reshape(fill.slot.tensor.shape))
         finally:
-            end()
+            finish()
         for slot in self.slots:
             for place in slot.places:
                 place.put(slot.tensor)
-        if self._computes and any(slot.tensor.is_meta for slot in self.slots):
-            compute(self.module, self.slots)
+        if self._can_initialize and any(slot.tensor.is_meta for slot in self.slots):
+            initialize_missing(self.module, self.slots)
         return self._report(began)
 
     def _fill_straight(self, fills: list[_Fill]) -> None:
@@ -233,11 +233,11 @@ class _Plan:
 
     def _load_custom(self) -> None:
         """Load the modules that have their own way of loading."""
-        if not self.slots.loading_themselves:
+        if not self.slots.custom_loaders:
             return
         loaded = self._load({name: self._dtypes[name] for name in self.custom_loaded}, {})
         unexpected: set[str] = set()
-        for prefix, owner in self.slots.loading_themselves.items():
+        for prefix, owner in self.slots.custom_loaders.items():
             state = {name[len(prefix) :]: tensor for name, tensor in loaded.items() if name.startswith(prefix)}
             meta = any(tensor.is_meta for tensor in (*owner.parameters(), *owner.buffers()))
             try:

@@ -6,12 +6,15 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any, TypeAlias
 
 from max_weights._core import shown
 from max_weights.errors import ArgumentError
 
-__all__ = ["at_path", "path_of", "position_of"]
+__all__ = ["Source", "at_path", "path_of", "position_of"]
+
+Source: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+"""What a checkpoint is loaded from, as for `torch.load`."""
 
 _COPIED_AT_A_TIME = 1 << 24
 

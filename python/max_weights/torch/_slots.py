@@ -17,7 +17,7 @@ from max_weights.devices import torch_gpu
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
-__all__ = ["Place", "Slot", "Slots", "compute", "computes", "require_local"]
+__all__ = ["Place", "Slot", "Slots", "can_initialize", "initialize_missing", "require_local"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Slot:
             return "several of its elements share memory, as after expand()"
         return None
 
-    def takes(self, shape: tuple[int, ...]) -> bool:
+    def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of that shape fits. `()` and `(1,)` count as the same, because old files have the latter."""
         own = tuple(self.tensor.shape)
         return own == shape or {own, shape} == {(), (1,)}
@@ -103,14 +103,14 @@ class Slot:
 
 
 class Slots:
-    """The slots of a module, in its order, and the modules in it that load themselves."""
+    """The slots of a module, in its order, and the modules in it that have their own loader."""
 
     def __init__(self, module: nn.Module) -> None:
         self.by_name: dict[str, Slot] = {}
-        self.loading_themselves: dict[str, nn.Module] = {}
+        self.custom_loaders: dict[str, nn.Module] = {}
         """By prefix: modules with a `_load_from_state_dict`, or hooks, of their own, and everything below them."""
         by_memory: dict[object, Slot] = {}
-        for prefix, owner in _walk(module, self.loading_themselves):
+        for prefix, owner in _walk(module, self.custom_loaders):
             for place, tensor in _places(prefix, owner):
                 slot = by_memory.setdefault(_memory(tensor), Slot(tensor))
                 slot.places.append(place)
@@ -121,12 +121,12 @@ class Slots:
         return iter({id(slot): slot for slot in self.by_name.values()}.values())
 
     def destroyed(self) -> list[str]:
-        """Return what is wrong with modules that load themselves: `assign=True` would put plain tensors in place of
+        """Return what is wrong with modules with their own loader: `assign=True` would put plain tensors in place of
         tensors on the meta device that store their elements in their own way.
         """
         return [
             f"'{shown(prefix + name)}': {Slot(tensor).refusal()}"
-            for prefix, owner in self.loading_themselves.items()
+            for prefix, owner in self.custom_loaders.items()
             for name, tensor in (*owner.named_parameters(), *owner.named_buffers())
             if tensor.is_meta and _is_wrapper(tensor)
         ]
@@ -146,16 +146,14 @@ class Slots:
                 self.by_name[place.name] = source
 
 
-def _walk(
-    module: nn.Module, loading_themselves: dict[str, nn.Module], prefix: str = ""
-) -> Iterator[tuple[str, nn.Module]]:
+def _walk(module: nn.Module, custom_loaders: dict[str, nn.Module], prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     if _loads_itself(module):
-        loading_themselves[prefix] = module
+        custom_loaders[prefix] = module
         return
     yield prefix, module
     for name, child in module._modules.items():
         if child is not None:
-            yield from _walk(child, loading_themselves, f"{prefix}{name}.")
+            yield from _walk(child, custom_loaders, f"{prefix}{name}.")
 
 
 def _places(prefix: str, owner: nn.Module) -> Iterator[tuple[Place, torch.Tensor]]:
@@ -228,13 +226,13 @@ def require_local(module: nn.Module) -> None:
     )
 
 
-def computes(module: nn.Module) -> bool:
+def can_initialize(module: nn.Module) -> bool:
     """Whether a module can compute what no file has: models of transformers can, from version 5 on."""
     library = sys.modules.get("transformers.modeling_utils")
     return "transformers.initialization" in sys.modules and isinstance(module, library.PreTrainedModel)  # type: ignore[union-attr]
 
 
-def compute(module: Any, slots: Slots) -> None:
+def initialize_missing(module: Any, slots: Slots) -> None:
     """Let a model compute what is still on the meta device, such as the frequencies of rotary embeddings.
 
     Tensors that are marked as initialised are left alone.

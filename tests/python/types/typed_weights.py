@@ -79,7 +79,7 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(max_weights.quantized(weights, "a"), QuantizedWeight)
     assert_type(max_weights.renamed(weights, "hf").a, WeightsNode)
     assert_type(weights.a.torch(), torch.Tensor)
-    assert_type(weights.a.numpy(), np.ndarray[Any, np.dtype[Any]])
+    assert_type(weights.a.numpy(), npt.NDArray[Any])
     assert_type(weights.a.data().torch(), torch.Tensor)
     assert_type(weights.a.data().to_buffer().torch(), torch.Tensor)
 

@@ -20,7 +20,7 @@ from max_weights.errors import DeviceError
 if TYPE_CHECKING:
     import numpy as np
 
-    from max_weights._buffer import Array
+    from max_weights._buffer import Array, DLPackArray
     from max_weights.quantization import QuantizationEncoding
 
 # The alignment in bytes of memory that is allocated here.
@@ -31,7 +31,7 @@ class Mismatch(Exception):
     """Raised for a value that cannot be used; the message says why."""
 
 
-class Candidate:
+class InspectedValue:
     """One value under examination.
 
     Args:
@@ -41,7 +41,7 @@ class Candidate:
 
     __slots__ = ("dtype", "encoding", "is_aligned", "is_contiguous", "is_weight_data", "memory", "shape", "value")
 
-    value: Any
+    value: DLPackArray
     """The object that the weight is to hold."""
     dtype: DType
     shape: Shape
@@ -52,7 +52,7 @@ class Candidate:
     """Whether the elements are contiguous in C order."""
     is_aligned: bool
     """Whether the elements are aligned as the dtype requires; False also if that is not known."""
-    memory: Any
+    memory: Buffer | Array | None
     """The array or Buffer in memory; `None` if there is none yet."""
 
     def __init__(self, value: Any) -> None:
@@ -64,7 +64,7 @@ class Candidate:
             self._inspect_buffer(data)
         # An array cannot come from a NumPy that was never imported.
         elif (numpy := sys.modules.get("numpy")) and isinstance(data, (numpy.ndarray, numpy.generic)):
-            self._look_at_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
+            self._inspect_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
         elif isinstance(data, LazyCast):
             self.dtype, self.shape, self.memory = data.dtype, Shape(data.shape), None
             self.is_contiguous = self.is_aligned = True
@@ -81,7 +81,7 @@ class Candidate:
         self.dtype, self.shape = buffer.dtype, _shape(buffer.shape)
         self.is_contiguous, self.is_aligned = buffer.is_contiguous, buffer.aligned
 
-    def _look_at_array(self, array: Array) -> None:
+    def _inspect_array(self, array: Array) -> None:
         self.value = self.memory = array
         self.dtype, same_alignment = _dtype(array.dtype)
         self.shape = _shape(array.shape)
