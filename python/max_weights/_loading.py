@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import jax
     import torch
 
+    from max_weights._buffer import DLPackArray
     from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights._load_request import DTypeOption
+    from max_weights._typing import DeviceLike
     from max_weights.sharding._by_name import Shard
 
 __all__ = [
@@ -54,7 +57,7 @@ class _Read(ReadKeywords, total=False):
     """What is read and how."""
 
     rename: Rename | str | None
-    dtype: Any
+    dtype: DTypeOption | None
     packed: bool
     progress: Progress | bool | None
     verify: Mapping[str, str] | None
@@ -77,15 +80,15 @@ class TensorsOptions(_Kept, total=False):
     """The keyword arguments of `WeightsNode.load`, but for `framework`, which decides the type of the tensors."""
 
     shard: Shard | None
-    device: Any
-    out: Mapping[str, Any] | None
+    device: DeviceLike | None
+    out: Mapping[str, DLPackArray] | None
 
 
 class StreamOptions(_Read, total=False):
     """The keyword arguments of `WeightsNode.stream`, but for `framework`, which decides the type of the tensors."""
 
     shard: Shard | None
-    device: Any
+    device: DeviceLike | None
     reuse: bool
 
 
@@ -114,8 +117,8 @@ def load(
     how: LoadMethod,
     *,
     framework: str | None,
-    device: Any,
-    out: Mapping[str, Any] | None,
+    device: DeviceLike | None,
+    out: Mapping[str, DLPackArray] | None,
     progress: Progress | bool | None,
 ) -> dict[str, Any]:
     """Load the weights below a node; see `WeightsNode.load`."""
@@ -132,28 +135,28 @@ def load(
 # fmt: off
 @overload
 def load_ranks(
-    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[DeviceLike], select: Select | None = None, *,
     framework: None = None, **options: Unpack[RanksOptions],
 ) -> list[dict[str, Buffer]]: ...
 @overload
 def load_ranks(
-    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[DeviceLike], select: Select | None = None, *,
     framework: Literal["torch"], **options: Unpack[RanksOptions],
 ) -> list[dict[str, torch.Tensor]]: ...
 @overload
 def load_ranks(
-    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[Any], select: Select | None = None, *,
+    weights: WeightsNode, shards: Sequence[Shard], devices: Sequence[DeviceLike], select: Select | None = None, *,
     framework: Literal["jax"], **options: Unpack[RanksOptions],
 ) -> list[dict[str, jax.Array]]: ...
 # fmt: on
 def load_ranks(
     weights: WeightsNode,
     shards: Sequence[Shard],
-    devices: Sequence[Any],
+    devices: Sequence[DeviceLike],
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
-    dtype: Any = None,
+    dtype: DTypeOption | None = None,
     packed: bool = False,
     framework: str | None = None,
     storage: str = "arena",
@@ -244,8 +247,8 @@ def load_resolved(
     how: LoadMethod,
     *,
     convert: Convert,
-    places: list[tuple[Any, int]] | None = None,
-    out: Mapping[str, Any] | None = None,
+    places: list[tuple[DeviceLike, int]] | None = None,
+    out: Mapping[str, DLPackArray] | None = None,
     progress: Progress | bool | None = None,
 ) -> list[Any]:
     """Load what was resolved, in its order.
@@ -323,7 +326,7 @@ def digests(
         finish()
 
 
-def resolve_device(device: Any, out: Mapping[str, Any] | None) -> Any:
+def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | None) -> DeviceLike | None:
     """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`.
 
     Raises:
@@ -331,20 +334,20 @@ def resolve_device(device: Any, out: Mapping[str, Any] | None) -> Any:
     """
     if not out:
         return device
-    found = {name: _place_of(memory) for name, memory in out.items()}
+    locations = {name: _place_of(memory) for name, memory in out.items()}
     if device is None:
-        device = next((f"{kind}:{number}" for kind, number in found.values() if kind == "gpu"), None)
-    wanted = ("cpu", 0) if device is None else place(device)
-    for name, there in found.items():
-        if there != wanted:
+        device = next((f"{kind}:{number}" for kind, number in locations.values() if kind == "gpu"), None)
+    target = ("cpu", 0) if device is None else place(device)
+    for name, location in locations.items():
+        if location != target:
             raise DeviceError(
-                f"out of '{shown(name)}' is on {there[0]}:{there[1]}, but the load goes to {wanted[0]}:{wanted[1]}: "
-                "load to one device at a time"
+                f"out of '{shown(name)}' is on {location[0]}:{location[1]}, but the load goes to "
+                f"{target[0]}:{target[1]}: load to one device at a time"
             )
     return device
 
 
-def _place_of(memory: Any) -> tuple[str, int]:
+def _place_of(memory: DLPackArray) -> tuple[str, int]:
     """Return where memory is; host memory if it does not say, or does not say it as GPU memory does."""
     try:
         kind, number = memory.__dlpack_device__()
@@ -353,7 +356,7 @@ def _place_of(memory: Any) -> tuple[str, int]:
     return ("gpu", int(number)) if kind == _CUDA else ("cpu", 0)
 
 
-def check_device(device: Any, copy: bool | None, framework: str | None) -> None:
+def check_device(device: DeviceLike | None, copy: bool | None, framework: str | None) -> None:
     """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
     if device is None or place(device)[0] == "cpu":
         return
@@ -361,14 +364,14 @@ def check_device(device: Any, copy: bool | None, framework: str | None) -> None:
         "copy=False": copy is False,
         "framework='numpy'": framework == "numpy",
     }
-    if asked := next((name for name, given in refused.items() if given), None):
+    if option := next((name for name, is_set in refused.items() if is_set), None):
         raise DeviceError(
-            f'load to {shown(str(device))} has no {asked} yet: load to the CPU, and move the tensors with .to("cuda")'
+            f'load to {shown(str(device))} has no {option} yet: load to the CPU, and move the tensors with .to("cuda")'
         )
 
 
 def log_choice(what: str, choice: str) -> None:
-    """Log one line on how files are read for `what`; without `logging` imported, nobody can be listening."""
+    """Log one line on how files are read for `what`; if `logging` is not imported, there is no handler."""
     if logging := sys.modules.get("logging"):
         logging.getLogger("max_weights").info("%s: %s", what, choice)
 
@@ -397,10 +400,10 @@ def chosen(node: WeightsNode, options: LoadOptions) -> list[tuple[str, Buffer, W
 def converter(framework: str | None) -> Convert:
     """Return the function that turns a `Buffer` into a tensor of a framework."""
     if framework not in _FRAMEWORKS:
-        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
-        meant = _ELSEWHERE.get(framework) if isinstance(framework, str) else None
-        hint = "" if meant is None else f": did you mean {meant!r}?"
-        raise ArgumentError(f"framework must be {known} or None, not {framework!r}{hint}")
+        frameworks = ", ".join(repr(name) for name in _FRAMEWORKS if name)
+        suggestion = _ELSEWHERE.get(framework) if isinstance(framework, str) else None
+        hint = "" if suggestion is None else f": did you mean {suggestion!r}?"
+        raise ArgumentError(f"framework must be {frameworks} or None, not {framework!r}{hint}")
     return _FRAMEWORKS[framework]()
 
 
@@ -411,21 +414,22 @@ def _as_numpy() -> Convert:
 def _as_torch() -> Convert:
     from torch.utils.dlpack import from_dlpack
 
-    def convert(buffer: Buffer, info: WeightInfo) -> Any:
+    def convert(buffer: Buffer, info: WeightInfo) -> torch.Tensor:
         tensor = from_dlpack(buffer)
         return restore_torch_dtype(tensor, info) if isinstance(info.dtype, str) else tensor
 
     return convert
 
 
-def restore_torch_dtype(tensor: Any, info: WeightInfo) -> Any:
+def restore_torch_dtype(tensor: torch.Tensor, info: WeightInfo) -> torch.Tensor:
     """Return a torch tensor in its own dtype, if it came as bytes because only torch has that dtype."""
     import torch
 
     dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None
     rank = len(info.shape)
-    is_bytes = isinstance(dtype, torch.dtype) and tensor.ndim == rank + 1 and tensor.shape[-1] == dtype.itemsize
-    return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
+    if isinstance(dtype, torch.dtype) and tensor.ndim == rank + 1 and tensor.shape[-1] == dtype.itemsize:
+        return tensor.view(dtype).squeeze(-1)
+    return tensor
 
 
 def _as_jax() -> Convert:

@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Unpack
 
     import jax
-    import numpy as np
     import torch
 
+    from max_weights._buffer import Array, DLPackArray
     from max_weights._core import Buffer
     from max_weights._core._weights import Node
     from max_weights._dim import Dim
-    from max_weights._load_request import Rename
+    from max_weights._load_request import DTypeOption, Rename
     from max_weights._loading import StreamOptions, TensorsOptions
     from max_weights._progress import Progress
     from max_weights._read_options import ReadKeywords, ReadOptions
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
+    from max_weights._typing import DeviceLike
     from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
@@ -82,7 +83,7 @@ class WeightsNode(Node):
     @overload
     def load(
         self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[TensorsOptions]
-    ) -> dict[str, np.ndarray[Any, np.dtype[Any]]]: ...
+    ) -> dict[str, Array]: ...
     @overload
     def load(
         self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[TensorsOptions]
@@ -101,23 +102,23 @@ class WeightsNode(Node):
         select: Select | None = None,
         *,
         rename: Rename | str | None = None,
-        dtype: Any = None,
+        dtype: DTypeOption | None = None,
         packed: bool = False,
         shard: Shard | None = None,
         framework: str | None = None,
         copy: bool | None = None,
         storage: str = "arena",
         verify: Mapping[str, str] | None = None,
-        device: Any = None,
-        out: Mapping[str, Any] | None = None,
+        device: DeviceLike | None = None,
+        out: Mapping[str, DLPackArray] | None = None,
         progress: Progress | bool | None = None,
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
     ) -> Any:
         """Load this weight, if it is one, and all below it: {name: tensor}, in file order.
 
-        They are resident: nobody waits at the first touch. Without `dtype`, tensors are views of private pages of the
-        file, brought into memory; those that the file does not have as they are wanted get their own memory, which they
+        They are fully resident. Without `dtype`, tensors are views of private pages of the
+        file, brought into memory; those that the file has in another form get their own memory, which they
         share. Files are read in their order, several requests at a time.
 
         Args:
@@ -175,7 +176,7 @@ class WeightsNode(Node):
     @overload
     def stream(
         self, select: Select | None = None, *, framework: Literal["numpy"], **options: Unpack[StreamOptions]
-    ) -> WeightStream[np.ndarray[Any, np.dtype[Any]]]: ...
+    ) -> WeightStream[Array]: ...
     @overload
     def stream(
         self, select: Select | None = None, *, framework: Literal["torch"], **options: Unpack[StreamOptions]
@@ -194,13 +195,13 @@ class WeightsNode(Node):
         select: Select | None = None,
         *,
         rename: Rename | str | None = None,
-        dtype: Any = None,
+        dtype: DTypeOption | None = None,
         packed: bool = False,
         shard: Shard | None = None,
         framework: str | None = None,
         verify: Mapping[str, str] | None = None,
         reuse: bool = False,
-        device: Any = None,
+        device: DeviceLike | None = None,
         progress: Progress | bool | None = None,
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
@@ -254,7 +255,7 @@ class WeightsNode(Node):
         self,
         path: str | PathLike[str],
         *,
-        dtype: Any = None,
+        dtype: DTypeOption | None = None,
         rename: Rename | str | None = None,
         select: Select | None = None,
         shard: Shard | None = None,
@@ -333,7 +334,7 @@ class WeightsNode(Node):
             shape: Must equal the weight's shape, except where a dimension is symbolic.
             quantization_encoding: That of the file. Of several that a file of mixed encodings has, the weight keeps its
                 own, and a warning says so.
-            device: Where the weight is wanted; default: the CPU. On a GPU its value arrives when it is first used.
+            device: The target device; default: the CPU. On a GPU its value arrives when it is first used.
 
         Raises:
             WeightNotFoundError: a KeyError; there is no such weight.

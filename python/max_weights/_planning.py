@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights._html import count, paragraph, table, view
@@ -16,9 +16,12 @@ from max_weights.dtype import DType
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from max_weights._buffer import DLPackArray
     from max_weights._core import WeightsNode
-    from max_weights._load_request import Rename
+    from max_weights._load_request import DTypeOption, Rename
+    from max_weights._progress import Progress
     from max_weights._selection import Select
+    from max_weights._typing import DeviceLike
     from max_weights.sharding._by_name import Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
@@ -147,16 +150,16 @@ def plan(
     select: Select | None = None,
     *,
     rename: Rename | str | None = None,
-    dtype: Any = None,
+    dtype: DTypeOption | None = None,
     packed: bool = False,
     shard: Shard | None = None,
     framework: Literal["numpy", "torch", "jax"] | None = None,
     copy: bool | None = None,
     storage: Literal["arena", "per-tensor"] = "arena",
-    progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
+    progress: Progress | bool | None = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
     verify: Mapping[str, str] | None = None,
-    device: Any = None,
-    out: Mapping[str, Any] | None = None,
+    device: DeviceLike | None = None,
+    out: Mapping[str, DLPackArray] | None = None,
     options: ReadOptions | None = None,
     **read: Unpack[ReadKeywords],
 ) -> LoadPlan:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._loading import Convert
+    from max_weights._typing import DeviceLike
 
 __all__ = ["WeightStream", "stream"]
 
-_TOLD_EVERY = 0.025  # seconds
+_REPORT_EVERY = 0.025  # seconds
 _Tensor_co = TypeVar("_Tensor_co", covariant=True)
 
 
@@ -37,22 +38,22 @@ class WeightStream(Generic[_Tensor_co]):
         names: Sequence[str],
         infos: Sequence[WeightInfo],
         convert: Convert,
-        told: tuple[Progress | None, Callable[[], None]],
+        progress: tuple[Progress | None, Callable[[], None]],
     ) -> None:
         self._tensors = tensors
         self._names = names
         self._infos = infos
         self._convert = convert
-        self._tell, self._end = told
-        self._given = 0
-        self._told_at = 0.0
+        self._report, self._finish = progress
+        self._done = 0
+        self._reported_at = 0.0
         self._bytes = sum(info.bytes for info in infos)
 
     @property
     def max_host_bytes(self) -> int:
         """The most bytes of host memory that the tensors of this stream take.
 
-        Tensors count while they are being read, wait to be taken, were given last, or are on their way to a device.
+        Tensors count while they are being read, wait to be taken, were returned last, or are on their way to a device.
         """
         return self._tensors.max_host_bytes
 
@@ -63,20 +64,20 @@ class WeightStream(Generic[_Tensor_co]):
         try:
             position, buffer = next(self._tensors)
             info = self._infos[position]
-            self._given += info.bytes
+            self._done += info.bytes
             last = position == len(self._infos) - 1
-            if self._tell is not None and (last or time.monotonic() - self._told_at >= _TOLD_EVERY):
-                self._told_at = time.monotonic()
-                self._tell(self._given, self._bytes)
+            if self._report is not None and (last or time.monotonic() - self._reported_at >= _REPORT_EVERY):
+                self._reported_at = time.monotonic()
+                self._report(self._done, self._bytes)
             return self._names[position], self._convert(buffer, info)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """End the stream; nothing more is read. Tensors already given stay valid, unless `reuse` was asked for."""
+        """End the stream; nothing more is read. Tensors that it has returned stay valid, unless `reuse` is set."""
         self._tensors.close()
-        self._end()
+        self._finish()
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +95,7 @@ def stream(
     how: LoadMethod,
     *,
     framework: str | None,
-    device: Any,
+    device: DeviceLike | None,
     reuse: bool,
     progress: Progress | bool | None,
 ) -> WeightStream[Any]:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-__all__ = ["JSONObject"]
+if TYPE_CHECKING:
+    import torch
+
+    from max_weights.devices import Device, DeviceRef
+
+__all__ = ["DeviceLike", "JSONObject"]
+
+DeviceLike: TypeAlias = "str | Device | DeviceRef | torch.device"
+"""A device, or its name, such as `cuda:1`."""
 
 JSONObject: TypeAlias = dict[str, Any]
 """What `json` makes of an object of which no schema is known here, such as another library's configuration."""

@@ -11,10 +11,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from max_weights._benching.on_device import DeviceLoader
+from typing import Any, Protocol, TypedDict
 
 __all__ = ["LOADERS", "OURS", "OWN", "PACKAGES", "Loader", "chosen", "touch"]
 
@@ -45,6 +42,30 @@ class Loader:
     formats: frozenset[str]
     of: str = ""
     copies: bool = False  # into memory of its own, as large as the checkpoint
+
+
+class Answer(TypedDict, total=False):
+    """What a worker measured: each kind of request fills the entries that it is about."""
+
+    seconds: float
+    peak: int
+    """Bytes of memory, as `device_peak` and `host_peak`."""
+    read: int
+    """Bytes read from the disk."""
+    device_peak: int
+    host_peak: int
+    wrong: str
+    """What differs from the file; "" if nothing does."""
+    failed: str
+
+
+class Row(Protocol):
+    """A loader of the CPU or of a device, as far as it is chosen by it."""
+
+    @property
+    def formats(self) -> frozenset[str]: ...
+    @property
+    def of(self) -> str: ...
 
 
 def touch(result: object) -> int:
@@ -193,7 +214,7 @@ LOADERS: dict[str, Loader] = {
 }
 
 
-def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Loader | DeviceLoader] = LOADERS) -> list[str]:
+def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Row] = LOADERS) -> list[str]:
     """Return the rows for a file of this format: ours, those of the named packages, and the limits."""
     packages = {"", "limit", *names}
     return [name for name, loader in loaders.items() if form in loader.formats and loader.of in packages]

@@ -20,7 +20,7 @@ from max_weights.devices import place as placed
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from max_weights._benching.worker import Answer
+    from max_weights._benching.loaders import Answer
 
 __all__ = ["bench"]
 

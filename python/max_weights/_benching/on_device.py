@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from max_weights._benching.worker import Answer
+    from max_weights._benching.loaders import Answer
 
 __all__ = ["LOADERS", "OURS", "PACKAGES", "DeviceLoader", "DeviceRun"]
 

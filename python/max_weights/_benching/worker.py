@@ -12,13 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
 
-from max_weights._benching.loaders import LOADERS, touch
+from max_weights._benching.loaders import LOADERS, Answer, Run, touch
 from max_weights._core import printable
-
-if TYPE_CHECKING:
-    from max_weights._benching.loaders import Run
 
 __all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
 
@@ -27,21 +23,6 @@ RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 COMMAND = "from max_weights._benching.worker import serve; serve()"
 LONGEST_REASON = 200
 TIME_WAS_UP = "time ran out"
-
-
-class Answer(TypedDict, total=False):
-    """What a worker measured: each kind of request fills the entries that it is about."""
-
-    seconds: float
-    peak: int
-    """Bytes of memory, as `device_peak` and `host_peak`."""
-    read: int
-    """Bytes read from the disk."""
-    device_peak: int
-    host_peak: int
-    wrong: str
-    """What differs from the file; "" if nothing does."""
-    failed: str
 
 
 class LoaderFailed(Exception):

@@ -62,7 +62,7 @@ class Graph:
     def __init__(
         self,
         name: str,
-        forward: Callable[..., object] | None = None,
+        forward: Callable[..., Any] | None = None,
         input_types: Iterable[TensorType | BufferType] = (),
         path: str | os.PathLike[str] | None = None,
         *args: object,
@@ -281,15 +281,15 @@ class Graph:
         name = prefix + weight.name.removeprefix(own) if own and weight.name.startswith(own) else weight.name
         if name == weight.name and weight not in self._by_weight and name not in self._by_name:
             return self.add_weight(weight)
-        known = self._by_name.get(name)
-        if known is None:
-            known = Weight(name, weight.dtype, weight.shape, weight.device, weight.quantization_encoding)
+        joined = self._by_name.get(name)
+        if joined is None:
+            joined = Weight(name, weight.dtype, weight.shape, weight.device, weight.quantization_encoding)
             self._of_calls.add(name)
-        elif known.type != weight.type:
+        elif joined.type != weight.type:
             raise graph_error(
-                "call", f"weight '{shown(name)}' is {known.type} here, and {weight.type} in graph {subgraph.name!r}"
+                "call", f"weight '{shown(name)}' is {joined.type} here, and {weight.type} in graph {subgraph.name!r}"
             )
-        return self.add_weight(known)
+        return self.add_weight(joined)
 
     def adopt(self, weights: Mapping[str, Weight]) -> None:
         """Replace the weights that calls of subgraphs named by a model's weights, by name, which have values."""
@@ -305,11 +305,11 @@ class Graph:
         Raises:
             GraphError: two of them were given the same name after they joined (a ValueError).
         """
-        found: dict[str, Weight] = {}
+        weights: dict[str, Weight] = {}
         for weight in self._by_weight:
-            if found.setdefault(weight.name, weight) is not weight:
+            if weights.setdefault(weight.name, weight) is not weight:
                 raise graph_error("parameters", f"two weights of graph {self.name!r} are named '{shown(weight.name)}'")
-        return found
+        return weights
 
     @property
     def weight_values(self) -> Sequence[TensorValue]:
@@ -326,7 +326,7 @@ class Graph:
     def add_subgraph(
         self,
         name: str,
-        forward: Callable[..., object] | None = None,
+        forward: Callable[..., Any] | None = None,
         input_types: Iterable[TensorType | BufferType] = (),
         path: str | os.PathLike[str] | None = None,
         *args: object,

@@ -34,7 +34,7 @@ class _OwnShape:
             raise AttributeError("shape")  # the field has no default
         return shape_of(instance._dims)
 
-    def __set__(self, instance: object, shape: ShapeLike) -> None:
+    def __set__(self, instance: Any, shape: ShapeLike) -> None:
         instance.__dict__["_dims"] = tuple(Shape(shape))
 
 

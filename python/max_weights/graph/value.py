@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from max_weights._buffer import Array
     from max_weights.sharding._pieces import Pieces
 
 __all__ = ["BufferValue", "Node", "TensorValue", "TensorValueLike", "Value"]
 
-TensorValueLike: TypeAlias = "TensorValue | Dim | Shape | bool | int | float | np.ndarray[Any, Any] | np.generic"
+TensorValueLike: TypeAlias = "TensorValue | Dim | Shape | bool | int | float | Array | np.generic"
 """What operations accept as a tensor: a value or a `Weight`, a `Dim`, a `Shape`, a number, a NumPy array."""
 
 
@@ -80,7 +81,7 @@ class Recorder(Protocol):
         ...
 
     def record(
-        self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, Any]
+        self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, object]
     ) -> Node:
         """Add an operation."""
         ...

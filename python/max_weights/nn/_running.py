@@ -36,7 +36,7 @@ def build_subgraph(module: ModuleNode, name: str, input_types: InputTypes, weigh
     types: list[TensorType | BufferType] = []
     arguments = [_numbered(argument, types) for argument in input_types]
 
-    def forward(*inputs: TensorValue) -> Any:
+    def forward(*inputs: TensorValue) -> object:
         return module(*[_with_values(argument, inputs) for argument in arguments])
 
     graph = cast("Graph", current("build_subgraph")).add_subgraph(name, forward, types, weight_prefix=weight_prefix)
@@ -81,7 +81,7 @@ def compile_module(
     return (session or InferenceSession()).load(graph, weights_registry=weights, memory=memory)
 
 
-def _numbered(argument: object, types: list[TensorType | BufferType]) -> Any:
+def _numbered(argument: object, types: list[TensorType | BufferType]) -> object:
     """Return an argument with types replaced by numbers of inputs; record these types."""
     if isinstance(argument, list | tuple):
         return [_numbered(one, types) for one in argument]
@@ -92,5 +92,5 @@ def _numbered(argument: object, types: list[TensorType | BufferType]) -> Any:
     return len(types) - 1
 
 
-def _with_values(argument: Any, inputs: Sequence[TensorValue]) -> Any:
+def _with_values(argument: Any, inputs: Sequence[TensorValue]) -> object:
     return [_with_values(one, inputs) for one in argument] if isinstance(argument, list) else inputs[argument]

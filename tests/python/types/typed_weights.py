@@ -58,7 +58,7 @@ def tensors(path: Path, framework: str) -> None:
     weights = load_weights(path)
     assert_type(weights.load(), dict[str, Buffer])
     assert_type(weights.load("a", dtype="float16", copy=True), dict[str, Buffer])
-    assert_type(weights.load(framework="numpy"), dict[str, np.ndarray[Any, np.dtype[Any]]])
+    assert_type(weights.load(framework="numpy"), dict[str, npt.NDArray[Any]])
     assert_type(weights.load(framework="torch", device="cuda"), dict[str, torch.Tensor])
     assert_type(weights.load(framework="jax"), dict[str, jax.Array])
     assert_type(weights.load(framework=framework), dict[str, Any])
@@ -66,7 +66,7 @@ def tensors(path: Path, framework: str) -> None:
     assert_type(weights.stream(framework="jax", max_host_bytes="1GB"), WeightStream[jax.Array])
     assert_type(weights.stream(framework=framework), WeightStream[Any])
     with weights.stream("a", framework="numpy", reuse=True) as stream:
-        assert_type(dict(stream), dict[str, np.ndarray[Any, np.dtype[Any]]])
+        assert_type(dict(stream), dict[str, npt.NDArray[Any]])
     for name, tensor in weights.stream(framework="torch", dtype="bfloat16"):
         assert_type(name, str)
         assert_type(tensor, torch.Tensor)

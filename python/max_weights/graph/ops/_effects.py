@@ -106,10 +106,10 @@ def _fit(
     value = caller.own("call", argument._contents) if isinstance(argument, BufferValue) else operand("call", argument)
     fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
     if fits:
-        for given, dim in zip(value.shape, kind.shape, strict=True):
+        for size, dim in zip(value.shape, kind.shape, strict=True):
             if isinstance(dim, SymbolicDim):
-                dims.setdefault(dim.name, given)
-        fits = all(given == dim.substitute(dims) for given, dim in zip(value.shape, kind.shape, strict=True))
+                dims.setdefault(dim.name, size)
+        fits = all(size == dim.substitute(dims) for size, dim in zip(value.shape, kind.shape, strict=True))
     if not fits:
         raise graph_error("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")
     return value
@@ -119,5 +119,5 @@ def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
     """Record the names in this call of the symbols of the outputs that the subgraph creates itself."""
     own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
     if own:
-        taken = caller.taken_symbols()
-        dims |= {name: infer.new_symbol(name, taken) for name in dict.fromkeys(own)}
+        names = caller.taken_symbols()
+        dims |= {name: infer.new_symbol(name, names) for name in dict.fromkeys(own)}
