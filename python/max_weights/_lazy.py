@@ -80,7 +80,7 @@ class LazyTensor:
             converted = part if self._target_dtype is None else part.astype(self._target_dtype)
             return from_dlpack(converted.copy() if self._copy and converted is part else converted)
         ahead, position = self._ahead
-        ahead.take(position)  # the other tensors will probably be wanted, too
+        ahead.take(position)  # the other tensors will probably be needed, too
         (buffer,), _ = load_tensors(self._node, [info.name], [self._target_dtype], own=self._copy, outs={})
         tensor: torch.Tensor = restore_torch_dtype(from_dlpack(buffer), info)
         return tensor

@@ -210,7 +210,7 @@ class WeightsNode(Node):
 
         They come in file order; a thread reads ahead. Every tensor has its own memory, which goes when the tensor does:
         those that are kept take memory beside `max_host_bytes`. The stream ends with its last weight, with an error,
-        with `close()` or the end of a `with` block, and when nobody has it any more, as after a `break`. It holds its
+        with `close()` or the end of a `with` block, and when its last reference goes, as after a `break`. It holds its
         files: closing the weights does not end it. Threads may share it; a forked child opens its own.
 
         Args:

@@ -43,7 +43,7 @@ class Worker:
         self.loader = loader
         answers, write_end = os.pipe()
         self._answers = os.fdopen(answers, "rb", buffering=0)
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; nobody reads a pipe meanwhile)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; a pipe would not be read meanwhile)
         environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
         try:
             self._process = subprocess.Popen(

@@ -170,7 +170,7 @@ def _swap(by_id: Mapping[int, object], modules: Sequence[str] | None = None) -> 
 
 
 def _imported(module: str) -> None:
-    """Replace the functions of a library that was just imported; nobody else can have them yet."""
+    """Replace the functions of a library that was just imported, so that no other module has them yet."""
     with _state.lock:
         if _state.active:
             _make_pairs(module)

@@ -79,7 +79,7 @@ def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> Argume
 
 
 def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, DLPackArray]:
-    """Return the values by full names; weights without one get zeros, unless that is not wanted.
+    """Return the values by full names; weights without one get zeros with `auto_initialize`.
 
     Nothing is changed before everything is known.
     """

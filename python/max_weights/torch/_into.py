@@ -45,7 +45,7 @@ def load_into(
 
     - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
       the way.
-    - Tensors on the meta device get memory: a view of the file if the file has them as wanted, otherwise (or always
+    - Tensors on the meta device get memory: a view of the file if the file has them in that form, otherwise (or always
       with `copy=True`) memory of their own. What comes from a PyTorch file has memory of its own unless you say
       `copy=False`, because programs save such files in place, and torch.load reads them. Tensors get the dtype of the
       file, or the one that `dtype` says. `requires_grad` stays.
