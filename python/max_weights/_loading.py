@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from max_weights._buffer import DLPackArray
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._load_request import DTypeOption
-    from max_weights._typing import DeviceLike
+    from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Shard
 
 __all__ = [

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from max_weights._read_options import ReadKeywords, ReadOptions
     from max_weights._selection import Select
     from max_weights._streaming import WeightStream
-    from max_weights._typing import DeviceLike
-    from max_weights.devices import DeviceRef
+    from max_weights.devices import DeviceLike, DeviceRef
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
     from max_weights.quantization import QuantizationEncoding

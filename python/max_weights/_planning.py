@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
     from max_weights._selection import Select
-    from max_weights._typing import DeviceLike
+    from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._loading import Convert
-    from max_weights._typing import DeviceLike
+    from max_weights.devices import DeviceLike
 
 __all__ = ["WeightStream", "stream"]
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import torch
-
-    from max_weights.devices import Device, DeviceRef
-
-__all__ = ["DeviceLike", "JSONObject"]
-
-DeviceLike: TypeAlias = "str | Device | DeviceRef | torch.device"
-"""A device, or its name, such as `cuda:1`."""
+__all__ = ["JSONObject"]
 
 JSONObject: TypeAlias = dict[str, Any]
 """What `json` makes of an object of which no schema is known here, such as another library's configuration."""

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from max_weights._core import accelerator_count, missing_accelerator, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import torch
 
 __all__ = [
     "CPU",
@@ -34,6 +36,10 @@ __all__ = [
     "torch_gpu",
     "virtual_devices",
 ]
+
+
+DeviceLike: TypeAlias = "str | Device | DeviceRef | torch.device"
+"""A device, or its name, such as `cuda:1`."""
 
 
 class DeviceKind(StrEnum):
