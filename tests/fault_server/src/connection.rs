@@ -1,6 +1,5 @@
 //! A connection: heads that are read from it, and answers that are written to it, as fast and as far as is wanted.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -130,29 +129,7 @@ impl<'a> Connection<'a> {
         self.take_head()
     }
 
-    /// Bytes of a file, which the system moves without showing them to this program.
-    fn file(&self, file: &File, length: u64, sent: &mut impl FnMut(u64)) -> io::Result<()> {
-        let mut at = 0;
-        while at < length {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let piece = (length - at).min(PIECE as u64);
-            sent(piece);
-            if io::copy(&mut file.take(piece), &mut &*self.stream)? < piece {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            at += piece;
-        }
-        Ok(())
-    }
-
     fn body(&mut self, answer: &Answer, sending: &Sending, sent: &mut impl FnMut(u64)) -> io::Result<()> {
-        if *sending == Sending::default()
-            && let Some(file) = answer.body.file()?
-        {
-            return self.file(&file, answer.body.len(), sent);
-        }
         let mut reader = answer.body.reader()?;
         let (length, started) = (answer.body.len(), Instant::now());
         let end = sending.end.unwrap_or(length).min(length);

@@ -181,18 +181,6 @@ impl Body {
         }
     }
 
-    /// The file, at the first of the bytes, if they are sent as they lie there.
-    pub(crate) fn file(&self) -> io::Result<Option<File>> {
-        match self {
-            Self::Part(part) if part.mask == 0 && part.start + part.length <= part.end_of_file => {
-                let mut file = File::open(&part.path)?;
-                file.seek(SeekFrom::Start(part.start))?;
-                Ok(Some(file))
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// The bytes, as they are sent.
     pub(crate) fn reader(&self) -> io::Result<Box<dyn Read + '_>> {
         let part = match self {
