@@ -90,7 +90,9 @@ impl Client {
             Ok(_) => Ok(byte[0]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(Ending::Reset),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(Ending::Silence),
-            Err(error) => panic!("{error}"),
+            // A read with a limit of time is not begun again by the system when the process was stopped for a moment.
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.byte(),
+            Err(error) => panic!("{error:?}"),
         }
     }
 

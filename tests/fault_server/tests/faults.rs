@@ -168,7 +168,7 @@ fn listings_have_names_that_no_file_has() {
 
 #[test]
 fn answers_stall_and_drip() {
-    let served = Served::new("stall=0.6 times=1");
+    let served = Served::new("stall=60 times=1");
     let impatient = |served: &Served| {
         let mut client = served.client().impatient();
         client.send("GET /files/bucket/model", &[("Range", "bytes=100-199")], b"");
@@ -178,7 +178,7 @@ fn answers_stall_and_drip() {
     assert_eq!((reply.body.len(), reply.ending), (50, Ending::Silence));
     served.server.set("stall=0.1").expect("a fault");
     assert_right(&served.range());
-    served.server.set("stall-before-head=0.6").expect("a fault");
+    served.server.set("stall-before-head=60").expect("a fault");
     assert_eq!(impatient(&served).expect_err("silence"), Ending::Silence);
     served.server.set("drip").expect("a fault");
     let start = Instant::now();
