@@ -13,6 +13,7 @@ from max_weights._core import (
     Objects,
     Placeholder,
     PytorchWeights,
+    RangeSource,
     SafetensorWeights,
     WeightInfo,
     WeightInfos,
@@ -25,7 +26,7 @@ from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Literal
+    from typing import Any, Literal, TypeAlias
 
     from max_weights._buffer import DLPackArray
     from max_weights._dim import Dim
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
     from max_weights.quantization import QuantizationEncoding
+    from max_weights.remote import Remote
+
+    CheckpointPath: TypeAlias = str | os.PathLike[str] | RangeSource
 
 __all__ = [
     "RESERVED",
@@ -202,19 +206,21 @@ def _listed(names: list[str]) -> str:
 
 
 def load_weights(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: CheckpointPath | Iterable[CheckpointPath],
     *,
     backend: Literal["auto", "mmap", "read"] = "auto",
     strict: bool = True,
     max_header_bytes: int | None = None,
+    remote: Remote | None = None,
 ) -> WeightsNode:
     """Open a checkpoint as one tree of weights. Only headers are read.
 
     Args:
         paths: A file, a directory (its index, else its set of shards, else its single file), an index (`*.index.json`),
             a list of files that belong to one checkpoint, or the name of a model in the local Hugging Face cache
-            (`ORG/MODEL` or `ORG/MODEL@REVISION`; the network is never used). The format is recognised by the first
-            bytes of a file, not by its name.
+            (`ORG/MODEL` or `ORG/MODEL@REVISION`). The format is recognised by the first bytes of a file, not by its
+            name. Or a URL of a file or a folder: `s3://`, `gs://`, `az://`, `https://`, `hf://ORG/MODEL@REVISION`; the
+            network is used for these alone. Or a `max_weights.remote.source`.
         backend: `mmap` maps the files; `read` reads each tensor into memory of its own when it is used; `auto` maps,
             and reads if the system refuses to map.
         strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
@@ -222,6 +228,7 @@ def load_weights(
             names. Otherwise everything that can be opened is opened, the log reports the faults, and `warnings` lists
             them.
         max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
+        remote: How URLs are opened: a `max_weights.remote.Remote`.
 
     Raises:
         MissingFileError: a path does not exist (a FileNotFoundError and a ValueError); the message lists similar paths.
@@ -233,17 +240,18 @@ def load_weights(
     files = _paths(paths)
     if not files:
         raise ArgumentError("paths is empty: name at least one checkpoint file")
-    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
+    store = None if remote is None else remote._store
+    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes, store=store)
 
 
-def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
-    if isinstance(paths, str | os.PathLike):
+def _paths(paths: CheckpointPath | Iterable[CheckpointPath]) -> list[CheckpointPath]:
+    if isinstance(paths, str | os.PathLike | RangeSource):
         return [paths]
     if isinstance(paths, bytes) or not isinstance(paths, Iterable):
         raise TypeError(f"paths must be a path, or a list of paths, not {type(paths).__name__}")
     files = list(paths)
     for file in files:
-        if not isinstance(file, str | os.PathLike):
+        if not isinstance(file, str | os.PathLike | RangeSource):
             raise TypeError(f"paths must be a path, or a list of paths, but one of them is {type(file).__name__}")
     return files
 

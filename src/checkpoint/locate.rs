@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::ReadDir;
+use std::fs::{DirEntry, ReadDir};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::distributed;
 use crate::rules;
+use crate::source::Source;
+use crate::source::store::{self, Store};
 use crate::text;
+use crate::workers::Interrupt;
 
 /// What ends the name of an index.
-const INDEX_SUFFIX: &str = ".index.json";
+pub(super) const INDEX_SUFFIX: &str = ".index.json";
 const SUFFIX: &str = ".safetensors";
 const GGUF_SUFFIX: &str = ".gguf";
 /// What torch.save's files are called; the first is that of shards.
@@ -39,7 +44,7 @@ const MAX_SPLIT: usize = u16::MAX as usize;
 const LIST: &str = "list the directory";
 
 /// The files of a checkpoint.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Located {
     /// These files, in this order.
     Files(Vec<PathBuf>),
@@ -47,6 +52,8 @@ pub(super) enum Located {
     Index(PathBuf),
     /// Those that this `.metadata` of a distributed checkpoint names.
     Distributed(PathBuf),
+    /// This file, which was opened to see whether it is there.
+    Opened(Arc<dyn Source>),
     /// These files, of which each rank wrote its own, with pieces of tensors.
     OfRanks(Vec<PathBuf>),
 }
@@ -63,6 +70,11 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
         Err(error) if path.is_dir() => return Err(Error::io(path, LIST, error)),
         Err(_) => {}
     }
+    locate_file(path)
+}
+
+/// What the name of a file stands for.
+fn locate_file(path: &Path) -> Result<Located> {
     if name_of(path).ends_with(INDEX_SUFFIX) {
         return Ok(Located::Index(path.to_path_buf()));
     }
@@ -86,6 +98,32 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
     Ok(Located::Files(vec![path.to_path_buf()]))
 }
 
+/// What a URL stands for: what has the suffix of a file is one, and anything else is a folder.
+pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<Located> {
+    let name = name_of(url);
+    let name = name.split('?').next().unwrap_or_default();
+    let suffixes = [SUFFIX, GGUF_SUFFIX, INDEX_SUFFIX, distributed::METADATA, distributed::SUFFIX];
+    if suffixes.iter().chain(&TORCH_SUFFIXES).any(|suffix| name.ends_with(suffix)) {
+        return locate_file(url);
+    }
+    if let Some(listing) = store.list(url, interrupt)? {
+        let entries = listing.names.into_iter().map(|name| (OsString::from(&name), name));
+        return of_names(&listing.folder, entries.collect());
+    }
+    // Nothing is listed: the index, or else the file that most checkpoints are.
+    let usual = format!("{DEFAULT_STEM}{SUFFIX}");
+    let urls = [store::join(url, &format!("{usual}{INDEX_SUFFIX}")), store::join(url, &usual)];
+    let mut last = None;
+    for opened in store.open(&urls, interrupt) {
+        match opened {
+            Ok(source) => return Ok(Located::Opened(source)),
+            Err(error @ Error::MissingFile { .. }) => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::MissingFile { path: url.to_path_buf(), near: Vec::new() }))
+}
+
 /// The name of the file, as it can be printed; endings and numbers are in it as they are.
 pub(super) fn name_of(path: &Path) -> String {
     text::path(Path::new(path.file_name().unwrap_or_default()))
@@ -107,6 +145,13 @@ fn with_other_end(name: &OsStr, len: usize, end: &str) -> OsString {
 struct FolderEntry {
     name: OsString,
     text: String,
+}
+
+impl FolderEntry {
+    /// The file, in its folder.
+    fn below(&self, folder: &Path) -> PathBuf {
+        if store::is_url(folder) { store::join(folder, &self.text) } else { folder.join(&self.name) }
+    }
 }
 
 impl std::ops::Deref for FolderEntry {
@@ -148,12 +193,20 @@ impl<'a> ShardName<'a> {
 
 /// The index, else the complete set of shards, else the single file; safetensors before GGUF, and this before PyTorch.
 fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
+    let named = |entry: io::Result<DirEntry>| {
+        let name = entry.map_err(|error| Error::io(path, LIST, error))?.file_name();
+        let text = name_of(Path::new(&name));
+        Ok((name, text))
+    };
+    of_names(path, entries.map(named).collect::<Result<_>>()?)
+}
+
+/// The same of a folder with files of these names, each as it is and as it can be printed.
+fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
     let mut names = Vec::new();
     let mut of_ranks = Vec::new();
     let mut has_distributed_metadata = false;
-    for entry in entries {
-        let name = entry.map_err(|error| Error::io(path, LIST, error))?.file_name();
-        let text = name_of(Path::new(&name));
+    for (name, text) in entries {
         has_distributed_metadata |= text == distributed::METADATA;
         if text.starts_with(distributed::METADATA_PREFIX) && is_distributed_metadata(&text) {
             of_ranks.push(text.clone());
@@ -183,7 +236,7 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
         files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.text.as_str())).collect();
     }
     if files.len() > 1 && files.iter().all(|name| distributed::is_of_rank(name)) {
-        return Ok(Located::OfRanks(files.into_iter().map(|file| path.join(&file.name)).collect()));
+        return Ok(Located::OfRanks(files.into_iter().map(|file| file.below(path)).collect()));
     }
     let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &FolderEntry>> = BTreeMap::new();
     for name in &files {
@@ -193,7 +246,7 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
     }
     if let Some(((of, count), shards)) = sets.iter().find(|((of, _), _)| sets.len() == 1 || *of == stem) {
         if shards.len() == *count {
-            return Ok(Located::Files(shards.values().map(|file| path.join(&file.name)).collect()));
+            return Ok(Located::Files(shards.values().map(|file| file.below(path)).collect()));
         }
         // A save that was killed between shards and one file leaves some of the shards beside the file, which is whole.
         let usual = format!("{stem}{suffix}");
@@ -205,7 +258,7 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
         return choose(path, &files, &format!("{stem}{suffix}")).map(|file| Located::Files(vec![file]));
     }
     if has_distributed_metadata {
-        return Ok(Located::Distributed(path.join(distributed::METADATA)));
+        return Ok(Located::Distributed(store::join(path, distributed::METADATA)));
     }
     if !ending(distributed::SUFFIX).is_empty() {
         of_ranks.sort_unstable();
@@ -217,8 +270,8 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
 /// The only candidate, or the one of the usual name.
 fn choose(path: &Path, candidates: &[&FolderEntry], usual: &str) -> Result<PathBuf> {
     match candidates {
-        [only] => Ok(path.join(&only.name)),
-        _ if candidates.iter().any(|file| file.text == usual) => Ok(path.join(usual)),
+        [only] => Ok(only.below(path)),
+        _ if candidates.iter().any(|file| file.text == usual) => Ok(store::join(path, usual)),
         _ => {
             let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
             Err(Diagnostic::new(rules::DIRECTORY_AMBIGUOUS, cause).path(path).format())
@@ -297,6 +350,10 @@ mod tests {
         (folder, located)
     }
 
+    fn assert_same(one: &Located, other: &Located) {
+        assert_eq!(format!("{one:?}"), format!("{other:?}"));
+    }
+
     fn rule(names: &[&str]) -> &'static str {
         folder(names).1.expect_err("refused").diagnostic().expect("a fault").rule.id
     }
@@ -305,51 +362,51 @@ mod tests {
     fn the_index_comes_before_the_shards_and_these_before_a_file() {
         let (dir, located) =
             folder(&["model.safetensors.index.json", "model-00001-of-00001.safetensors", "config.json"]);
-        assert_eq!(located.expect("found"), Located::Index(dir.path().join("model.safetensors.index.json")));
+        assert_same(&located.expect("found"), &Located::Index(dir.path().join("model.safetensors.index.json")));
         let (dir, located) =
             folder(&["model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors", "a.safetensors"]);
         let shards =
             ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].map(|name| dir.path().join(name));
-        assert_eq!(located.expect("found"), Located::Files(shards.to_vec()));
+        assert_same(&located.expect("found"), &Located::Files(shards.to_vec()));
         let (dir, located) = folder(&["x.safetensors", "x.gguf", ".hidden.safetensors"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("x.safetensors")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("x.safetensors")]));
     }
 
     #[test]
     fn pytorch_files_are_taken_where_there_is_nothing_better() {
         let (dir, located) = folder(&["pytorch_model.bin", "training_args.bin", "other.pt"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("pytorch_model.bin")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("pytorch_model.bin")]));
         let (dir, located) = folder(&["crepe.pth", "optimizer.pt"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("crepe.pth")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("crepe.pth")]));
         let (dir, located) = folder(&["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin"]);
-        assert_eq!(located.expect("found"), Located::Index(dir.path().join("pytorch_model.bin.index.json")));
+        assert_same(&located.expect("found"), &Located::Index(dir.path().join("pytorch_model.bin.index.json")));
         let (dir, located) = folder(&["model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]
     fn a_distributed_checkpoint_is_its_metadata_whatever_of_it_is_given() {
         let (dir, located) = folder(&[".metadata", "__0_0.distcp"]);
         let metadata = Located::Distributed(dir.path().join(".metadata"));
-        assert_eq!(located.expect("found"), metadata);
-        assert_eq!(locate(&dir.path().join("__0_0.distcp")).expect("found"), metadata);
-        assert_eq!(locate(&dir.path().join(".metadata")).expect("found"), metadata);
+        assert_same(&located.expect("found"), &metadata);
+        assert_same(&locate(&dir.path().join("__0_0.distcp")).expect("found"), &metadata);
+        assert_same(&locate(&dir.path().join(".metadata")).expect("found"), &metadata);
         let names = [1, 2].map(|rank| format!("shard-0000{rank}-model-00001-of-00001.safetensors"));
         let (ranks, located) = folder(&[&names[0], &names[1], "config.json"]);
-        assert_eq!(located.expect("found"), Located::OfRanks(names.map(|name| ranks.path().join(name)).to_vec()));
+        assert_same(&located.expect("found"), &Located::OfRanks(names.map(|name| ranks.path().join(name)).to_vec()));
         let of_one = dir.path().join("__3.metadata");
-        assert_eq!(locate(&of_one).expect("found"), Located::Distributed(of_one));
+        assert_same(&locate(&of_one).expect("found"), &Located::Distributed(of_one));
         let (dir, located) = folder(&[".metadata", "__0_0.distcp", "model.safetensors"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]
     fn of_several_files_the_one_of_the_usual_name_is_taken() {
         let (dir, located) = folder(&["model.safetensors", "model.fp16.safetensors"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
         assert_eq!(rule(&["a.safetensors", "b.safetensors"]), "directory.ambiguous");
         let (dir, located) = folder(&["model.safetensors", "model-00002-of-00002.safetensors"]);
-        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]

@@ -39,7 +39,8 @@ use crate::format::{self, Kind};
 use crate::memory::Fingerprint;
 use crate::names::{NameIndex, nearest};
 use crate::rules;
-use crate::source::{LocalFile, Source};
+use crate::source::store::Store;
+use crate::source::{Filesystem, LocalFile, Source};
 use crate::tensor::{TensorInfo, TensorTable};
 use crate::text;
 use crate::workers::Interrupt;
@@ -85,6 +86,8 @@ pub struct OpenOptions {
     pub format: format::Options,
     /// Leave the tensors of PyTorch files without names, for a loader that builds the values as they are nested.
     pub unnamed: bool,
+    /// What opens URLs; `None` for that of the process ([`crate::source::store::set_store`]).
+    pub store: Option<Arc<dyn Store>>,
 }
 
 impl OpenOptions {
@@ -461,6 +464,9 @@ impl Checkpoint {
             return None;
         }
         let file = self.files[number].as_ref()?;
+        if matches!(file.filesystem(), Some(Filesystem::Server(_))) {
+            return None;
+        }
         file.mapping().err().map(|reason| (file.path(), reason))
     }
 }

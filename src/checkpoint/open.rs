@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::locate::{Located, ShardName, locate, name_of};
+use super::locate::{INDEX_SUFFIX, Located, ShardName, locate, locate_url, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed, torch};
 use crate::budget;
@@ -13,6 +13,7 @@ use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
 use crate::names::NameIndex;
 use crate::rules;
+use crate::source::store::{self, Store};
 use crate::source::{LocalFile, Part, Source};
 use crate::tensor::TensorTable;
 use crate::text;
@@ -115,6 +116,45 @@ impl Contents {
 /// What the headers of all files say; a source is none for a file that is not there.
 type Read = (Catalog, Vec<Option<Arc<dyn Source>>>);
 
+/// How the files of a checkpoint are opened: by path, or by URL.
+struct Files<'a> {
+    store: Option<&'a dyn Store>,
+    options: &'a OpenOptions,
+}
+
+impl<'a> Files<'a> {
+    fn new(options: &'a OpenOptions) -> Self {
+        Self { store: options.store.as_ref().or(store::store()).map(|store| &**store), options }
+    }
+
+    /// The store that opens this path.
+    fn store(&self, path: &Path) -> Option<&'a dyn Store> {
+        self.store.filter(|_| store::is_url(path))
+    }
+
+    fn locate(&self, path: &Path) -> Result<Located> {
+        match self.store(path) {
+            Some(store) => locate_url(path, store, &self.options.format.interrupt),
+            None => locate(path),
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn Source>> {
+        self.open_each(std::slice::from_ref(&path.to_path_buf())).swap_remove(0)
+    }
+
+    /// Opens the files of a set, and has the first bytes of all fetched at the same time.
+    fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
+        match paths.first().and_then(|path| self.store(path)) {
+            Some(store) if paths.iter().all(|path| store::is_url(path)) => {
+                store.open(paths, &self.options.format.interrupt)
+            }
+            Some(_) => paths.iter().map(|path| self.open(path)).collect(),
+            None => open_each(paths),
+        }
+    }
+}
+
 /// Opens one path of any kind, or a list of files.
 pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     finish(paths, options, |findings| read(paths, options, findings))
@@ -161,30 +201,41 @@ fn finish(
     let read = read(&mut findings);
     let ((catalog, files), findings) = findings.finish(read)?;
     let catalog = Arc::new(Catalog { findings, ..catalog });
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let absolute = |path: &PathBuf| match store::is_url(path) {
+        true => path.clone(),
+        false => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+    };
     let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
     Ok(Checkpoint { catalog, files, opened, options })
 }
 
 fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+    let files = &Files::new(options);
     match paths {
         [] => Err(Error::Argument("no checkpoint files were given".into())),
-        [path] => match locate(path)? {
-            Located::Files(files) => open_files(&files, options, findings),
-            Located::Index(index) => open_index(&index, options, findings),
+        [path] => match files.locate(path)? {
+            Located::Files(paths) => open_files(files, &paths, options, findings),
+            Located::Index(index) => {
+                let index = files.open(&index)?;
+                open_index(files, &index, options, findings)
+            }
+            Located::Opened(source) if name_of(source.path()).ends_with(INDEX_SUFFIX) => {
+                open_index(files, &source, options, findings)
+            }
+            Located::Opened(source) => read_sources(vec![source], options, findings),
             Located::Distributed(metadata) => {
-                let named = distributed::read(&metadata, &options.format)?;
-                let opened = open_each(&named.paths);
+                let named = distributed::read(files.open(&metadata)?, &metadata, &options.format)?;
+                let opened = files.open_each(&named.paths);
                 open_distributed(named, opened, options, findings)
             }
-            Located::OfRanks(paths) => open_of_ranks(paths, options, findings),
+            Located::OfRanks(paths) => open_of_ranks(files, paths, options, findings),
         },
-        files => open_files(files, options, findings),
+        paths => open_files(files, paths, options, findings),
     }
 }
 
-fn open_files(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
-    read_sources(open_each(paths).into_iter().collect::<Result<_>>()?, options, findings)
+fn open_files(files: &Files<'_>, paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+    read_sources(files.open_each(paths).into_iter().collect::<Result<_>>()?, options, findings)
 }
 
 fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
@@ -273,17 +324,22 @@ fn alone(files: &[FileFacts]) -> Option<String> {
     })
 }
 
-fn open_index(path: &Path, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
-    let file = LocalFile::open(path)?;
+fn open_index(
+    files: &Files<'_>,
+    file: &Arc<dyn Source>,
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<Read> {
+    let path = file.path();
     let parser = index::Parser::new(file.len(), &options.format);
-    let index = drive(parser, &file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
+    let index = drive(parser, &**file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
+    let folder = store::parent(path);
+    let paths: Vec<PathBuf> = index.shards.iter().map(|shard| store::join(&folder, shard)).collect();
 
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::new();
     let mut absent = vec![false; paths.len()];
-    for (number, file) in open_each(&paths).into_iter().enumerate() {
+    for (number, file) in files.open_each(&paths).into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, None, options, findings)?,
             Err(Error::MissingFile { .. }) => {
@@ -321,9 +377,14 @@ fn open_distributed(
     Contents { sources, files, table, values }.finish(None, None, options)
 }
 
-fn open_of_ranks(paths: Vec<PathBuf>, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+fn open_of_ranks(
+    of: &Files<'_>,
+    paths: Vec<PathBuf>,
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<Read> {
     let mut files = Vec::with_capacity(paths.len());
-    for file in open_each(&paths) {
+    for file in of.open_each(&paths) {
         let file = file?;
         (options.format.interrupt)()?;
         let read = read_header(&*file, None, options, findings);

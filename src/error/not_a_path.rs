@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::source::store::{is_url, store};
 use crate::text;
 
 /// What to do about a path that does not exist because it is none: an address, or one that only a shell understands.
@@ -15,17 +16,17 @@ pub(crate) fn not_a_path(path: &Path) -> Option<String> {
     // Paths that were put together have one slash there.
     let (scheme, rest) = text.split_once(":/")?;
     let is_scheme = scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
-    if !is_scheme {
+    if !is_scheme || (store().is_some() && is_url(path)) {
         return None;
     }
     let rest = rest.trim_start_matches('/');
     Some(match scheme {
         "hf" if rest.contains('/') => format!(
-            "the network is never used: download it with `hf download {0}`, and give {0}",
+            "this build opens no URLs: download it with `hf download {0}`, and give {0}",
             text::shown(&rest.split('/').take(2).collect::<Vec<_>>().join("/"))
         ),
         "file" => format!("addresses are not opened: give the path, /{}", text::shown(rest)),
-        _ => format!("the network is never used, and {scheme}:// is not opened: download it, and give the path"),
+        _ => format!("{scheme}:// is not opened by this build: download it, and give the path"),
     })
 }
 
@@ -37,7 +38,7 @@ mod tests {
     fn what_is_no_path_says_what_to_give_instead() {
         let said = |path: &str| not_a_path(Path::new(path)).unwrap_or_default();
         assert!(said("hf://org/model/file.safetensors").contains("`hf download org/model`, and give org/model"));
-        assert!(said("s3://bucket/a.safetensors").starts_with("the network is never used, and s3:// is not opened"));
+        assert!(said("s3://bucket/a.safetensors").starts_with("s3:// is not opened by this build"));
         assert!(said("https:/host/a.gguf").contains("https://"), "joined from parts");
         assert_eq!(said("file:///a/b"), "addresses are not opened: give the path, /a/b");
         for path in ["a/b", "/nope", "C:/models", "a:b", ":/x", "~name/x"] {

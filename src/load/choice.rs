@@ -22,6 +22,8 @@ use crate::workers;
 pub(super) const FROM_DISK: usize = 8;
 /// … and over a network.
 pub(super) const FROM_NETWORK: usize = 16;
+/// Threads that wait for a server, each with many requests under way.
+const FROM_SERVER: usize = 4;
 /// So many files of a load are looked for in the page cache.
 const SAMPLED: usize = 16;
 
@@ -74,6 +76,8 @@ pub struct Choice {
     pub(super) on_trial: bool,
     /// Whether a device has bytes from the disk itself.
     pub(super) cufile: bool,
+    /// Whether bytes come from a server.
+    pub(super) served: bool,
     /// Why.
     pub reason: String,
 }
@@ -105,9 +109,10 @@ impl Choice {
         let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
         let files = files(checkpoint, wanted)?;
         let network = files.iter().find_map(|file| match file.filesystem() {
-            Some(Filesystem::Network(name)) => Some(name),
+            Some(Filesystem::Network(name) | Filesystem::Server(name)) => Some(name),
             _ => None,
         });
+        let served = files.iter().any(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
         let own = memory == TensorMemory::Own || options.drop_cache;
         let cold = network.is_some() || is_cold(checkpoint, wanted);
         let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
@@ -123,6 +128,7 @@ impl Choice {
         let few = has_rings() && to_host;
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
+            (true, Some(_)) if served => many(FROM_SERVER),
             (true, Some(_)) => many(FROM_NETWORK),
             (true, None) => many(FROM_DISK),
             (false, _) => threads.unwrap_or_else(workers::threads),
@@ -130,14 +136,29 @@ impl Choice {
         let chosen = |backend, fetch, reason: String| {
             let direct = matches!(backend, Backend::Direct | Backend::Auto);
             let direct_threads = if direct { direct_threads() } else { threads };
-            Ok(Self { backend, cold, threads, direct_threads, fetch, cufile: options.cufile, on_trial: false, reason })
+            Ok(Self {
+                backend,
+                cold,
+                threads,
+                direct_threads,
+                fetch,
+                cufile: options.cufile,
+                served,
+                on_trial: false,
+                reason,
+            })
         };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
             return chosen(backend, true, "it was asked for".to_owned());
         }
         if let Some(name) = network {
-            return chosen(Backend::Read, true, format!("the files are on {name}, where every page is a request"));
+            let reason = if served {
+                format!("the files are on {name}")
+            } else {
+                format!("the files are on {name}, where every page is a request")
+            };
+            return chosen(Backend::Read, true, reason);
         }
         if let Some(reason) = files.iter().find_map(|file| file.mapping().err()) {
             return chosen(Backend::Read, true, format!("a file cannot be mapped: {reason}"));
@@ -187,7 +208,13 @@ impl Choice {
 
     /// How much is one job.
     pub(super) fn sizes(&self) -> Sizes {
-        if self.cold || self.backend == Backend::Direct { Sizes::COLD } else { Sizes::WARM }
+        if self.served {
+            Sizes::SERVED
+        } else if self.cold || self.backend == Backend::Direct {
+            Sizes::COLD
+        } else {
+            Sizes::WARM
+        }
     }
 }
 

@@ -21,7 +21,7 @@ static FASTER: Mutex<Vec<(u64, Question, Backend)>> = Mutex::new(Vec::new());
 pub(super) fn remembered(question: Question, files: &[&dyn Source]) -> Option<Backend> {
     let known = FASTER.try_lock().ok()?;
     let of = |file: &&dyn Source| {
-        let device = file.origin().fingerprint.inode.0;
+        let device = file.origin().fingerprint.identity.device().unwrap_or(0);
         known.iter().find_map(|(number, asked, backend)| ((*number, *asked) == (device, question)).then_some(*backend))
     };
     let first = files.first().and_then(of)?;
@@ -30,7 +30,7 @@ pub(super) fn remembered(question: Question, files: &[&dyn Source]) -> Option<Ba
 
 /// Remembers what was seen of the device that a file is on.
 pub(super) fn remember(file: &dyn Source, question: Question, backend: Backend) {
-    let device = file.origin().fingerprint.inode.0;
+    let device = file.origin().fingerprint.identity.device().unwrap_or(0);
     if let Ok(mut known) = FASTER.try_lock() {
         known.retain(|(number, asked, _)| (*number, *asked) != (device, question));
         known.push((device, question, backend));

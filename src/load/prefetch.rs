@@ -117,7 +117,9 @@ impl Prefetch {
             of_tensor[position] = first..if small { first } else { jobs.len() };
         }
         let is_network = |file: &u32| {
-            checkpoint.file(*file).is_ok_and(|file| matches!(file.filesystem(), Some(Filesystem::Network(_))))
+            checkpoint
+                .file(*file)
+                .is_ok_and(|file| matches!(file.filesystem(), Some(Filesystem::Network(_) | Filesystem::Server(_))))
         };
         let over_network = wanted.first().is_some_and(|one| is_network(&one.placement.segment.file));
         let shared = Shared {

@@ -32,7 +32,7 @@ pub use fork::ForkMutex;
 pub use guard::copies_are_guarded;
 pub use limit::available_memory;
 pub(crate) use limit::memory_limit;
-pub use origin::{Fingerprint, Origin, replaced};
+pub use origin::{Fingerprint, Identity, Origin, changed_at, replaced};
 pub use pages::release_memory;
 pub(crate) use pages::{block_bytes, keep_at_most, kept};
 pub use raw::{Exclusive, Recycled};

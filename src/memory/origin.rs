@@ -11,10 +11,42 @@ use crate::rules;
 pub struct Fingerprint {
     /// Bytes.
     pub len: u64,
-    /// Modification time, nanoseconds since the epoch.
-    pub modified: i128,
-    /// Device and inode; zero where the system has none.
-    pub inode: (u64, u64),
+    /// What differs where the content does.
+    pub identity: Identity,
+}
+
+/// What identifies the content beside its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// Of a file of this machine.
+    File {
+        /// Modification time, nanoseconds since the epoch.
+        modified: i128,
+        /// Device and inode; zero where the system has none.
+        inode: (u64, u64),
+    },
+    /// Of an object of a server: the SHA-256 of its entity tag and version.
+    Object([u8; 32]),
+    /// Of bytes in memory, which do not change.
+    Memory,
+}
+
+impl Identity {
+    /// The number of the device that a file is on.
+    pub fn device(&self) -> Option<u64> {
+        if let Self::File { inode: (device, _), .. } = self { Some(*device) } else { None }
+    }
+
+    /// What is the same on another machine that sees the same content: no inode.
+    pub fn mark(&self) -> i128 {
+        match self {
+            Self::File { modified, .. } => *modified,
+            Self::Object([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..]) => {
+                i128::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h, *i, *j, *k, *l, *m, *n, *o, *p])
+            }
+            Self::Memory => 0,
+        }
+    }
 }
 
 impl Fingerprint {
@@ -31,7 +63,16 @@ impl Fingerprint {
             let since = metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
             (since.map_or(0, |time| time.as_nanos() as i128), (0, 0))
         };
-        Self { len: metadata.len(), modified, inode }
+        Self { len: metadata.len(), identity: Identity::File { modified, inode } }
+    }
+}
+
+impl Fingerprint {
+    fn is_same_file(&self, other: &Self) -> bool {
+        match (self.identity, other.identity) {
+            (Identity::File { inode: a, .. }, Identity::File { inode: b, .. }) => a == b,
+            _ => false,
+        }
     }
 }
 
@@ -58,18 +99,19 @@ impl Origin {
     /// renamed or removed is not looked for.
     pub fn require(&self, end: u64) -> Result<()> {
         match std::fs::metadata(&self.absolute).map(|metadata| Fingerprint::of(&metadata)) {
-            Ok(now) if now.inode == self.fingerprint.inode && now.len < end => Err(self.truncated()),
+            Ok(now) if now.is_same_file(&self.fingerprint) && now.len < end => Err(self.truncated()),
             _ => Ok(()),
         }
     }
 
     /// Whether the file under its name is the one that was opened, as it was then.
     pub fn is_unchanged(&self) -> bool {
-        std::fs::metadata(&self.absolute).is_ok_and(|metadata| Fingerprint::of(&metadata) == self.fingerprint)
+        matches!(self.fingerprint.identity, Identity::File { .. })
+            && std::fs::metadata(&self.absolute).is_ok_and(|metadata| Fingerprint::of(&metadata) == self.fingerprint)
     }
 
     /// An error if the file is no longer what it was.
-    pub(crate) fn check(&self, now: Fingerprint) -> Result<()> {
+    pub fn check(&self, now: Fingerprint) -> Result<()> {
         if now == self.fingerprint {
             return Ok(());
         }
@@ -86,6 +128,11 @@ impl Origin {
 pub fn replaced(path: &Path) -> Error {
     let cause = "the file is not the one that was opened before: its size or its modification time differs";
     changed(Diagnostic::new(rules::FILE_REPLACED, cause).path(path))
+}
+
+/// The error for an object of a server that is another one than when it was opened, and what shows it.
+pub fn changed_at(path: &Path, cause: impl Into<String>) -> Error {
+    changed(Diagnostic::new(rules::FILE_CHANGED, cause).path(path))
 }
 
 fn changed(fault: Diagnostic) -> Error {

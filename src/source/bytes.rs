@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Part, Source};
 use crate::error::Result;
-use crate::memory::{Fingerprint, Origin};
+use crate::memory::{Fingerprint, Identity, Origin};
 use crate::workers::Interrupt;
 
 /// Bytes in memory, under a name for messages. Tensors are copies of them.
@@ -19,7 +19,7 @@ impl InMemory {
     /// These bytes, by this name.
     pub fn new(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Self {
         let name = name.into();
-        let fingerprint = Fingerprint { len: bytes.len() as u64, modified: 0, inode: (0, 0) };
+        let fingerprint = Fingerprint { len: bytes.len() as u64, identity: Identity::Memory };
         Self { origin: Arc::new(Origin { absolute: name.clone(), path: name, fingerprint }), bytes }
     }
 }

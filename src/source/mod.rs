@@ -7,6 +7,7 @@ pub mod direct;
 mod file;
 #[cfg(target_os = "linux")]
 mod page_cache;
+pub mod store;
 
 use std::fmt;
 use std::fs::File;
@@ -46,6 +47,8 @@ pub enum Filesystem {
     Memory,
     /// Over a network or through another program, where every page that is touched is a request; its name.
     Network(&'static str),
+    /// None: a server that is asked for ranges of bytes, and answers many requests at the same time; what it is.
+    Server(&'static str),
 }
 
 /// Bytes of a known number that can be asked for from any offset, and that stay what they are while they are read.

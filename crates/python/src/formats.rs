@@ -1,10 +1,13 @@
 //! Opening files as a tree of weights, and the classes of the formats: each is the tree of `WeightsNode` with what its format has beside tensors.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use max_weights::Error;
 use max_weights::checkpoint::{Checkpoint, ModelCache, with_near_paths};
 use max_weights::format::Kind;
 use max_weights::names::join;
+use max_weights::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -14,35 +17,56 @@ use crate::ending::detached;
 use crate::error::Outcome;
 use crate::node::WeightsNode;
 use crate::open::{Arguments, open_and_tell, paths, tell};
+use crate::remote::{RangeSource, StoreHandle};
 
 /// A path that a user gave; one that is text may be the name of a model in the local cache.
-pub(crate) struct Given {
-    path: PathBuf,
-    may_be_model: bool,
+pub(crate) enum Given {
+    /// A path, which may be the name of a model.
+    Path { path: PathBuf, may_be_model: bool },
+    /// A file that a function reads.
+    Source(Arc<dyn Source>),
 }
 
 impl<'py> FromPyObject<'_, 'py> for Given {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Self { path: object.extract()?, may_be_model: object.is_instance_of::<PyString>() })
+        if let Ok(source) = object.cast::<RangeSource>() {
+            return Ok(Self::Source(source.get().source()));
+        }
+        Ok(Self::Path { path: object.extract()?, may_be_model: object.is_instance_of::<PyString>() })
     }
 }
 
 /// Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights.
 #[pyfunction]
-#[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None))]
+#[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None, store=None))]
 pub(crate) fn open_weights<'py>(
     py: Python<'py>,
     paths: Listed<Given>,
     backend: &str,
     strict: bool,
     max_header_bytes: Option<u64>,
+    store: Option<StoreHandle>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
-    let arguments = Arguments::new(backend, strict, max_header_bytes);
+    let arguments = Arguments::new(backend, strict, max_header_bytes).with_store(store);
     let options = arguments.options()?;
-    let may_be_model = paths.0.iter().any(|given| given.may_be_model);
-    let paths: Vec<PathBuf> = paths.0.into_iter().map(|given| given.path).collect();
+    let may_be_model = paths.0.iter().any(|given| matches!(given, Given::Path { may_be_model: true, .. }));
+    let (mut of_paths, mut sources) = (Vec::new(), Vec::new());
+    for given in paths.0 {
+        match given {
+            Given::Path { path, .. } => of_paths.push(path),
+            Given::Source(source) => sources.push(source),
+        }
+    }
+    if !sources.is_empty() {
+        if !of_paths.is_empty() {
+            return Err(Error::Argument("paths and sources are not opened as one checkpoint".into()).into());
+        }
+        let checkpoint = tell(py, detached(py, || Checkpoint::open_sources(sources, &options))?, &arguments)?;
+        return Ok(WeightsNode::below(py, checkpoint, arguments, "").into_python(py)?);
+    }
+    let paths = of_paths;
     // The environment is read while no other thread of Python can change it.
     let cache = may_be_model.then(ModelCache::from_environment);
     let checkpoint = detached(py, || match cache {

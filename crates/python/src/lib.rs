@@ -31,6 +31,7 @@ mod place;
 mod plan;
 mod prefetch;
 mod quantized;
+mod remote;
 mod save;
 mod save_gguf;
 mod shared;
@@ -56,6 +57,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer_protocol::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
     max_weights::device::wait_by(dlpack::without_gil);
+    #[cfg(feature = "remote")]
+    max_weights_remote::Remote::default().install();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
     module.add_class::<tensor::Buffer>()?;
@@ -78,6 +81,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
     module.add_class::<torch::TorchFile>()?;
+    module.add_class::<remote::RangeSource>()?;
+    module.add_class::<remote::RemoteStore>()?;
     module.add_class::<node::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;
     module.add_function(function!(codebook::dequantize_codebook, module)?)?;

@@ -104,7 +104,7 @@ impl SafetensorsFile {
         let len = self.source.len();
         let place = |i: u64| (len / PLACES * i, PLACE.min(len - len / PLACES * i));
         *self.cold.get_or_init(|| {
-            matches!(self.source.filesystem(), Some(Filesystem::Network(_)))
+            matches!(self.source.filesystem(), Some(Filesystem::Network(_) | Filesystem::Server(_)))
                 || (0..PLACES).map(place).any(|(at, len)| self.source.is_cached(at, len) == Some(false))
         })
     }

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::package;
+use crate::remote::StoreHandle;
 
 /// The options that the Python side passes on.
 #[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject)]
@@ -20,11 +21,19 @@ pub(crate) struct Arguments {
     strict: bool,
     #[pyo3(item)]
     max_header_bytes: Option<u64>,
+    /// What opens URLs, where it is not what does in this process.
+    #[pyo3(item)]
+    store: Option<StoreHandle>,
 }
 
 impl Arguments {
     pub(crate) fn new(backend: &str, strict: bool, max_header_bytes: Option<u64>) -> Self {
-        Self { backend: backend.to_owned(), strict, max_header_bytes }
+        Self { backend: backend.to_owned(), strict, max_header_bytes, store: None }
+    }
+
+    /// With what opens URLs.
+    pub(crate) fn with_store(self, store: Option<StoreHandle>) -> Self {
+        Self { store, ..self }
     }
 
     pub(crate) fn options(&self) -> PyResult<OpenOptions> {
@@ -32,6 +41,7 @@ impl Arguments {
         let mut options = OpenOptions::default().backend(backend);
         options.format.policy = Policy::new(self.strict);
         options.format.interrupt = interrupt;
+        options.store = self.store.as_ref().map(|store| store.0.clone());
         if let Some(bytes) = self.max_header_bytes {
             options.format.limits.header_bytes = bytes;
         }

@@ -27,11 +27,11 @@ use crate::package;
 use crate::shared::Shared;
 use crate::tensor::Buffer;
 
-/// Bytes and modification time: what is compared, because an inode is another one on another machine.
+/// Bytes, and modification time or entity tag: what is compared, because an inode is another one on another machine.
 type Mark = (u64, i128);
 
 fn mark(fingerprint: Fingerprint) -> Mark {
-    (fingerprint.len, fingerprint.modified)
+    (fingerprint.len, fingerprint.identity.mark())
 }
 
 /// How a tree is opened again: paths, arguments, and the marks of its files.

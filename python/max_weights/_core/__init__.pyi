@@ -1,6 +1,6 @@
 """The compiled part of `max_weights`: signatures alone, as the texts are in the compiled module."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, final
@@ -36,8 +36,8 @@ _Places = Sequence[tuple[object, int]] | None
 # fmt: off
 __all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "Report",
-    "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile",
+    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord",
+    "RangeSource", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile",
     "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights", "_first_fitting", "_remap_buffer",
     "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
     "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "files",
@@ -169,9 +169,26 @@ class Metadata:
         """The pairs, all decoded."""
     def _repr_html_(self) -> str: ...
 
+class RangeSource:
+    """A file of which a function reads ranges of bytes: `max_weights.remote.source`."""
+
+    def __new__(
+        cls, read_ranges: Callable[[list[tuple[int, int]]], Iterable[bytes | bytearray | memoryview]], size: int,
+        name: str | PathLike[str], identity: bytes,
+    ) -> Self: ...  # fmt: skip
+
+class RemoteStore:
+    """What opens URLs by the options of a `max_weights.remote.Remote`."""
+
+    def __new__(
+        cls, *, endpoint: str | None, region: str | None, credentials: Callable[[], Mapping[str, str | None]] | None,
+        anonymous: bool, allow_http: bool, requests: int, request_bytes: int | None, retries: int, stall: float,
+        timeout: float | None,
+    ) -> Self: ...  # fmt: skip
+
 def open_weights(
-    paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True,
-    max_header_bytes: int | None = None,
+    paths: Sequence[str | PathLike[str] | RangeSource], *, backend: str = "auto", strict: bool = True,
+    max_header_bytes: int | None = None, store: RemoteStore | None = None,
 ) -> WeightsNode:  # fmt: skip
     """Opens files of any format, or a model in the local cache by its name (a `str`), as one tree of weights."""
 

@@ -18,7 +18,8 @@ use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::distributed::{self, Distributed, Item, RankFile};
 use crate::format::{Header, Kind, Options};
 use crate::rules;
-use crate::source::{LocalFile, Part, Source};
+use crate::source::store;
+use crate::source::{Part, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
 use crate::text;
 use source::ComposedSource;
@@ -50,8 +51,7 @@ pub(super) struct Composed {
 }
 
 /// Reads `.metadata`.
-pub(super) fn read(path: &Path, options: &Options) -> Result<Named> {
-    let file = LocalFile::open(path)?;
+pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &Options) -> Result<Named> {
     let most = distributed::most_bytes(&options.limits);
     if file.len() > most as u64 {
         let cause = format!("it has {} bytes; at most {most} are read", file.len());
@@ -64,10 +64,10 @@ pub(super) fn read(path: &Path, options: &Options) -> Result<Named> {
     for finding in noted.list_mut() {
         finding.path = Some(path.into());
     }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let paths = said.files.iter().map(|name| folder.join(name)).collect();
+    let folder = store::parent(path);
+    let paths = said.files.iter().map(|name| store::join(&folder, name)).collect();
     let metadata = said.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
-    let (path, kind, first) = (path.to_path_buf(), Kind::TorchDistributed, Arc::new(file));
+    let (path, kind, first) = (path.to_path_buf(), Kind::TorchDistributed, file);
     Ok(Named { path, kind, said, paths, first, metadata, noted })
 }
 

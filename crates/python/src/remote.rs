@@ -1,0 +1,236 @@
+//! Files elsewhere than on this machine: the store that opens URLs as a user says, and files of which a function of the user's reads the bytes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use max_weights::memory::{Fingerprint, Identity, Origin};
+use max_weights::source::store::Store;
+use max_weights::source::{Filesystem, Part, Source};
+use max_weights::workers::Interrupt;
+use max_weights::{Error, Result};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+
+use crate::ending::reattached;
+use crate::error::Outcome;
+
+/// What opens URLs for one user's options. It is not pickled: another process finds its own credentials.
+#[derive(Clone)]
+pub(crate) struct StoreHandle(pub(crate) Arc<dyn Store>);
+
+impl<'py> FromPyObject<'_, 'py> for StoreHandle {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(object.cast::<RemoteStore>()?.get().handle())
+    }
+}
+
+impl<'py> IntoPyObject<'py> for StoreHandle {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        Ok(py.None().into_bound(py))
+    }
+}
+
+impl PartialEq for StoreHandle {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for StoreHandle {}
+
+impl Hash for StoreHandle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).cast::<()>().hash(state);
+    }
+}
+
+/// What opens URLs by the options of a `max_weights.remote.Remote`.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct RemoteStore {
+    store: Arc<dyn Store>,
+}
+
+#[pymethods]
+impl RemoteStore {
+    #[new]
+    #[pyo3(signature = (*, endpoint, region, credentials, anonymous, allow_http, requests, request_bytes, retries, stall, timeout))]
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of the Python class")]
+    fn new(
+        endpoint: Option<String>,
+        region: Option<String>,
+        credentials: Option<Py<PyAny>>,
+        anonymous: bool,
+        allow_http: bool,
+        requests: usize,
+        request_bytes: Option<u64>,
+        retries: u32,
+        stall: f64,
+        timeout: Option<f64>,
+    ) -> Outcome<Self> {
+        #[cfg(feature = "remote")]
+        {
+            use max_weights_remote::{Credentials, Options, Remote, Secret};
+            use std::time::Duration;
+
+            let seconds = |value: f64, name: &str| {
+                Duration::try_from_secs_f64(value)
+                    .ok()
+                    .filter(|time| !time.is_zero())
+                    .ok_or_else(|| Error::Argument(format!("{name} must be a number of seconds above 0, not {value}")))
+            };
+            let mut options = Options::default();
+            options.endpoint = endpoint;
+            options.region = region;
+            options.allow_http = allow_http;
+            options.requests = requests.max(1);
+            options.request_bytes = request_bytes;
+            options.retries = retries;
+            options.stall = seconds(stall, "stall")?;
+            options.timeout = timeout.map(|timeout| seconds(timeout, "timeout")).transpose()?;
+            options.credentials = match credentials {
+                _ if anonymous => Credentials::Anonymous,
+                None => Credentials::Found,
+                Some(function) => Credentials::Provider(Arc::new(move || {
+                    let fields = reattached(|py| {
+                        let fields: HashMap<String, Option<String>> = function.call0(py)?.extract(py)?;
+                        PyResult::Ok(fields)
+                    });
+                    match fields {
+                        Some(Ok(fields)) => Ok(fields
+                            .into_iter()
+                            .filter_map(|(name, value)| Some((name, Secret::new(value?))))
+                            .collect()),
+                        Some(Err(error)) => Err(Error::Argument(error.to_string())),
+                        None => Err(Error::Interrupted),
+                    }
+                })),
+            };
+            Ok(Self { store: Arc::new(Remote::new(options)) })
+        }
+        #[cfg(not(feature = "remote"))]
+        {
+            let _ = (
+                endpoint,
+                region,
+                credentials,
+                anonymous,
+                allow_http,
+                requests,
+                request_bytes,
+                retries,
+                stall,
+                timeout,
+            );
+            Err(Error::Argument("this build opens no URLs: it was built without the feature `remote`".into()).into())
+        }
+    }
+}
+
+impl RemoteStore {
+    pub(crate) fn handle(&self) -> StoreHandle {
+        StoreHandle(self.store.clone())
+    }
+}
+
+/// A file of which a function reads ranges of bytes: `max_weights.remote.source`.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct RangeSource {
+    source: Arc<dyn Source>,
+}
+
+#[pymethods]
+impl RangeSource {
+    #[new]
+    #[pyo3(signature = (read_ranges, size, name, identity))]
+    fn new(read_ranges: Py<PyAny>, size: u64, name: PathBuf, identity: &[u8]) -> Self {
+        let mut tag = [0; 32];
+        // The caller hashes what is longer.
+        let len = identity.len().min(tag.len());
+        tag[..len].copy_from_slice(&identity[..len]);
+        let fingerprint = Fingerprint { len: size, identity: Identity::Object(tag) };
+        let origin = Arc::new(Origin { absolute: name.clone(), path: name, fingerprint });
+        Self { source: Arc::new(Ranges { origin, read_ranges }) }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<{} of {} bytes>", max_weights::text::path(self.source.path()), self.source.len())
+    }
+}
+
+impl RangeSource {
+    pub(crate) fn source(&self) -> Arc<dyn Source> {
+        self.source.clone()
+    }
+}
+
+struct Ranges {
+    origin: Arc<Origin>,
+    read_ranges: Py<PyAny>,
+}
+
+impl fmt::Debug for Ranges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ranges({}, {} bytes)", self.origin.path.display(), self.origin.fingerprint.len)
+    }
+}
+
+impl Ranges {
+    /// Asks the function for all parts, and copies what it gives.
+    fn fill(&self, py: Python<'_>, parts: &mut [Part<'_>]) -> PyResult<()> {
+        let ranges: Vec<(u64, u64)> =
+            parts.iter().map(|part| (part.offset, part.offset + part.bytes.len() as u64)).collect();
+        let given = self.read_ranges.call1(py, (ranges,))?;
+        let mut given = given.bind(py).try_iter()?;
+        for part in parts {
+            let Some(bytes) = given.next() else {
+                return Err(pyo3::exceptions::PyValueError::new_err("it gave fewer buffers than ranges"));
+            };
+            let bytes = bytes?;
+            let buffer = PyBuffer::<u8>::get(&bytes)?;
+            if buffer.item_count() != part.bytes.len() {
+                let (found, expected) = (buffer.item_count(), part.bytes.len());
+                let cause = format!("it gave {found} bytes for a range of {expected} from {}", part.offset);
+                return Err(pyo3::exceptions::PyValueError::new_err(cause));
+            }
+            buffer.copy_to_slice(py, part.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for Ranges {
+    fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        interrupt()?;
+        let failed = |cause: String| Error::io(&self.origin.path, "read ranges of it", std::io::Error::other(cause));
+        match reattached(|py| self.fill(py, parts).map_err(|error| error.to_string())) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(cause)) => Err(failed(cause)),
+            None => Err(Error::Interrupted),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        Ok(()) // it is for the function to say
+    }
+
+    fn filesystem(&self) -> Option<Filesystem> {
+        Some(Filesystem::Server("a function of the caller's"))
+    }
+
+    fn read_across(&self) -> usize {
+        256 << 10
+    }
+}

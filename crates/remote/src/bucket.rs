@@ -1,0 +1,225 @@
+//! Objects of S3, Google Cloud Storage and Azure: `object_store` signs and finds credentials, and our service sends and judges.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use max_weights::memory::ForkMutex;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use object_store::path::Path as Key;
+use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, RetryConfig};
+
+use crate::answer::{Answer, Head};
+use crate::client::clients;
+use crate::credentials;
+use crate::failure::{Class, Failure, of_store};
+use crate::options::{Credentials, Options};
+use crate::url::Kind;
+
+/// How long what a function gave as credentials is used.
+const RENEWED: Duration = Duration::from_secs(300);
+/// The most names that a listing has: a folder with more is no checkpoint.
+const MOST_NAMES: usize = 10_000;
+/// The beginning of an answer that is looked at for why it is no success.
+const MOST_TEXT: usize = 4 << 10;
+
+/// A bucket.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    kind: Kind,
+    name: String,
+    options: Options,
+    store: ForkMutex<Option<Connected>>,
+}
+
+/// The client of one process.
+#[derive(Debug)]
+struct Connected {
+    process: u32,
+    at: Instant,
+    store: Arc<dyn ObjectStore>,
+}
+
+impl Bucket {
+    pub(crate) fn new(kind: Kind, name: String, options: Options) -> Self {
+        Self { kind, name, options, store: ForkMutex::new() }
+    }
+
+    fn store(&self) -> Result<Arc<dyn ObjectStore>, Failure> {
+        let mut store = self.store.lock();
+        let process = std::process::id();
+        let renews = matches!(self.options.credentials, Credentials::Provider(_));
+        let is_fresh = |one: &Connected| one.process == process && !(renews && one.at.elapsed() > RENEWED);
+        if let Some(one) = store.as_ref().filter(|one| is_fresh(one)) {
+            return Ok(one.store.clone());
+        }
+        let new = self.connect()?;
+        *store = Some(Connected { process, at: Instant::now(), store: new.clone() });
+        Ok(new)
+    }
+
+    /// Forgets who asks, so that a function that gives credentials is asked again; false if nothing can be renewed.
+    fn renew(&self) -> bool {
+        let renews = matches!(self.options.credentials, Credentials::Provider(_));
+        if renews {
+            *self.store.lock() = None;
+        }
+        renews
+    }
+
+    fn connect(&self) -> Result<Arc<dyn ObjectStore>, Failure> {
+        // Tries are ours, so that they go on at the byte that was reached, and wait as long as the server asks.
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
+        credentials::store(self.kind, &self.name, &self.options, client, retry, Connector)
+    }
+
+    /// Asks for bytes of an object.
+    pub(crate) async fn get(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+        match self.get_once(key, range.clone(), tag).await {
+            Err(failure) if failure.class == Class::Denied && self.renew() => self.get_once(key, range, tag).await,
+            answer => answer,
+        }
+    }
+
+    async fn get_once(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+        let key = key_of(key)?;
+        let (etag, version) = tag.map_or((None, None), |tag| match tag.split_once(' ') {
+            Some((etag, version)) => (Some(etag.to_owned()), Some(version.to_owned())),
+            None => (Some(tag.to_owned()).filter(|tag| tag.starts_with('"')), None),
+        });
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: etag,
+            version,
+            ..GetOptions::default()
+        };
+        let result = self.store()?.get_opts(&key, options).await.map_err(of_store)?;
+        let (total, found) = (result.meta.size, tag_of(&result.meta));
+        if let Some(expected) = tag
+            && found.as_deref() != Some(expected)
+        {
+            let shown = max_weights::text::shown;
+            let found = found.as_deref().map_or("none".to_owned(), shown);
+            let cause =
+                format!("it is another object than was opened: its tag was {}, and is {found}", shown(expected));
+            return Err(Failure::changed(cause));
+        }
+        let answered = result.range.clone();
+        let GetResultPayload::Stream(stream) = result.payload;
+        let body = stream.map_err(of_store).boxed();
+        Ok(Answer { range: answered, total, tag: found, body })
+    }
+
+    /// The names directly below a prefix; none if there is nothing.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+        let prefix = prefix.trim_matches('/');
+        let key = if prefix.is_empty() { None } else { Some(key_of(prefix)?) };
+        let mut names = Vec::new();
+        let listed = self.store()?.list_with_delimiter(key.as_ref()).await.map_err(of_store)?;
+        for object in listed.objects {
+            if let Some(name) = object.location.filename() {
+                names.push(name.to_owned());
+            }
+            if names.len() > MOST_NAMES {
+                return Err(Failure::wrong(format!(
+                    "it has more than {MOST_NAMES} files: this is no folder of a checkpoint"
+                )));
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// A key as it was written; the store encodes it.
+fn key_of(key: &str) -> Result<Key, Failure> {
+    Key::parse(key).map_err(|_| Failure::wrong("a key has no empty parts, and none that are '.' or '..'"))
+}
+
+fn tag_of(meta: &object_store::ObjectMeta) -> Option<String> {
+    match (&meta.e_tag, &meta.version) {
+        (Some(tag), Some(version)) => Some(format!("{tag} {version}")),
+        (Some(tag), None) => Some(tag.clone()),
+        (None, Some(version)) => Some(version.clone()),
+        (None, None) => (meta.last_modified.timestamp() > 0).then(|| meta.last_modified.to_rfc2822()),
+    }
+}
+
+/// Makes the client that a store sends by.
+#[derive(Debug)]
+pub(crate) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        let clients = clients()
+            .map_err(|error| object_store::Error::Generic { store: "network", source: error.to_string().into() })?;
+        Ok(HttpClient::new(Service(clients.named)))
+    }
+}
+
+/// Sends the requests of a store. What is no success is a [`Failure`], which the store hands through.
+#[derive(Debug)]
+struct Service(reqwest::Client);
+
+#[async_trait]
+impl HttpService for Service {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
+        let response = self.0.call(request).await?;
+        let (mut parts, body) = response.into_parts();
+        // An answer to a request for a range has it, whatever its status; another one is an error, or is not what was asked for.
+        let failure = match range {
+            _ if !parts.status.is_success() => None,
+            Some(range) => match Head::of(parts.status, &parts.headers, &range, None) {
+                Ok(head) => {
+                    parts.status = StatusCode::PARTIAL_CONTENT;
+                    if !parts.headers.contains_key(header::CONTENT_RANGE) {
+                        let content = format!("bytes {}/{}", crate::answer::shown(&head.range), head.total);
+                        insert(&mut parts.headers, header::CONTENT_RANGE, &content);
+                    }
+                    return Ok(HttpResponse::from_parts(parts, body));
+                }
+                Err(failure) => Some(failure),
+            },
+            None => return Ok(HttpResponse::from_parts(parts, body)),
+        };
+        let text = beginning(body).await;
+        let failure = match failure {
+            Some(failure) if crate::failure::code(&text).is_none() => failure,
+            _ => Failure::of_answer(parts.status, &parts.headers, &text),
+        };
+        Err(HttpError::new(HttpErrorKind::Unknown, failure))
+    }
+}
+
+/// The first bytes of an answer, as text.
+async fn beginning(mut body: HttpResponseBody) -> String {
+    let mut text: Vec<u8> = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(chunk) = frame.into_data() {
+            text.extend_from_slice(&chunk[..chunk.len().min(MOST_TEXT - text.len())]);
+        }
+        if text.len() >= MOST_TEXT {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
+    if let Ok(value) = value.parse() {
+        headers.insert(name, value);
+    }
+}
+
+/// The range of a request: `bytes=0-99`.
+fn asked(text: &str) -> Option<Range<u64>> {
+    let (start, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    Some(start.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
+}

@@ -1,0 +1,202 @@
+//! Who asks, and where: the client of a bucket from the environment, the profile in `~/.aws`, the identity of the machine, or a function.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::HttpConnector;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
+
+use crate::failure::{Failure, of_store};
+use crate::options::{Credentials, Fields, Options, Secret};
+use crate::url::Kind;
+
+/// The region of servers that have none.
+const ANY_REGION: &str = "us-east-1";
+/// Variables that say that the environment, or the machine by its name, knows who asks.
+const KNOWN_TO_THE_ENVIRONMENT: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
+
+/// The client of a bucket.
+pub(crate) fn store(
+    kind: Kind,
+    bucket: &str,
+    options: &Options,
+    client: ClientOptions,
+    retry: RetryConfig,
+    connector: impl HttpConnector,
+) -> Result<Arc<dyn ObjectStore>, Failure> {
+    let fields = match &options.credentials {
+        Credentials::Provider(provider) => {
+            Some(provider().map_err(|error| Failure::wrong(format!("credentials= failed: {error}")))?)
+        }
+        _ => None,
+    };
+    let anonymous = matches!(options.credentials, Credentials::Anonymous);
+    if let Some(endpoint) = &options.endpoint {
+        require_encrypted(endpoint, options.allow_http)?;
+    }
+    Ok(match kind {
+        Kind::S3 => {
+            let builder = s3(bucket, options, fields, anonymous)?;
+            Arc::new(
+                builder
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .with_http_connector(connector)
+                    .build()
+                    .map_err(of_store)?,
+            )
+        }
+        Kind::Google => {
+            let mut builder =
+                GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_skip_signature(anonymous);
+            if let Some(endpoint) = &options.endpoint {
+                builder = builder.with_base_url(endpoint);
+            }
+            if let Some(token) = fields.as_ref().and_then(|fields| field(fields, "token")) {
+                builder = builder.with_bearer_token(token.reveal());
+            }
+            Arc::new(
+                builder
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .with_http_connector(connector)
+                    .build()
+                    .map_err(of_store)?,
+            )
+        }
+        Kind::Azure => {
+            let mut builder =
+                MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_skip_signature(anonymous);
+            if let Some(endpoint) = &options.endpoint {
+                builder = builder.with_endpoint(endpoint.clone());
+            }
+            for (name, key) in [
+                ("account", AzureConfigKey::AccountName),
+                ("key", AzureConfigKey::AccessKey),
+                ("sas", AzureConfigKey::SasKey),
+                ("token", AzureConfigKey::Token),
+            ] {
+                if let Some(value) = fields.as_ref().and_then(|fields| field(fields, name)) {
+                    builder = builder.with_config(key, value.reveal());
+                }
+            }
+            Arc::new(
+                builder
+                    .with_client_options(client)
+                    .with_retry(retry)
+                    .with_http_connector(connector)
+                    .build()
+                    .map_err(of_store)?,
+            )
+        }
+    })
+}
+
+fn s3(bucket: &str, options: &Options, fields: Option<Fields>, anonymous: bool) -> Result<AmazonS3Builder, Failure> {
+    let mut builder = if anonymous { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
+    builder = builder.with_bucket_name(bucket).with_skip_signature(anonymous).with_allow_http(true);
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let in_environment = KNOWN_TO_THE_ENVIRONMENT.iter().any(|name| variable(name).is_some());
+    let profile = if anonymous { HashMap::new() } else { profile() };
+    let mut region =
+        options.region.clone().or_else(|| variable("AWS_REGION")).or_else(|| variable("AWS_DEFAULT_REGION"));
+    region = region.or_else(|| profile.get("region").map(|region| region.reveal().to_owned()));
+    builder = builder.with_region(region.unwrap_or_else(|| ANY_REGION.to_owned()));
+    let endpoint =
+        options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL_S3")).or_else(|| variable("AWS_ENDPOINT_URL"));
+    if let Some(endpoint) = endpoint.or_else(|| profile.get("endpoint_url").map(|url| url.reveal().to_owned())) {
+        require_encrypted(&endpoint, options.allow_http)?;
+        builder = builder.with_endpoint(endpoint);
+    }
+    if let Some(fields) = &fields {
+        let Some((key, secret)) = field(fields, "key_id").zip(field(fields, "secret")) else {
+            return Err(Failure::wrong("credentials= of S3 gives key_id and secret, and token where there is one"));
+        };
+        builder = builder.with_access_key_id(key.reveal()).with_secret_access_key(secret.reveal());
+        if let Some(token) = field(fields, "token") {
+            builder = builder.with_token(token.reveal());
+        }
+    } else if !in_environment
+        && let Some((key, secret)) = profile.get("aws_access_key_id").zip(profile.get("aws_secret_access_key"))
+    {
+        builder = builder.with_access_key_id(key.reveal()).with_secret_access_key(secret.reveal());
+        if let Some(token) = profile.get("aws_session_token") {
+            builder = builder.with_token(token.reveal());
+        }
+    }
+    Ok(builder)
+}
+
+fn require_encrypted(endpoint: &str, allow_http: bool) -> Result<(), Failure> {
+    let Ok(url) = url::Url::parse(endpoint) else { return Err(Failure::wrong("the endpoint is not a URL")) };
+    if url.scheme() == "http" && !allow_http && !crate::url::is_loopback(&url) {
+        return Err(Failure::wrong("the endpoint is not encrypted: use https://, or say allow_http=True"));
+    }
+    Ok(())
+}
+
+fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Secret> {
+    fields.iter().find_map(|(of, value)| (of == name).then_some(value))
+}
+
+/// What the files in `~/.aws` say of the profile that `AWS_PROFILE` names, or of `default`.
+fn profile() -> HashMap<String, Secret> {
+    let name = std::env::var("AWS_PROFILE").unwrap_or_else(|_| "default".to_owned());
+    let path = |variable: &str, file: &str| {
+        std::env::var_os(variable).map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".aws").join(file)))
+    };
+    let mut fields = HashMap::new();
+    for (path, section) in [
+        (path("AWS_CONFIG_FILE", "config"), if name == "default" { name.clone() } else { format!("profile {name}") }),
+        (path("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name.clone()),
+    ] {
+        let text = path.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        fields.extend(section_of(&text, &section));
+    }
+    fields
+}
+
+/// The fields of one section of a file as those in `~/.aws`.
+fn section_of(text: &str, section: &str) -> HashMap<String, Secret> {
+    let mut inside = false;
+    let mut fields = HashMap::new();
+    for line in text.lines() {
+        // What is indented belongs to a field with fields of its own.
+        if let Some(name) = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            inside = name.trim() == section;
+        } else if let Some((name, value)) =
+            line.split_once('=').filter(|_| inside && !line.starts_with([' ', '\t', '#', ';']))
+        {
+            fields.insert(name.trim().to_owned(), Secret::new(value.trim()));
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_of_profiles() {
+        let text = "[default]\nregion = eu-west-1\ns3 =\n  endpoint_url = x\n# a = b\n[profile lab]\nregion=us-east-2\naws_access_key_id = AK=1\n";
+        let field = |section: &str, name: &str| {
+            section_of(text, section).get(name).map(|value| value.reveal().to_owned()).unwrap_or_default()
+        };
+        assert_eq!(field("default", "region"), "eu-west-1");
+        assert_eq!(field("default", "endpoint_url"), "");
+        assert_eq!(field("profile lab", "aws_access_key_id"), "AK=1");
+        assert_eq!(field("lab", "region"), "");
+        assert!(!format!("{:?}", section_of(text, "profile lab")).contains("AK"), "secrets are not printed");
+    }
+}

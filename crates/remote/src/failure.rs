@@ -1,0 +1,249 @@
+//! Why a request failed, whether another try may help, and what is said of it.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use max_weights::memory::changed_at;
+use max_weights::{Error, text};
+
+use crate::url::redacted;
+
+/// What may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Another try: a connection, a server that is busy, a body that ended early.
+    Again {
+        /// What the server asked to wait.
+        wait: Option<Duration>,
+        /// Whether it asked for fewer requests.
+        slower: bool,
+    },
+    /// There is no such file.
+    Missing,
+    /// The object is another one than when it was opened.
+    Changed,
+    /// The server refuses, and will again.
+    Denied,
+    /// An answer that contradicts the request, or a request that makes no sense there.
+    Wrong,
+}
+
+/// A failed request.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) class: Class,
+    pub(crate) cause: String,
+}
+
+impl Failure {
+    pub(crate) fn new(class: Class, cause: impl Into<String>) -> Self {
+        Self { class, cause: cause.into() }
+    }
+
+    /// One that another try may help.
+    pub(crate) fn again(cause: impl Into<String>) -> Self {
+        Self::new(Class::Again { wait: None, slower: false }, cause)
+    }
+
+    pub(crate) fn wrong(cause: impl Into<String>) -> Self {
+        Self::new(Class::Wrong, cause)
+    }
+
+    pub(crate) fn changed(cause: impl Into<String>) -> Self {
+        Self::new(Class::Changed, cause)
+    }
+
+    /// What an answer without the bytes says. `body` is its beginning.
+    pub(crate) fn of_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> Self {
+        let code = code(body);
+        let known = code.as_deref().unwrap_or_default();
+        let class = match status.as_u16() {
+            _ if ["SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable"].contains(&known) => {
+                Class::Again { wait: wait(headers), slower: known == "SlowDown" }
+            }
+            429 | 503 => Class::Again { wait: wait(headers), slower: true },
+            408 | 425 | 500 | 502 | 504 => Class::Again { wait: wait(headers), slower: false },
+            404 | 410 => Class::Missing,
+            412 => Class::Changed,
+            401 | 403 => Class::Denied,
+            400 if known.starts_with("Expired") => Class::Denied,
+            _ => Class::Wrong,
+        };
+        let name = headers
+            .get("x-error-code")
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .or_else(|| code.clone());
+        let mut cause = format!("{}", status.as_u16());
+        if let Some(name) = name.as_deref().or(status.canonical_reason()) {
+            cause.push_str(&format!(" {}", text::cut(&text::shown(name), 80)));
+        }
+        if let Some(message) = message(body) {
+            cause.push_str(&format!(": {}", text::cut(&text::shown(&message), 200)));
+        }
+        if let Some(request) = ["x-amz-request-id", "x-request-id"].iter().find_map(|name| headers.get(*name)) {
+            cause.push_str(&format!(" (request {})", text::cut(&text::shown(&request.to_str().unwrap_or("?")), 60)));
+        }
+        if let Some(cure) = cure(status, known) {
+            cause.push_str(&format!("; {cure}"));
+        }
+        Self { class, cause }
+    }
+
+    /// The error about the file of this URL, where `action` was tried so often for so long.
+    pub(crate) fn error(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
+        let path = redacted(url);
+        let kind = match self.class {
+            Class::Missing => return Error::MissingFile { path, near: Vec::new() },
+            Class::Changed => return changed_at(&path, self.cause),
+            Class::Denied => io::ErrorKind::PermissionDenied,
+            Class::Again { .. } => io::ErrorKind::TimedOut,
+            Class::Wrong => io::ErrorKind::InvalidData,
+        };
+        let tries = if tries > 1 { format!(" ({tries} tries in {:.1} s)", time.as_secs_f64()) } else { String::new() };
+        Error::io(&path, action, io::Error::new(kind, format!("{}{tries}", self.cause)))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<reqwest::Error> for Failure {
+    fn from(error: reqwest::Error) -> Self {
+        let what = if error.is_connect() {
+            "cannot connect"
+        } else if error.is_timeout() {
+            "the server does not answer"
+        } else {
+            "the connection broke"
+        };
+        // Sources have the reason; the error itself has the URL.
+        let mut reason = String::new();
+        let mut source = std::error::Error::source(&error);
+        while let Some(inner) = source {
+            reason = inner.to_string();
+            source = inner.source();
+        }
+        let certificate = reason.contains("certificate") || reason.contains("CertificateRequired");
+        let cause = format!("{what}: {}", text::cut(&text::shown(&reason), 200));
+        if certificate { Self::wrong(cause) } else { Self::again(cause) }
+    }
+}
+
+/// The failure that an error of a store comes from.
+pub(crate) fn of_store(error: object_store::Error) -> Failure {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    let mut broken = false;
+    while let Some(inner) = source {
+        if let Some(failure) = inner.downcast_ref::<Failure>() {
+            return failure.clone();
+        }
+        broken |= inner.is::<object_store::client::HttpError>();
+        source = inner.source();
+    }
+    let cause = text::cut(&text::shown(&error.to_string()), 300).to_string();
+    match error {
+        object_store::Error::NotFound { .. } => Failure::new(Class::Missing, cause),
+        object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => Failure::changed(cause),
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            Failure::new(Class::Denied, cause)
+        }
+        _ if broken => Failure::again(cause),
+        _ => Failure::wrong(cause),
+    }
+}
+
+/// How long the server asks to wait, by `Retry-After` in seconds or the hub's `RateLimit: "…";r=0;t=87`.
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let seconds = text("retry-after").and_then(|text| text.trim().parse::<u64>().ok()).or_else(|| {
+        let limit = text("ratelimit")?;
+        let field = |name: &str| {
+            limit
+                .split(';')
+                .find_map(|field| field.trim().strip_prefix(name))
+                .and_then(|value| value.parse::<u64>().ok())
+        };
+        (field("r=") == Some(0)).then(|| field("t=")).flatten()
+    })?;
+    Some(Duration::from_secs(seconds))
+}
+
+fn tag(body: &str, name: &str) -> Option<String> {
+    let (_, rest) = body.split_once(&format!("<{name}>"))?;
+    rest.split_once('<').map(|(value, _)| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// The store's own code, in the XML of its errors.
+pub(crate) fn code(body: &str) -> Option<String> {
+    body.contains("<Error").then(|| tag(body, "Code")).flatten()
+}
+
+fn message(body: &str) -> Option<String> {
+    if body.contains("<Error") {
+        return tag(body, "Message");
+    }
+    let value: serde_json::Value = serde_json::from_str(body).ok()?;
+    value.get("error").and_then(|error| error.as_str().or_else(|| error.get("message")?.as_str())).map(str::to_owned)
+}
+
+fn cure(status: StatusCode, code: &str) -> Option<&'static str> {
+    Some(match (status.as_u16(), code) {
+        (_, "AccessDenied") => {
+            "the credentials may not read it: s3:GetObject, or s3:ListBucket for folders, may be missing"
+        }
+        (_, "ExpiredToken") => "the token has expired: renew it, or give a function as credentials=",
+        (_, "RequestTimeTooSkewed") => "the clock of this machine is wrong",
+        (_, "SignatureDoesNotMatch" | "InvalidAccessKeyId") => "check the key and the secret",
+        (301 | 307, _) => "the bucket is in another region: give region=",
+        (401, _) => "it needs a token or credentials",
+        (403, _) => "the token or the credentials may not read it",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Failure {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().expect("a value"));
+        }
+        Failure::of_answer(StatusCode::from_u16(status).expect("a status"), &map, body)
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let again = |failure: &Failure| match failure.class {
+            Class::Again { wait, slower } => (wait.map(|wait| wait.as_secs()), slower),
+            other => panic!("{other:?}"),
+        };
+        let slow = "<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce</Message></Error>";
+        assert_eq!(again(&answer(503, &[], slow)), (None, true));
+        assert_eq!(again(&answer(200, &[], slow)), (None, true), "an error in a 200");
+        assert_eq!(again(&answer(429, &[("retry-after", "3")], "")), (Some(3), true));
+        assert_eq!(again(&answer(429, &[("ratelimit", "\"resolvers\";r=0;t=87")], "")), (Some(87), true));
+        assert_eq!(again(&answer(500, &[], "")), (None, false));
+        assert_eq!(answer(404, &[], "").class, Class::Missing);
+        assert_eq!(answer(412, &[], "").class, Class::Changed);
+        let expired = "<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>";
+        let failure = answer(400, &[("x-amz-request-id", "ABC")], expired);
+        assert_eq!(failure.class, Class::Denied);
+        assert_eq!(
+            failure.cause,
+            "400 ExpiredToken: The token has expired. (request ABC); the token has expired: renew it, or give a function as credentials="
+        );
+        let failure = answer(403, &[], "{\"error\":\"gated\\u0007 repo\"}");
+        assert!(failure.cause.starts_with("403 Forbidden: gated\\u{7} repo") || !failure.cause.contains('\u{7}'));
+    }
+}

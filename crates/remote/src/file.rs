@@ -1,0 +1,248 @@
+//! A file of a server as a source: its parts come by as many requests as are fast, straight into the memory that they are for.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use max_weights::memory::{Fingerprint, Identity, Origin};
+use max_weights::source::{Filesystem, Part, Source};
+use max_weights::workers::Interrupt;
+use max_weights::{Error, Result};
+use sha2::{Digest, Sha256};
+
+use crate::answer::{Answer, shown};
+use crate::bucket::Bucket;
+use crate::failure::{Class, Failure};
+use crate::gate::Gate;
+use crate::options::Options;
+use crate::ranges::{Request, requests};
+use crate::runtime::wait;
+use crate::url::redacted;
+use crate::web::WebFile;
+
+/// What is fetched at opening: the headers of nearly all checkpoints.
+pub(crate) const FIRST: u64 = 128 << 10;
+/// The shortest and the longest time before another try.
+const SHORTEST: f64 = 0.1;
+const LONGEST: f64 = 10.0;
+
+/// Where a file is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Web(WebFile),
+    Object(Arc<Bucket>, String),
+}
+
+impl Place {
+    async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+        match self {
+            Self::Web(file) => file.get(range, tag).await,
+            Self::Object(bucket, key) => bucket.get(key, range, tag).await,
+        }
+    }
+}
+
+/// How a server is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Asking {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) options: Arc<Options>,
+}
+
+/// A file of a server, as it was when it was opened.
+pub(crate) struct RemoteFile {
+    url: PathBuf,
+    place: Place,
+    asking: Asking,
+    origin: Arc<Origin>,
+    tag: Option<String>,
+    /// The first bytes.
+    first: Vec<u8>,
+    kind: &'static str,
+}
+
+impl fmt::Debug for RemoteFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteFile({}, {} bytes)", self.origin.path.display(), self.len())
+    }
+}
+
+impl RemoteFile {
+    /// Opens a file, by fetching its first bytes: with them come its length and what identifies it.
+    pub(crate) async fn open(url: PathBuf, place: Place, asking: Asking) -> Result<Self> {
+        let mut first = Vec::new();
+        let got = tried(&asking, &url, "open it", async |_| {
+            first.clear();
+            let _pass = asking.gate.enter().await;
+            let began = Instant::now();
+            let answer = match head(place.get(0..FIRST, None), asking.options.stall).await {
+                Err(failure) if failure.cause.starts_with("416") => return Ok((0, None)),
+                answer => answer?,
+            };
+            let latency = began.elapsed();
+            let len = answer.range.end;
+            let mut body = answer.body;
+            while let Some(chunk) = next(&mut body, asking.options.stall).await? {
+                if first.len() + chunk.len() > len as usize {
+                    return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&answer.range))));
+                }
+                first.extend_from_slice(&chunk);
+            }
+            if (first.len() as u64) < len {
+                return Err(Failure::again(format!("only {} of {len} bytes came", first.len())));
+            }
+            asking.gate.ended_well(latency, len, began.elapsed());
+            Ok((answer.total, answer.tag))
+        });
+        let (len, tag) = got.await?;
+        let mut hash = Sha256::new();
+        hash.update(tag.as_deref().unwrap_or_default());
+        let fingerprint = Fingerprint { len, identity: Identity::Object(hash.finalize().into()) };
+        let path = redacted(&url);
+        let kind = match &place {
+            Place::Web(_) => "a web server",
+            Place::Object(..) => "an object store",
+        };
+        let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
+        Ok(Self { url, place, asking, origin, tag, first, kind })
+    }
+
+    /// Fetches what one request asks for, and goes on where a failed one ended.
+    async fn fetch(&self, mut request: Request<'_>) -> Result<()> {
+        let whole = request.range.clone();
+        let mut at = whole.start;
+        let action = format!("read bytes {}", shown(&whole));
+        tried(&self.asking, &self.url, &action, async |_| {
+            let _pass = self.asking.gate.enter().await;
+            let began = Instant::now();
+            let rest = at..whole.end;
+            let answer = head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await?;
+            if answer.total != self.len() {
+                let (now, then) = (answer.total, self.len());
+                return Err(Failure::changed(format!("it had {then} bytes when it was opened, and has {now} now")));
+            }
+            if answer.range != rest {
+                let cause = format!("bytes {} were asked for, and {} answered", shown(&rest), shown(&answer.range));
+                return Err(Failure::wrong(cause));
+            }
+            let latency = began.elapsed();
+            let mut body = answer.body;
+            while let Some(chunk) = next(&mut body, self.asking.options.stall).await? {
+                let end = at + chunk.len() as u64;
+                if end > whole.end {
+                    return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&rest))));
+                }
+                request.fill(at, &chunk);
+                at = end;
+            }
+            if at < whole.end {
+                return Err(Failure::again(format!("the answer ended {} bytes early", whole.end - at)));
+            }
+            self.asking.gate.ended_well(latency, rest.end - rest.start, began.elapsed());
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// The next bytes of an answer; a failure if none come for so long.
+async fn next(
+    body: &mut stream::BoxStream<'static, Result<bytes::Bytes, Failure>>,
+    stall: Duration,
+) -> Result<Option<bytes::Bytes>, Failure> {
+    match tokio::time::timeout(stall, body.next()).await {
+        Ok(chunk) => chunk.transpose(),
+        Err(_) => Err(Failure::again(format!("nothing came for {:.0} s", stall.as_secs_f64()))),
+    }
+}
+
+/// Tries until it goes well, or a failure will not pass.
+pub(crate) async fn tried<T>(
+    asking: &Asking,
+    url: &Path,
+    action: &str,
+    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+) -> Result<T> {
+    let began = Instant::now();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let failure = match once(number).await {
+            Ok(value) => return Ok(value),
+            Err(failure) => failure,
+        };
+        let Class::Again { wait, slower } = failure.class else {
+            return Err(failure.error(url, action, number, began.elapsed()));
+        };
+        if number > asking.options.retries {
+            return Err(failure.error(url, action, number, began.elapsed()));
+        }
+        asking.gate.slow_down(slower, wait);
+        // So that not all tries come again at the same time.
+        let most = (SHORTEST * f64::from(1 << number.min(10))).min(LONGEST);
+        let share = f64::from(began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
+        tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
+    }
+}
+
+/// The head of an answer; a failure if it does not come for so long.
+async fn head(answer: impl Future<Output = Result<Answer, Failure>>, stall: Duration) -> Result<Answer, Failure> {
+    match tokio::time::timeout(stall, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Failure::again(format!("no answer came for {:.0} s", stall.as_secs_f64()))),
+    }
+}
+
+impl Source for RemoteFile {
+    fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let mut missing = Vec::new();
+        for part in parts.iter_mut() {
+            let end = part.offset.checked_add(part.bytes.len() as u64).filter(|end| *end <= self.len());
+            if end.is_none() {
+                let cause = format!("it has {} bytes, and more were asked for", self.len());
+                return Err(Error::io(
+                    self.path(),
+                    "read it",
+                    std::io::Error::new(std::io::ErrorKind::UnexpectedEof, cause),
+                ));
+            }
+            let known = (self.first.len() as u64).saturating_sub(part.offset).min(part.bytes.len() as u64) as usize;
+            let (start, rest) = part.bytes.split_at_mut(known);
+            if known > 0 {
+                start.copy_from_slice(&self.first[part.offset as usize..][..known]);
+            }
+            if !rest.is_empty() {
+                missing.push(Part { offset: part.offset + known as u64, bytes: rest });
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let most = self.asking.options.request_bytes.unwrap_or_else(|| self.asking.gate.request());
+        let requests = requests(missing, self.asking.gate.gap(), most);
+        let under_way = self.asking.options.requests;
+        wait(interrupt, self.asking.options.timeout, async {
+            stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(under_way).try_collect().await
+        })
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        Ok(()) // each answer is compared
+    }
+
+    fn filesystem(&self) -> Option<Filesystem> {
+        Some(Filesystem::Server(self.kind))
+    }
+
+    fn read_across(&self) -> usize {
+        self.asking.gate.gap() as usize
+    }
+}

@@ -1,0 +1,160 @@
+//! How many requests are under way at one server, how large they are, and when it asked to wait.
+//!
+//! Latency (to the first byte) and rate (of one stream) are measured as requests end. A hole between two ranges is read where that takes no longer
+//! than another request, and a request is so long that most of its time moves bytes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// What is assumed before anything was measured: that of a store in the same region.
+const LATENCY: f64 = 0.03;
+const RATE: f64 = 90e6;
+/// How much one request counts among those before it.
+const WEIGHT: f64 = 0.2;
+/// The fewest requests under way, however busy the server.
+const FEWEST: usize = 2;
+/// Requests that have to end well before one more is under way.
+const GROWTH: usize = 8;
+const LEAST_GAP: f64 = 65_536.0;
+const MOST_GAP: f64 = 1_048_576.0;
+const LEAST_REQUEST: f64 = 4_194_304.0;
+const MOST_REQUEST: f64 = 33_554_432.0;
+/// Times latency times rate, so that four fifths of the time of a request move bytes.
+const LENGTHS: f64 = 4.0;
+
+#[derive(Debug)]
+struct State {
+    under_way: usize,
+    limit: usize,
+    ended_well: usize,
+    not_before: Option<Instant>,
+    latency: f64,
+    rate: f64,
+}
+
+/// One server's gate.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    most: usize,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+/// A request under way.
+pub(crate) struct Pass<'a>(&'a Gate);
+
+impl Gate {
+    pub(crate) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        let state = State { under_way: 0, limit: most, ended_well: 0, not_before: None, latency: LATENCY, rate: RATE };
+        Self { most, state: Mutex::new(state), freed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a request may begin.
+    pub(crate) async fn enter(&self) -> Pass<'_> {
+        loop {
+            let freed = self.freed.notified();
+            let wait = {
+                let mut state = self.state();
+                let now = Instant::now();
+                match state.not_before.filter(|until| *until > now) {
+                    Some(until) => Some(until - now),
+                    None if state.under_way < state.limit => {
+                        state.under_way += 1;
+                        return Pass(self);
+                    }
+                    None => None,
+                }
+            };
+            match wait {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => freed.await,
+            }
+        }
+    }
+
+    /// A request ended well: it waited so long for its first byte, and then had so many in so long.
+    pub(crate) fn ended_well(&self, latency: Duration, bytes: u64, time: Duration) {
+        let mut state = self.state();
+        state.latency += WEIGHT * (latency.as_secs_f64() - state.latency);
+        if bytes >= 1 << 20 {
+            let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+            state.rate += WEIGHT * (rate - state.rate);
+        }
+        state.ended_well += 1;
+        if state.ended_well >= GROWTH && state.limit < self.most {
+            (state.ended_well, state.limit) = (0, state.limit + 1);
+            self.freed.notify_one();
+        }
+    }
+
+    /// The server asked for fewer requests, or for none for some time.
+    pub(crate) fn slow_down(&self, slower: bool, wait: Option<Duration>) {
+        let mut state = self.state();
+        if slower {
+            (state.limit, state.ended_well) = ((state.limit / 2).max(FEWEST.min(self.most)), 0);
+        }
+        if let Some(wait) = wait {
+            let until = Instant::now() + wait;
+            state.not_before = Some(state.not_before.map_or(until, |before| before.max(until)));
+        }
+    }
+
+    /// The longest hole that is read with what is around it.
+    pub(crate) fn gap(&self) -> u64 {
+        let state = self.state();
+        (state.latency * state.rate).clamp(LEAST_GAP, MOST_GAP) as u64
+    }
+
+    /// The longest request.
+    pub(crate) fn request(&self) -> u64 {
+        let state = self.state();
+        (LENGTHS * state.latency * state.rate).clamp(LEAST_REQUEST, MOST_REQUEST) as u64
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.0.state().under_way -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_follow_what_was_measured() {
+        let gate = Gate::new(64);
+        assert_eq!((gate.gap(), gate.request()), (1_048_576, 10_800_000));
+        for _ in 0..60 {
+            gate.ended_well(Duration::from_micros(200), 8 << 20, Duration::from_millis(10));
+        }
+        assert!(gate.gap() < 200_000, "{}", gate.gap());
+        assert_eq!(gate.request(), 4 << 20, "close servers get short requests");
+        for _ in 0..60 {
+            gate.ended_well(Duration::from_millis(300), 8 << 20, Duration::from_millis(100));
+        }
+        assert_eq!((gate.gap(), gate.request()), (1 << 20, 32 << 20));
+    }
+
+    #[test]
+    fn a_busy_server_gets_fewer_requests_and_more_again_later() {
+        let gate = Gate::new(64);
+        for _ in 0..10 {
+            gate.slow_down(true, None);
+        }
+        assert_eq!(gate.state().limit, FEWEST);
+        for _ in 0..GROWTH * 3 {
+            gate.ended_well(Duration::from_millis(1), 1, Duration::from_millis(1));
+        }
+        assert_eq!(gate.state().limit, FEWEST + 3);
+    }
+}

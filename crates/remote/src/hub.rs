@@ -1,0 +1,126 @@
+//! The hub: which commit a revision is, which files a model has, and the URLs that lead to them.
+
+use std::path::PathBuf;
+
+use url::Url;
+
+use crate::client::clients;
+use crate::failure::Failure;
+use crate::options::{Options, Secret};
+use crate::url::is_loopback;
+use crate::web::beginning;
+
+/// The hub where nothing else is said.
+const HUB: &str = "https://huggingface.co";
+/// The most bytes of an answer that lists the files of a model.
+const MOST_LIST: usize = 32 << 20;
+/// The most files of a model.
+const MOST_FILES: usize = 100_000;
+
+/// A hub.
+#[derive(Debug, Clone)]
+pub(crate) struct Hub {
+    endpoint: Url,
+    token: Option<Secret>,
+}
+
+impl Hub {
+    pub(crate) fn new(options: &Options) -> Result<Self, Failure> {
+        let endpoint = options.endpoint.clone().or_else(|| variable("HF_ENDPOINT")).unwrap_or_else(|| HUB.to_owned());
+        let Ok(endpoint) = Url::parse(&format!("{}/", endpoint.trim_end_matches('/'))) else {
+            return Err(Failure::wrong("the address of the hub is not a URL"));
+        };
+        if endpoint.scheme() == "http" && !options.allow_http && !is_loopback(&endpoint) {
+            return Err(Failure::wrong(
+                "the address of the hub is not encrypted: use https://, or say allow_http=True",
+            ));
+        }
+        let token = match &options.credentials {
+            crate::options::Credentials::Anonymous => None,
+            crate::options::Credentials::Provider(provider) => {
+                let fields = provider().map_err(|error| Failure::wrong(format!("credentials= failed: {error}")))?;
+                fields.into_iter().find_map(|(name, value)| (name == "token").then_some(value))
+            }
+            crate::options::Credentials::Found => token(),
+        };
+        Ok(Self { endpoint, token })
+    }
+
+    pub(crate) fn token(&self) -> Option<Secret> {
+        self.token.clone()
+    }
+
+    /// The URL of a file of a model.
+    pub(crate) fn file(&self, model: &str, revision: &str, path: &str) -> Result<Url, Failure> {
+        self.url(&[model, "resolve", &revision.replace('/', "%2F"), path])
+    }
+
+    fn url(&self, parts: &[&str]) -> Result<Url, Failure> {
+        let encoded: Vec<String> = parts.iter().map(|part| part.replace('?', "%3F").replace('#', "%23")).collect();
+        self.endpoint.join(&encoded.join("/")).map_err(|_| Failure::wrong("this is no name of a file of the hub"))
+    }
+
+    /// The commit that a revision is now, and the names of all files in it.
+    pub(crate) async fn files(&self, model: &str, revision: &str) -> Result<(String, Vec<String>), Failure> {
+        let url = self.url(&["api/models", model, "revision", &revision.replace('/', "%2F")])?;
+        let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
+        let mut request = clients.named.get(url.clone());
+        if let Some(token) = self.token.as_ref().filter(|_| url.scheme() == "https" || is_loopback(&url)) {
+            request = request.bearer_auth(token.reveal());
+        }
+        let mut response = request.send().await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        if !status.is_success() {
+            return Err(Failure::of_answer(status, &headers, &beginning(response).await));
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > MOST_LIST {
+                return Err(Failure::wrong(format!("the list of its files has more than {MOST_LIST} bytes")));
+            }
+        }
+        files_of(&bytes).ok_or_else(|| Failure::wrong("the hub's answer names no commit and no files"))
+    }
+}
+
+/// The commit and the files in an answer.
+fn files_of(bytes: &[u8]) -> Option<(String, Vec<String>)> {
+    let answer: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let commit = answer.get("sha")?.as_str()?;
+    if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let siblings = answer.get("siblings")?.as_array()?;
+    let name = |one: &serde_json::Value| Some(one.get("rfilename")?.as_str()?.to_owned());
+    Some((commit.to_owned(), siblings.iter().take(MOST_FILES).filter_map(name).collect()))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// What `hf auth login` saved, or the environment says.
+fn token() -> Option<Secret> {
+    let home = || Some(std::env::home_dir()?.join(".cache/huggingface"));
+    let home = || variable("HF_HOME").map(PathBuf::from).or_else(home);
+    let path = variable("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")));
+    let saved = || Some(std::fs::read_to_string(path?).ok()?.trim().to_owned());
+    variable("HF_TOKEN").or_else(saved).filter(|token| !token.is_empty()).map(Secret::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_hub_names_a_commit_and_files() {
+        let answer =
+            br#"{"sha":"abc1","siblings":[{"rfilename":"model.safetensors"},{"other":1},{"rfilename":"a/b"}]}"#;
+        let (commit, files) = files_of(answer).expect("an answer");
+        assert_eq!((commit.as_str(), files.len()), ("abc1", 2));
+        for wrong in [&b"{}"[..], b"[]", br#"{"sha":"../x","siblings":[]}"#, br#"{"sha":3,"siblings":[]}"#, b"<html>"] {
+            assert!(files_of(wrong).is_none());
+        }
+    }
+}

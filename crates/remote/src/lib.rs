@@ -1,0 +1,154 @@
+//! Checkpoints where they are: files of object stores, web servers and the hub as sources of `max_weights`.
+//!
+//! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors;
+//! each answer is compared with what was opened, so that nothing is a mix of two objects; what may pass is tried again, at the byte that was reached.
+//!
+//! ```no_run
+//! max_weights_remote::Remote::default().install();
+//! let checkpoint = max_weights::open("hf://org/model")?;
+//! # Ok::<(), max_weights::Error>(())
+//! ```
+
+mod answer;
+mod bucket;
+mod client;
+mod credentials;
+mod failure;
+mod file;
+mod gate;
+mod hub;
+mod options;
+mod ranges;
+mod runtime;
+mod url;
+mod web;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use max_weights::memory::ForkMutex;
+use max_weights::source::Source;
+use max_weights::source::store::{self, Listing, Store};
+use max_weights::workers::Interrupt;
+use max_weights::{Error, Result};
+
+pub use options::{Credentials, Fields, Options, Provider, Secret};
+
+use crate::bucket::Bucket;
+use crate::failure::Failure;
+use crate::file::{Asking, Place, RemoteFile};
+use crate::gate::Gate;
+use crate::hub::Hub;
+use crate::url::{Address, Kind, redacted};
+use crate::web::WebFile;
+
+/// Opens URLs.
+#[derive(Debug, Default)]
+pub struct Remote {
+    options: Arc<Options>,
+    buckets: ForkMutex<HashMap<(Kind, String), Arc<Bucket>>>,
+    /// By what is before the path of a URL: requests to one server pass one gate.
+    gates: ForkMutex<HashMap<String, Arc<Gate>>>,
+}
+
+impl Remote {
+    /// Opens URLs with these options.
+    pub fn new(options: Options) -> Self {
+        Self { options: Arc::new(options), ..Self::default() }
+    }
+
+    /// Makes this what opens URLs in this process, where nothing else is said; the first one stays.
+    pub fn install(self) {
+        store::set_store(Arc::new(self));
+    }
+
+    fn bucket(&self, kind: Kind, name: &str) -> Arc<Bucket> {
+        let make = || Arc::new(Bucket::new(kind, name.to_owned(), (*self.options).clone()));
+        self.buckets.lock().entry((kind, name.to_owned())).or_insert_with(make).clone()
+    }
+
+    fn asking(&self, url: &Path) -> Asking {
+        let text = url.to_string_lossy();
+        let server: String = text.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+        let gate =
+            self.gates.lock().entry(server).or_insert_with(|| Arc::new(Gate::new(self.options.requests))).clone();
+        Asking { gate, options: self.options.clone() }
+    }
+
+    fn place(&self, url: &Path) -> Result<Place> {
+        Ok(match Address::of(url, self.options.allow_http)? {
+            Address::Bucket { kind, bucket, key } => Place::Object(self.bucket(kind, &bucket), key),
+            Address::Web(address) => Place::Web(WebFile::new(address, None)),
+            Address::Hub { model, revision, path } => {
+                let failed = |failure: Failure| failure.error(url, "open it", 1, std::time::Duration::ZERO);
+                let hub = Hub::new(&self.options).map_err(failed)?;
+                Place::Web(WebFile::new(hub.file(&model, &revision, &path).map_err(failed)?, hub.token()))
+            }
+        })
+    }
+}
+
+impl Store for Remote {
+    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
+        let address = Address::of(folder, self.options.allow_http)?;
+        let asking = self.asking(folder);
+        let listed = |names: Vec<String>, folder: PathBuf| {
+            if names.is_empty() {
+                return Err(Error::MissingFile { path: redacted(&folder), near: Vec::new() });
+            }
+            Ok(Some(Listing { folder, names }))
+        };
+        match address {
+            Address::Web(_) => Ok(None),
+            Address::Bucket { kind, bucket, key } => {
+                let bucket = self.bucket(kind, &bucket);
+                let names = runtime::wait(interrupt, self.options.timeout, async {
+                    file::tried(&asking, folder, "list it", async |_| bucket.list(&key).await).await
+                })?;
+                listed(names, folder.to_path_buf())
+            }
+            Address::Hub { model, revision, path } => {
+                let (commit, names) = runtime::wait(interrupt, self.options.timeout, async {
+                    file::tried(&asking, folder, "list it", async |_| {
+                        Hub::new(&self.options)?.files(&model, &revision).await
+                    })
+                    .await
+                })?;
+                // From here on it is this commit, whatever becomes of the branch.
+                let below = if path.is_empty() { String::new() } else { format!("{path}/") };
+                let names = names.iter().filter_map(|name| name.strip_prefix(&below));
+                let names = names.filter(|name| !name.contains('/')).map(str::to_owned).collect();
+                let pinned = format!("hf://{model}@{commit}/{path}");
+                listed(names, pinned.trim_end_matches('/').into())
+            }
+        }
+    }
+
+    fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>> {
+        let open = async |number: usize| {
+            let url = urls[number].clone();
+            let opened = match self.place(&url) {
+                Ok(place) => RemoteFile::open(url.clone(), place, self.asking(&url)).await,
+                Err(error) => Err(error),
+            };
+            (number, opened.map(|file| Arc::new(file) as Arc<dyn Source>))
+        };
+        let opened = runtime::wait(interrupt, self.options.timeout, async {
+            Ok(stream::iter(0..urls.len()).map(open).buffer_unordered(self.options.requests).collect::<Vec<_>>().await)
+        });
+        match opened {
+            Ok(mut opened) => {
+                opened.sort_unstable_by_key(|(number, _)| *number);
+                opened.into_iter().map(|(_, file)| file).collect()
+            }
+            Err(error) => {
+                let mut all: Vec<Result<Arc<dyn Source>>> =
+                    urls.iter().skip(1).map(|_| Err(Error::Interrupted)).collect();
+                all.insert(0, Err(error));
+                all
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a user may say about how files are fetched, and the secrets among it, which nothing prints.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use max_weights::Result;
+
+/// A text that is in no message, log or copy of the options.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// This text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for a request.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Names and values that say who asks: of S3 `key_id`, `secret`, `token`; of others `token`; of Azure `account`, `key`, `sas`.
+pub type Fields = Vec<(String, Secret)>;
+
+/// A function that gives credentials when they are needed, and again when they are old.
+pub type Provider = Arc<dyn Fn() -> Result<Fields> + Send + Sync>;
+
+/// Who asks.
+#[derive(Clone, Default)]
+pub enum Credentials {
+    /// What the environment, the profile and the machine say.
+    #[default]
+    Found,
+    /// Nobody: for what everybody may read.
+    Anonymous,
+    /// What a function says.
+    Provider(Provider),
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Found => "found",
+            Self::Anonymous => "anonymous",
+            Self::Provider(_) => "a function",
+        })
+    }
+}
+
+/// How files are fetched.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// The server of a store that is not its vendor's, or of a hub that is not huggingface.co.
+    pub endpoint: Option<String>,
+    /// The region of buckets of S3.
+    pub region: Option<String>,
+    /// Who asks.
+    pub credentials: Credentials,
+    /// Servers without encryption, elsewhere than on this machine.
+    pub allow_http: bool,
+    /// The most requests under way.
+    pub requests: usize,
+    /// The most bytes of one request.
+    pub request_bytes: Option<u64>,
+    /// So often a request is tried again after a failure that may pass.
+    pub retries: u32,
+    /// How long nothing may arrive before a request is tried again.
+    pub stall: Duration,
+    /// How long opening, or a read, may take in all.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            credentials: Credentials::default(),
+            allow_http: false,
+            requests: 64,
+            request_bytes: None,
+            retries: 10,
+            stall: Duration::from_secs(10),
+            timeout: None,
+        }
+    }
+}

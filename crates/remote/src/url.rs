@@ -1,0 +1,236 @@
+//! What a URL names, which ones are refused, and how one is shown: a query may be a password, and is never printed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use max_weights::text;
+use max_weights::{Error, Result};
+use url::{Host, Url};
+
+/// What a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// An object, or a prefix, of a bucket.
+    Bucket {
+        /// Whose protocol is spoken.
+        kind: Kind,
+        /// The bucket or container.
+        bucket: String,
+        /// The key, as it is: not percent-encoded.
+        key: String,
+    },
+    /// A file of a web server.
+    Web(Url),
+    /// A file, or the folder, of a model of the hub.
+    Hub {
+        /// `org/model`.
+        model: String,
+        /// A branch, a tag or a commit.
+        revision: String,
+        /// Below the model's folder; empty for the folder.
+        path: String,
+    },
+}
+
+/// A protocol of object stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    S3,
+    Google,
+    Azure,
+}
+
+impl Address {
+    /// What this URL names. `allow_http` is for those without encryption that do not lead to this machine.
+    pub(crate) fn of(path: &Path, allow_http: bool) -> Result<Self> {
+        let refuse = |cause: &str| Err(Error::Argument(format!("{}: {cause}", shown(path))));
+        let Some(text) = path.to_str() else { return refuse("a URL is text in UTF-8") };
+        if text.contains(['\0', '\n', '\r']) {
+            return refuse("a URL has no line breaks and no NUL in it");
+        }
+        let Some((scheme, rest)) = text.split_once("://") else { return refuse("it is not a URL") };
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if scheme != "hf" && authority.contains('@') {
+            return refuse(
+                "a URL with a user and a password is refused, because URLs are shown: give credentials= instead",
+            );
+        }
+        match scheme {
+            "s3" => Self::bucket(Kind::S3, rest, path),
+            "gs" => Self::bucket(Kind::Google, rest, path),
+            "az" => Self::bucket(Kind::Azure, rest, path),
+            "hf" => Self::hub(rest, path),
+            "https" | "http" => {
+                let Ok(url) = Url::parse(text) else { return refuse("it is not a URL of the web") };
+                if scheme == "http" && !allow_http && !is_loopback(&url) {
+                    return refuse("http:// is not encrypted: use https://, or say allow_http=True");
+                }
+                Ok(Self::Web(url))
+            }
+            _ => refuse("the schemes are s3, gs, az, hf, https and http"),
+        }
+    }
+
+    fn bucket(kind: Kind, rest: &str, path: &Path) -> Result<Self> {
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if bucket.is_empty() || !bucket.bytes().all(plain) {
+            return Err(Error::Argument(format!("{}: a URL of a bucket is scheme://bucket/key", shown(path))));
+        }
+        Ok(Self::Bucket { kind, bucket: bucket.to_owned(), key: key.to_owned() })
+    }
+
+    /// `org/model`, `org/model@revision`, each with `/path` behind it.
+    fn hub(rest: &str, path: &Path) -> Result<Self> {
+        let plain = |text: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            !text.is_empty() && text.bytes().all(fits) && !text.contains("..")
+        };
+        let mut parts = rest.splitn(3, '/');
+        let (org, rest, path_below) =
+            (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (name, revision) = rest.split_once('@').unwrap_or((rest, "main"));
+        let below = path_below.trim_matches('/');
+        let steps_out = below.split('/').any(|part| part == "..");
+        if !plain(org) || !plain(name) || revision.is_empty() || revision.contains(['?', '#']) || steps_out {
+            let cause = "a URL of the hub is hf://org/model, hf://org/model@revision, or a file below it";
+            return Err(Error::Argument(format!("{}: {cause}", shown(path))));
+        }
+        Ok(Self::Hub { model: format!("{org}/{name}"), revision: revision.to_owned(), path: below.to_owned() })
+    }
+}
+
+/// The URL as it is printed: without its query, which may hold a signature.
+pub(crate) fn shown(path: &Path) -> String {
+    text::path(&redacted(path))
+}
+
+/// The URL without its query and without a password.
+pub(crate) fn redacted(path: &Path) -> PathBuf {
+    let text = path.to_string_lossy();
+    let (before, query) = text.split_once('?').map_or((&*text, ""), |(before, _)| (before, "?…"));
+    let before = before.split('#').next().unwrap_or_default();
+    let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
+    let (authority, tail) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let authority = if scheme == "hf" { authority } else { authority.rsplit('@').next().unwrap_or_default() };
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{separator}{authority}{tail}{query}").into()
+}
+
+/// Whether a URL leads to this machine by its name alone.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// Whether an address is of a network that servers of the world must not lead to: this machine, its neighbours, and the metadata of clouds.
+pub(crate) fn is_inner(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_inner_v4(address),
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(mapped) => is_inner_v4(mapped),
+            None => is_inner_v6(address),
+        },
+    }
+}
+
+fn is_inner_v4(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    let is_shared = first == 100 && (64..128).contains(&second);
+    address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_unspecified()
+        || address.is_broadcast()
+        || address.is_multicast()
+        || is_shared
+        || first == 0
+}
+
+fn is_inner_v6(address: Ipv6Addr) -> bool {
+    let first = address.segments()[0];
+    address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || first & 0xFE00 == 0xFC00
+        || first & 0xFFC0 == 0xFE80
+}
+
+/// Whether the host of a URL is an address of an inner network; of a name, only the look-up tells.
+pub(crate) fn names_inner(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => is_inner(address.into()),
+        Some(Host::Ipv6(address)) => is_inner(address.into()),
+        Some(Host::Domain(_)) => is_loopback(url),
+        None => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Address> {
+        Address::of(Path::new(text), false)
+    }
+
+    #[test]
+    fn what_urls_name() {
+        let bucket = |kind, bucket: &str, key: &str| Address::Bucket { kind, bucket: bucket.into(), key: key.into() };
+        assert_eq!(of("s3://b/a/c d.safetensors").expect("s3"), bucket(Kind::S3, "b", "a/c d.safetensors"));
+        assert_eq!(of("gs://b").expect("gs"), bucket(Kind::Google, "b", ""));
+        assert_eq!(of("az://container/x").expect("az"), bucket(Kind::Azure, "container", "x"));
+        let hub = |model: &str, revision: &str, path: &str| Address::Hub {
+            model: model.into(),
+            revision: revision.into(),
+            path: path.into(),
+        };
+        assert_eq!(of("hf://org/model").expect("hf"), hub("org/model", "main", ""));
+        assert_eq!(of("hf://org/model@v1/a/b.gguf").expect("hf"), hub("org/model", "v1", "a/b.gguf"));
+        assert!(matches!(of("https://host/a?b=c"), Ok(Address::Web(_))));
+        assert!(matches!(of("http://127.0.0.1:8/a"), Ok(Address::Web(_))));
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_without_its_secrets() {
+        for (text, cause) in [
+            ("https://user:secret@host/a", "credentials="),
+            ("s3://key:secret@bucket/a", "credentials="),
+            ("http://example.org/a", "allow_http=True"),
+            ("hf://model", "hf://org/model"),
+            ("hf://org/model/../x", "hf://org/model"),
+            ("hf://org/..", "hf://org/model"),
+            ("s3:///a", "scheme://bucket/key"),
+            ("s3://a b/c", "scheme://bucket/key"),
+            ("https://host/a\nb", "line breaks"),
+        ] {
+            let error = of(text).expect_err(text).to_string();
+            assert!(error.contains(cause), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn queries_and_passwords_are_not_shown() {
+        assert_eq!(shown(Path::new("https://u:p@host/a.bin?X-Amz-Signature=s#f")), "https://host/a.bin?…");
+        assert_eq!(shown(Path::new("hf://org/model@main/x")), "hf://org/model@main/x");
+    }
+
+    #[test]
+    fn inner_networks() {
+        let inner = |text: &str| is_inner(text.parse().expect("an address"));
+        for address in
+            ["127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "::1", "fd00::1", "fe80::1", "0.0.0.0"]
+        {
+            assert!(inner(address), "{address}");
+        }
+        assert!(inner("::ffff:10.0.0.1"));
+        assert!(inner("100.100.0.1"));
+        assert!(!inner("8.8.8.8"));
+        assert!(!inner("2001:4860::1"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Files of web servers and of the hub: requests for ranges, and the redirects that lead to them.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use http::header;
+use reqwest::{RequestBuilder, Response};
+use url::Url;
+
+use crate::answer::{Answer, Head, shown};
+use crate::client::clients;
+use crate::failure::{Class, Failure};
+use crate::options::Secret;
+use crate::url::{is_loopback, names_inner};
+
+/// Redirects that are followed for one request.
+const MOST_REDIRECTS: usize = 5;
+/// The beginning of an answer that is looked at for why it is no success.
+const MOST_TEXT: usize = 4 << 10;
+
+/// A file of a web server.
+#[derive(Debug)]
+pub(crate) struct WebFile {
+    url: Url,
+    token: Option<Secret>,
+    /// Where the server led to the last time: a link that is valid for some time, and is asked for again when it is not.
+    led_to: Mutex<Option<Url>>,
+}
+
+impl WebFile {
+    pub(crate) fn new(url: Url, token: Option<Secret>) -> Self {
+        Self { url, token, led_to: Mutex::new(None) }
+    }
+
+    fn led_to(&self) -> Option<Url> {
+        self.led_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_led_to(&self, url: Option<Url>) {
+        *self.led_to.lock().unwrap_or_else(PoisonError::into_inner) = url;
+    }
+
+    /// Asks for bytes of it.
+    pub(crate) async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+        let link = self.led_to();
+        let is_link = link.is_some();
+        match self.get_from(link.unwrap_or_else(|| self.url.clone()), &range, tag).await {
+            // A link expires, or is bound to a range: the server that gave it gives another one.
+            Err(failure) if is_link && matches!(failure.class, Class::Denied | Class::Missing | Class::Wrong) => {
+                self.set_led_to(None);
+                self.get_from(self.url.clone(), &range, tag).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn get_from(&self, mut url: Url, range: &Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+        for _ in 0..=MOST_REDIRECTS {
+            let response = self.request(&url, range, tag)?.send().await?;
+            let status = response.status();
+            if !status.is_redirection() {
+                if url != self.url {
+                    self.set_led_to(Some(url));
+                }
+                return answer_of(response, range, tag).await;
+            }
+            let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+            let Some(target) = location.and_then(|location| url.join(location).ok()) else {
+                return Err(Failure::wrong(format!("{} without a place that it leads to", status.as_u16())));
+            };
+            self.require_allowed(&target)?;
+            url = target;
+        }
+        Err(Failure::wrong(format!("it leads on and on: more than {MOST_REDIRECTS} redirects")))
+    }
+
+    /// What a server may lead to: never from encryption to none, and never into an inner network that the user did not name.
+    fn require_allowed(&self, target: &Url) -> Result<(), Failure> {
+        let refuse = |cause: &str| Err(Failure::wrong(format!("the server leads to {cause}, which is not followed")));
+        match target.scheme() {
+            "https" => {}
+            "http" if self.url.scheme() == "http" => {}
+            "http" => return refuse("a URL without encryption"),
+            _ => return refuse("something that is no URL of the web"),
+        }
+        if names_inner(target) && !self.is_inner() {
+            return refuse("an address of an inner network");
+        }
+        Ok(())
+    }
+
+    /// Whether the user's own URL names an inner network, which servers there may lead to.
+    fn is_inner(&self) -> bool {
+        names_inner(&self.url)
+    }
+
+    fn request(&self, url: &Url, range: &Range<u64>, tag: Option<&str>) -> Result<RequestBuilder, Failure> {
+        let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
+        let is_own = url.host() == self.url.host() && url.port_or_known_default() == self.url.port_or_known_default();
+        let client = if is_own || self.is_inner() { clients.named } else { clients.led_to };
+        let mut request = client
+            .get(url.clone())
+            .header(header::RANGE, format!("bytes={}", shown(range)))
+            .header(header::ACCEPT_ENCODING, "identity");
+        if let Some(tag) = tag.filter(|tag| tag.starts_with('"') && tag.ends_with('"')) {
+            request = request.header(header::IF_MATCH, tag);
+        }
+        // A token is for the server that the user named, and for no other.
+        let encrypted = url.scheme() == "https" || is_loopback(url);
+        if let Some(token) = self.token.as_ref().filter(|_| is_own && encrypted) {
+            request = request.bearer_auth(token.reveal());
+        }
+        Ok(request)
+    }
+}
+
+/// The bytes that a response brings.
+pub(crate) async fn answer_of(response: Response, range: &Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    let (status, headers) = (response.status(), response.headers().clone());
+    let head = if status.is_success() { Some(Head::of(status, &headers, range, tag)) } else { None };
+    match head {
+        Some(Ok(Head { range, total, tag })) => {
+            let body = response.bytes_stream().map_err(Failure::from).boxed();
+            Ok(Answer { range, total, tag, body })
+        }
+        Some(Err(failure)) if failure.class != Class::Wrong => Err(failure),
+        head => {
+            let text = beginning(response).await;
+            match head {
+                // An error with the status of a success.
+                Some(Err(failure)) if crate::failure::code(&text).is_none() => Err(failure),
+                _ => Err(Failure::of_answer(status, &headers, &text)),
+            }
+        }
+    }
+}
+
+/// The first bytes of an answer, as text.
+pub(crate) async fn beginning(response: Response) -> String {
+    let mut text: Vec<u8> = Vec::new();
+    let mut body = response.bytes_stream();
+    while let Some(Ok(chunk)) = body.next().await {
+        let chunk: Bytes = chunk;
+        text.extend_from_slice(&chunk[..chunk.len().min(MOST_TEXT - text.len())]);
+        if text.len() >= MOST_TEXT {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
