@@ -5,6 +5,7 @@
 //! nothing that can be written to or closed, but for the files of trees, which are opened once.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -60,7 +61,8 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
         let function = package::REOPEN_RENAMED.get(py)?;
         return Ok((function, (of, scheme, rules, node.name())).into_pyobject(py)?);
     }
-    let paths = checkpoint.opened().to_vec();
+    // As text: a path of Python's would take a slash out of a URL.
+    let paths: Vec<OsString> = checkpoint.opened().iter().map(|path| path.clone().into_os_string()).collect();
     let marks: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();
     let arguments = (paths, node.shared().arguments().clone(), marks, node.name()).into_pyobject(py)?;
     let function = package::REOPEN_WEIGHTS.get(py)?;

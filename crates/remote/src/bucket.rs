@@ -90,10 +90,7 @@ impl Bucket {
 
     async fn get_once(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
         let key = key_of(key)?;
-        let (etag, version) = tag.map_or((None, None), |tag| match tag.split_once(' ') {
-            Some((etag, version)) => (Some(etag.to_owned()), Some(version.to_owned())),
-            None => (Some(tag.to_owned()).filter(|tag| tag.starts_with('"')), None),
-        });
+        let (etag, version) = tag.map_or((None, None), etag_and_version);
         let options = GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
             if_match: etag,
@@ -135,6 +132,15 @@ impl Bucket {
         }
         Ok(names)
     }
+}
+
+/// The entity tag and the version in a tag of ours; a time of the last change is neither.
+fn etag_and_version(tag: &str) -> (Option<String>, Option<String>) {
+    let quoted = tag.strip_prefix("W/").unwrap_or(tag);
+    let Some(end) = quoted.strip_prefix('"').and_then(|rest| rest.find('"')) else { return (None, None) };
+    let end = tag.len() - quoted.len() + end + 2;
+    let version = tag[end..].strip_prefix(' ').map(str::to_owned);
+    (Some(tag[..end].to_owned()), version)
 }
 
 /// A key as it was written; the store encodes it.
@@ -183,6 +189,10 @@ impl HttpService for Service {
                         let content = format!("bytes {}/{}", crate::answer::shown(&head.range), head.total);
                         insert(&mut parts.headers, header::CONTENT_RANGE, &content);
                     }
+                    if !parts.headers.contains_key(header::CONTENT_LENGTH) {
+                        let len = head.range.end - head.range.start;
+                        insert(&mut parts.headers, header::CONTENT_LENGTH, &len.to_string());
+                    }
                     return Ok(HttpResponse::from_parts(parts, body));
                 }
                 Err(failure) => Some(failure),
@@ -222,4 +232,27 @@ fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
 fn asked(text: &str) -> Option<Range<u64>> {
     let (start, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     Some(start.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_taken_apart_again() {
+        let both = |tag: &str, version: Option<&str>| (Some(tag.to_owned()), version.map(str::to_owned));
+        assert_eq!(etag_and_version("\"a b\""), both("\"a b\"", None));
+        assert_eq!(etag_and_version("\"a b\" v1"), both("\"a b\"", Some("v1")));
+        assert_eq!(etag_and_version("W/\"a\" v1"), both("W/\"a\"", Some("v1")));
+        assert_eq!(etag_and_version("Thu, 26 Nov 2026 10:00:00 +0000"), (None, None));
+        assert_eq!(etag_and_version("\"open"), (None, None));
+    }
+
+    #[test]
+    fn keys_that_lead_elsewhere_are_refused() {
+        assert!(key_of("a/b c?d%2F").is_ok());
+        for key in ["a/../b", "./a", "a//b"] {
+            assert!(key_of(key).is_err(), "{key}");
+        }
+    }
 }

@@ -77,7 +77,8 @@ impl Failure {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
             .or_else(|| code.clone());
-        let mut cause = format!("{}", status.as_u16());
+        let changed = if class == Class::Changed { "it is another object than was opened: " } else { "" };
+        let mut cause = format!("{changed}{}", status.as_u16());
         if let Some(name) = name.as_deref().or(status.canonical_reason()) {
             cause.push_str(&format!(" {}", text::cut(&text::shown(name), 80)));
         }

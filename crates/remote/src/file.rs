@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use http::{HeaderMap, StatusCode};
 use max_weights::memory::{Fingerprint, Identity, Origin};
 use max_weights::source::{Filesystem, Part, Source};
 use max_weights::workers::Interrupt;
@@ -16,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::{Answer, shown};
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Failure, code};
 use crate::gate::Gate;
 use crate::options::Options;
 use crate::ranges::{Request, requests};
@@ -26,6 +27,8 @@ use crate::web::WebFile;
 
 /// What is fetched at opening: the headers of nearly all checkpoints.
 pub(crate) const FIRST: u64 = 128 << 10;
+/// The beginning of a file that is looked at for an error of the server.
+const MOST_TEXT: usize = 4 << 10;
 /// The shortest and the longest time before another try.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 10.0;
@@ -91,6 +94,11 @@ impl RemoteFile {
                     return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&answer.range))));
                 }
                 first.extend_from_slice(&chunk);
+            }
+            // An error with the status of a success, which is as long as a small file.
+            let text = String::from_utf8_lossy(&first[..first.len().min(MOST_TEXT)]);
+            if answer.total == len && code(&text).is_some() {
+                return Err(Failure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
             }
             if (first.len() as u64) < len {
                 return Err(Failure::again(format!("only {} of {len} bytes came", first.len())));

@@ -1,0 +1,371 @@
+"""Checkpoints by URL: what is fetched, in how many requests, and that it is what the same files give on a disk."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+from conftest import ROOT
+from fault_server import FaultServer
+from max_weights.errors import ArgumentError, FileChangedError, MissingFileError
+from max_weights.remote import Remote, source
+from max_weights.sharding import Shard, ShardingStrategy
+
+KEYS = {"key_id": "AKIDEXAMPLE", "secret": "very-secret-key"}
+FIRST = 128 << 10
+MODELS = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bucket and a model of the hub, each with a checkpoint in shards, beside files of every format."""
+    folder = tmp_path_factory.mktemp("served")
+    for place in ("bucket/model", "org/model"):
+        shutil.copytree(MODELS / "derived/sharded", folder / place)
+    for name in ("minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"):
+        os.link(MODELS / name, folder / "bucket" / name) if _same_disk(folder) else shutil.copy(
+            MODELS / name, folder / "bucket" / name
+        )
+    return folder
+
+
+def _same_disk(folder: Path) -> bool:
+    return folder.stat().st_dev == MODELS.stat().st_dev
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[FaultServer]:
+    with FaultServer(folder) as server:
+        yield server
+
+
+def s3(server: FaultServer, **options: Any) -> Remote:
+    return Remote(endpoint=server.s3, credentials=KEYS, **options)
+
+
+def load(url: Any, **options: Any) -> dict[str, np.ndarray[Any, Any]]:
+    remote = options.pop("remote", None)
+    return max_weights.load_weights(url, remote=remote).load(framework="numpy", **options)
+
+
+def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert array.dtype == other[name].dtype, name
+        assert array.tobytes() == other[name].tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth"])
+def test_files_of_every_format_are_what_they_are_on_a_disk(server: FaultServer, name: str) -> None:
+    options: dict[str, Any] = {"packed": True} if name.endswith("gguf") else {}
+    expected = load(MODELS / name, **options)
+    assert_equal(load(server.file(f"bucket/{name}"), **options), expected)
+    assert_equal(load(f"s3://bucket/{name}", remote=s3(server), **options), expected)
+
+
+def test_a_folder_is_its_index_and_opens_in_three_latencies(server: FaultServer, folder: Path) -> None:
+    expected = load(MODELS / "derived/sharded")
+    shards = sorted(path.name for path in (folder / "bucket/model").glob("*.safetensors"))
+    weights = max_weights.load_weights("s3://bucket/model", remote=s3(server))
+    log, counts = server.log(), server.counts()
+    assert len(log) <= len(shards) + 2
+    assert {request["method"] for request in log} == {"GET"}
+    assert counts["bytes"] <= (len(shards) + 1) * FIRST + 64_000
+    assert_equal(weights.load(framework="numpy"), expected)
+    assert_equal(load("s3://bucket/model/model.safetensors.index.json", remote=s3(server)), expected)
+    assert_equal(load(server.file("bucket/model")), expected)
+    server.reset_counts()
+    began = time.perf_counter()
+    server.set("latency_ms=200")
+    max_weights.load_weights("s3://bucket/model", remote=s3(server))
+    assert time.perf_counter() - began < 4 * 0.2 + 0.5
+
+
+def test_the_hub_is_resolved_to_a_commit_once_and_links_are_used_again(server: FaultServer) -> None:
+    hub = Remote(endpoint=server.hub, credentials={"token": "hf_secret"})
+    weights = max_weights.load_weights("hf://org/model", remote=hub)
+    assert_equal(weights.load(framework="numpy"), load(MODELS / "derived/sharded"))
+    log = server.log()
+    resolves = [request["path"] for request in log if "/resolve/" in request["path"]]
+    assert len(resolves) == len(set(resolves))
+    assert not any("/resolve/main/" in path for path in resolves)
+    assert sum("/api/" in request["path"] for request in log) == 1
+    for request in log:
+        assert request["authorization"] == ("/cdn/" not in request["path"]), request["path"]
+
+
+def test_a_link_that_expires_is_asked_for_again(server: FaultServer) -> None:
+    server.set("link-expires-after=2")
+    hub = Remote(endpoint=server.hub)
+    weights = max_weights.load_weights("hf://org/model", remote=hub)
+    assert_equal(weights.load(framework="numpy"), load(MODELS / "derived/sharded"))
+
+
+def test_the_rows_of_a_rank_are_all_that_is_fetched(server: FaultServer) -> None:
+    weights = max_weights.load_weights("s3://bucket/minilm.safetensors", remote=s3(server))
+    server.reset_counts()
+    name = "embeddings.word_embeddings.weight"
+    part = weights.load(name, shard=Shard(3, 8, {name: ShardingStrategy.rowwise(8)}), framework="numpy")[name]
+    whole = load(MODELS / "minilm.safetensors", select=name)[name]
+    assert (part == np.array_split(whole, 8)[3]).all()
+    assert server.counts()["bytes"] <= 1.02 * part.nbytes
+
+
+def test_streams_plans_slices_digests_and_files_written_from_a_url(server: FaultServer, tmp_path: Path) -> None:
+    url = server.file("bucket/minilm.safetensors")
+    weights, local = max_weights.load_weights(url), max_weights.load_weights(MODELS / "minilm.safetensors")
+    with weights.stream(framework="numpy", max_host_bytes=64 << 20) as stream:
+        assert_equal({name: array.copy() for name, array in stream}, local.load(framework="numpy"))
+    assert "a web server" in str(max_weights.plan(weights, "pooler").how)
+    assert max_weights.digests(weights, "pooler") == max_weights.digests(local, "pooler")
+    row = weights.embeddings.word_embeddings.weight[7:9].to_numpy()
+    assert (row == local.embeddings.word_embeddings.weight[7:9].to_numpy()).all()
+    weights.save(tmp_path / "copy.safetensors", select="encoder.layer.0")
+    assert_equal(load(tmp_path / "copy.safetensors"), local.load("encoder.layer.0", framework="numpy"))
+    verified = weights.load("pooler", verify=max_weights.digests(local), framework="numpy")
+    assert_equal(verified, local.load("pooler", framework="numpy"))
+
+
+def test_what_is_not_there_is_named_without_what_is_secret(server: FaultServer) -> None:
+    remote = s3(server, retries=0)
+    for url in ("s3://bucket/nope.safetensors", "s3://bucket/nope", server.file("nope.gguf?signature=hidden")):
+        with pytest.raises(MissingFileError) as caught:
+            max_weights.load_weights(url, remote=remote)
+        assert "nope" in str(caught.value)
+        assert "hidden" not in str(caught.value)
+    assert "secret" not in repr(remote)
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(remote)
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("https://user:secret@host/x.gguf", "a user and a password is refused"),
+        ("http://example.org/x.gguf", "allow_http=True"),
+        ("s3://a b/x.gguf", "scheme://bucket/key"),
+        ("hf://model", "hf://org/model"),
+        ("s3://bucket/../x.gguf", "'..'"),
+    ],
+)
+def test_urls_that_make_no_sense_are_refused(url: str, cause: str) -> None:
+    with pytest.raises((ArgumentError, ValueError, OSError), match=cause) as caught:
+        max_weights.load_weights(url, remote=Remote(retries=0, credentials=KEYS))
+    assert "secret" not in str(caught.value)
+
+
+def test_credentials_come_from_a_function_and_again_when_they_are_refused(server: FaultServer) -> None:
+    calls: list[float] = []
+
+    def keys() -> dict[str, str]:
+        calls.append(time.monotonic())
+        return KEYS
+
+    remote = Remote(endpoint=server.s3, credentials=keys)
+    server.set("expired-token times=1")
+    weights = max_weights.load_weights("s3://bucket/minilm.safetensors", remote=remote)
+    assert len(weights) == 104
+    assert len(calls) == 2
+
+    def fails() -> dict[str, str]:
+        raise RuntimeError("no session")
+
+    with pytest.raises(OSError, match="no session"):
+        max_weights.load_weights("s3://bucket/minilm.safetensors", remote=Remote(endpoint=server.s3, credentials=fails))
+
+
+def test_the_environment_says_who_asks_and_where(server: FaultServer) -> None:
+    program = "import max_weights, sys; print(len(max_weights.load_weights(sys.argv[1])))"
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_ENDPOINT_URL_S3": server.s3,
+        "HF_ENDPOINT": server.hub,
+    }
+    for url in ("s3://bucket/minilm.safetensors", "hf://org/model"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, url], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == "104"
+
+
+RIGHT = {
+    "busy": "slow-down percent=10 seed=3",
+    "too many requests": "429-retry-after=1 times=1",
+    "too many requests, of the hub": "429-ratelimit=1 times=1",
+    "an error in a success": "500-in-200 times=2",
+    "reset before the head": "reset-before-head times=2",
+    "reset in the body": "reset-in-body=70000 percent=20 seed=5",
+    "a body that ends early": "short-body times=3",
+    "the wrong status with the right range": "whole-200-right-range",
+    "no entity tag": "no-etag",
+    "chunks": "chunked",
+    "conditions that are ignored": "if-match-ignored",
+    "a stall": "stall=30 times=1 from=3",
+}
+
+
+@pytest.mark.parametrize("fault", RIGHT.values(), ids=RIGHT)
+@pytest.mark.parametrize("kind", ["web", "s3"])
+def test_faults_that_pass_leave_right_bytes(server: FaultServer, fault: str, kind: str) -> None:
+    server.set(fault)
+    remote = s3(server, stall=1, request_bytes="1MB")
+    url = server.file("bucket/minilm.safetensors") if kind == "web" else "s3://bucket/minilm.safetensors"
+    assert_equal(load(url, remote=remote), load(MODELS / "minilm.safetensors"))
+
+
+WRONG = {
+    "another object": ("etag-changes=3", FileChangedError, "another object"),
+    "another object in the body": ("etag-changes-in-body from=3", FileChangedError, "another object"),
+    "a longer object": ("grows=3", FileChangedError, "another object"),
+    "a shorter object": ("shrinks=3", FileChangedError, "another object"),
+    "a deleted object": ("deleted=3", OSError, "bucket/minilm"),
+    "another range": ("shifted-range from=3", OSError, "were asked for, and"),
+    "another total": ("other-total from=3", (FileChangedError, OSError), "bytes when it was opened|were asked for"),
+    "no range": ("no-content-range from=3", OSError, "no Content-Range"),
+    "the whole file": ("whole-200 from=3", OSError, "whole file"),
+    "compressed": ("gzip from=3", OSError, "compressed"),
+    "always busy": ("slow-down", OSError, "503 SlowDown.*tries"),
+    "always short": ("short-body from=3", OSError, "early|connection broke|tries"),
+    "denied": ("denied", OSError, "403 AccessDenied"),
+    "expired": ("expired-token", OSError, "ExpiredToken.*renew it"),
+    "a wrong clock": ("clock-skew", OSError, "the clock of this machine is wrong"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("kind", ["web", "s3"])
+def test_faults_that_stay_are_one_right_error(server: FaultServer, fault: tuple[str, Any, str], kind: str) -> None:
+    text, error, cause = fault
+    server.set(text)
+    remote = s3(server, stall=1, retries=2, request_bytes="1MB")
+    url = server.file("bucket/minilm.safetensors") if kind == "web" else "s3://bucket/minilm.safetensors"
+    with pytest.raises(error, match=cause) as caught:
+        load(url, remote=remote)
+    assert "secret" not in str(caught.value)
+
+
+def test_redirects_go_no_further_than_they_may(server: FaultServer) -> None:
+    for target, cause in [
+        ("redirect-loop", "leads on and on"),
+        ("redirect-to=ftp://host/x", "no URL of the web"),
+        ("redirect-to=http://127.0.0.1:1/x", "cannot connect"),
+    ]:
+        server.set(target)
+        with pytest.raises(OSError, match=cause):
+            max_weights.load_weights(server.file("bucket/minilm.safetensors"), remote=Remote(retries=0))
+
+
+def test_what_is_spoilt_on_the_way_is_found_by_digests(server: FaultServer) -> None:
+    digests = max_weights.digests(max_weights.load_weights(MODELS / "minilm.safetensors"))
+    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"))
+    server.set("corrupt")
+    with pytest.raises(max_weights.FormatError, match="digest"):
+        weights.load(verify=digests)
+
+
+def test_ctrl_c_ends_a_load_that_waits(server: FaultServer) -> None:
+    program = """
+import max_weights, os, signal, sys, threading, time
+weights = max_weights.load_weights(sys.argv[1])
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+began = time.perf_counter()
+try:
+    weights.load()
+except KeyboardInterrupt:
+    print(time.perf_counter() - began)
+"""
+    server.set("stall=30 from=2")
+    url = server.file("bucket/minilm.safetensors")
+    done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=25)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.5 + 0.3
+
+
+def test_a_timeout_bounds_a_load(server: FaultServer) -> None:
+    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"), remote=Remote(timeout=1, stall=30))
+    server.set("stall=30")
+    began = time.perf_counter()
+    with pytest.raises(ValueError, match="timeout"):
+        weights.load()
+    assert time.perf_counter() - began < 5
+
+
+def test_a_forked_child_has_connections_of_its_own(server: FaultServer) -> None:
+    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"))
+    weights.load("pooler")
+    child = os.fork()
+    if child == 0:
+        ok = weights.load("pooler", framework="numpy")["pooler.dense.bias"].shape == (384,)
+        os._exit(0 if ok else 1)
+    for _ in range(200):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    assert done == child
+    assert status == 0
+    assert weights.load("pooler", framework="numpy")["pooler.dense.bias"].shape == (384,)
+
+
+def test_a_tree_of_a_url_is_pickled_by_its_url_and_opened_where_it_is_the_same(server: FaultServer) -> None:
+    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"))
+    again = pickle.loads(pickle.dumps(weights.pooler))
+    assert_equal(again.load(framework="numpy"), weights.pooler.load(framework="numpy"))
+    dumped = pickle.dumps(weights)
+    del again, weights
+    server.set("etag-changes=1")
+    with pytest.raises(FileChangedError):
+        pickle.loads(dumped)
+
+
+def reader(content: bytes) -> Callable[[list[tuple[int, int]]], list[bytes]]:
+    return lambda ranges: [content[start:end] for start, end in ranges]
+
+
+def test_a_function_reads_the_bytes_of_a_source() -> None:
+    content = (MODELS / "minilm.safetensors").read_bytes()
+    file = source(reader(content), len(content), name="x.safetensors", identity="v1")
+    assert repr(file) == f"<x.safetensors of {len(content)} bytes>"
+    assert_equal(load(file), load(MODELS / "minilm.safetensors"))
+    names = sorted((MODELS / "derived/sharded").glob("*.safetensors"))
+    shards = [source(reader(path.read_bytes()), path.stat().st_size, name=path.name) for path in names]
+    assert_equal(load(shards), load(MODELS / "derived/sharded"))
+
+
+@pytest.mark.parametrize(
+    ("read", "cause"),
+    [
+        (lambda ranges: [b"" for _ in ranges], r"x\.gguf: cannot read ranges of it: .* it gave 0 bytes for a range of"),
+        (lambda _: [], "fewer buffers than ranges"),
+        (lambda _: 1 / 0, "division by zero"),
+        (lambda ranges: ["text" for _ in ranges], "bytes-like object is required|buffer"),
+    ],
+)
+def test_a_function_that_gives_something_else_is_named(read: Any, cause: str) -> None:
+    with pytest.raises(OSError, match=cause):
+        max_weights.load_weights(source(read, 100, name="x.gguf"))
+
+
+def test_what_is_no_source_is_refused() -> None:
+    with pytest.raises(TypeError, match="read_ranges must be a function"):
+        source(3, 100)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="size must be"):
+        source(reader(b""), -1)
+    with pytest.raises(ValueError, match="not opened as one checkpoint"):
+        max_weights.load_weights([source(reader(b""), 1), "x.safetensors"])
+    with pytest.raises(ArgumentError, match="requests must be"):
+        Remote(requests=0)
+    with pytest.raises(ValueError, match="stall must be"):
+        Remote(stall=-1)
