@@ -36,16 +36,16 @@ _Places = Sequence[tuple[object, int]] | None
 # fmt: off
 __all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord",
-    "RangeSource", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile",
-    "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights", "_first_fitting", "_remap_buffer",
-    "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers", "command_line", "data_of_all",
-    "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "files",
-    "get_threads", "infos", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
-    "place_file", "plan_tensors", "printable", "quantize", "quantized_record", "read_quantization_config",
-    "release_memory", "renamed_names", "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights",
-    "save_tensors", "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals",
-    "tree", "validate_files", "verify_checksums", "versions", "warnings",
+    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "RangeSource",
+    "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
+    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights",
+    "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers",
+    "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of",
+    "digests_of", "export_dlpack", "files", "get_threads", "infos", "load_tensors", "missing_accelerator",
+    "near_names", "objects", "open_weights", "place_file", "plan_tensors", "printable", "quantize", "quantized_record",
+    "read_quantization_config", "release_memory", "renamed_names", "safetensors_header", "save_converted",
+    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
+    "shown", "statistics_of", "torch_globals", "tree", "validate_files", "verify_checksums", "versions", "warnings",
 ]
 # fmt: on
 
@@ -169,6 +169,7 @@ class Metadata:
         """The pairs, all decoded."""
     def _repr_html_(self) -> str: ...
 
+@final
 class RangeSource:
     """A file of which a function reads ranges of bytes: `max_weights.remote.source`."""
 
@@ -177,6 +178,7 @@ class RangeSource:
         name: str | PathLike[str], identity: bytes,
     ) -> Self: ...  # fmt: skip
 
+@final
 class RemoteStore:
     """What opens URLs by the options of a `max_weights.remote.Remote`."""
 
