@@ -201,9 +201,11 @@ fn finish(
     let read = read(&mut findings);
     let ((catalog, files), findings) = findings.finish(read)?;
     let catalog = Arc::new(Catalog { findings, ..catalog });
-    let absolute = |path: &PathBuf| match store::is_url(path) {
-        true => path.clone(),
-        false => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+    let absolute = |path: &PathBuf| {
+        if store::is_url(path) {
+            return path.clone();
+        }
+        std::path::absolute(path).unwrap_or_else(|_| path.clone())
     };
     let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
     Ok(Checkpoint { catalog, files, opened, options })

@@ -41,9 +41,7 @@ impl Identity {
     pub fn mark(&self) -> i128 {
         match self {
             Self::File { modified, .. } => *modified,
-            Self::Object([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..]) => {
-                i128::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h, *i, *j, *k, *l, *m, *n, *o, *p])
-            }
+            Self::Object(hash) => hash.first_chunk().map_or(0, |first| i128::from_le_bytes(*first)),
             Self::Memory => 0,
         }
     }

@@ -86,7 +86,7 @@ impl Failure {
             cause.push_str(&format!(": {}", text::cut(&text::shown(&message), 200)));
         }
         if let Some(request) = ["x-amz-request-id", "x-request-id"].iter().find_map(|name| headers.get(*name)) {
-            cause.push_str(&format!(" (request {})", text::cut(&text::shown(&request.to_str().unwrap_or("?")), 60)));
+            cause.push_str(&format!(" (request {})", text::cut(&text::shown(request.to_str().unwrap_or("?")), 60)));
         }
         if let Some(cure) = cure(status, known) {
             cause.push_str(&format!("; {cure}"));

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(planned(&[(40, 5), (0, 10)], 0, 100), [0..10, 40..45], "in the order of the file");
         assert_eq!(planned(&[(0, 250)], 0, 100), [0..84, 84..168, 168..250]);
         assert_eq!(planned(&[(0, 90), (90, 20)], 10, 100), [0..90, 90..110], "no request is longer");
-        assert_eq!(planned(&[(0, 0), (5, 1)], 10, 100), [5..6], "nothing asks for nothing");
+        assert_eq!(planned(&[(0, 0), (5, 1), (50, 1)], 10, 100), [5..6, 50..51], "nothing asks for nothing");
     }
 
     #[test]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from max_weights._buffer import DLPackArray
     from max_weights._core import QuantizedLayout, WeightsNode
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -29,7 +30,7 @@ _SIGNED_BYTES = (*range(128), *range(-128, 0))
 _FLIPS = {"nibbles": 0x88, "bytes": 0x80}
 
 
-def decode(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: object) -> Buffer:
+def decode(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: DLPackArray | None) -> Buffer:
     """Decode a weight to a dtype, into `out` if it is not `None`."""
     if layout.way in ("gptq", "awq", "rows"):
         return _groups(layout, parts, dtype, out)
@@ -50,7 +51,7 @@ def _buffer(node: WeightsNode) -> Buffer:
     return node.data().to_buffer()
 
 
-def _blocks(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: object) -> Buffer:
+def _blocks(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: DLPackArray | None) -> Buffer:
     """Elements times the scales of their blocks."""
     data = _buffer(parts["packed"])
     if layout.dtype is not None or layout.matrix != layout.shape:
@@ -80,7 +81,7 @@ def _scales(layout: QuantizedLayout, parts: Mapping[str, WeightsNode]) -> Buffer
         return Buffer.of((np.divide if layout.way == "divided" else np.multiply)(numbers, of_all))
 
 
-def _groups(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: object) -> Buffer:
+def _groups(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: DLPackArray | None) -> Buffer:
     """Integers in words, with a scale for each group of inputs."""
     scales, zeros = _buffer(parts["scales"]), parts.get("zero_points")
     return dequantize_groups(
@@ -98,7 +99,7 @@ def _groups(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DT
     )
 
 
-def _signed(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: object) -> Buffer:
+def _signed(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: DLPackArray | None) -> Buffer:
     """Signed integers in bytes, as words of rows whose integers have no sign."""
     import numpy as np
 
@@ -128,7 +129,7 @@ def _signed(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DT
     )
 
 
-def _pairs(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: object) -> Buffer:
+def _pairs(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: DLPackArray | None) -> Buffer:
     """Two outputs in a byte, signed integers of four bits: they become two inputs in a byte, without signs."""
     import numpy as np
 
@@ -154,7 +155,7 @@ def _pairs(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DTy
     )
 
 
-def _codes(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: object) -> Buffer:
+def _codes(layout: QuantizedLayout, parts: Mapping[str, WeightsNode], dtype: DType, out: DLPackArray | None) -> Buffer:
     """Codes of bitsandbytes, whose values are those of its own table and not of that in the file."""
     scales, table, factor = _buffer(parts["scales"]), layout.table or _SIGNED_BYTES, None
     if layout.nested is not None:

@@ -16,6 +16,7 @@ from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import UnsupportedError, WeightNotFoundError, WeightsError
 
 if TYPE_CHECKING:
+    from max_weights._buffer import DLPackArray
     from max_weights._core import QuantizedLayout, QuantizedRecord, WeightsNode
 
 __all__ = ["QuantizedWeight", "QuantizedWeights", "quantized"]
@@ -114,7 +115,7 @@ class QuantizedWeight:
         """Return the bytes of the decoded weight."""
         return math.prod(self._layout.shape) * DType(dtype).size_in_bits // 8
 
-    def astype(self, dtype: DTypeLike = DType.bfloat16, *, out: object = None) -> WeightData:
+    def astype(self, dtype: DTypeLike = DType.bfloat16, *, out: DLPackArray | None = None) -> WeightData:
         """Decode the weight, on all cores: the values that the library of the scheme computes, in `shape`.
 
         Products are computed in float32 and rounded once.
