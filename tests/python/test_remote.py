@@ -200,6 +200,15 @@ def test_the_environment_says_who_asks_and_where(server: FaultServer) -> None:
         assert done.stdout.strip() == "104"
 
 
+def test_the_example_fetches_a_part(server: FaultServer) -> None:
+    url = server.file("bucket/minilm.safetensors")
+    command = [sys.executable, ROOT / "examples/remote_checkpoint.py", url, "pooler"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("104 weights, opened in ")
+    assert "2 tensors, 0.6 MB, fetched in" in done.stdout
+
+
 RIGHT = {
     "busy": "slow-down percent=10 seed=3",
     "too many requests": "429-retry-after=1 times=1",

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use http::header;
+use http::{StatusCode, header};
 use reqwest::{RequestBuilder, Response};
 use url::Url;
 
@@ -125,7 +125,7 @@ pub(crate) async fn answer_of(response: Response, range: &Range<u64>, tag: Optio
             let body = response.bytes_stream().map_err(Failure::from).boxed();
             Ok(Answer { range, total, tag, body })
         }
-        Some(Err(failure)) if failure.class != Class::Wrong => Err(failure),
+        Some(Err(failure)) if status == StatusCode::PARTIAL_CONTENT => Err(failure),
         head => {
             let text = beginning(response).await;
             match head {
