@@ -103,6 +103,10 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
     let name = name_of(url);
     let name = name.split('?').next().unwrap_or_default();
     let suffixes = [SUFFIX, GGUF_SUFFIX, INDEX_SUFFIX, distributed::METADATA, distributed::SUFFIX];
+    if name.ends_with(INDEX_SUFFIX) && name.len() < name_of(url).len() {
+        let cause = "the URL of an index has no query: each of its shards would need one of its own";
+        return Err(Error::Argument(cause.into()));
+    }
     if suffixes.iter().chain(&TORCH_SUFFIXES).any(|suffix| name.ends_with(suffix)) {
         return locate_file(url);
     }

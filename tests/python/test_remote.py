@@ -342,6 +342,16 @@ def test_a_tree_of_a_url_is_pickled_by_its_url_and_opened_where_it_is_the_same(t
             pickle.loads(dumped)
 
 
+def test_a_signature_is_in_no_pickle_and_in_no_message(server: FaultServer) -> None:
+    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors?signature=hidden"))
+    assert "hidden" not in str(max_weights.infos(weights)[0].file)
+    with pytest.raises(ValueError, match="is not pickled") as caught:
+        pickle.dumps(weights)
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(ValueError, match="an index has no query"):
+        max_weights.load_weights(server.file("bucket/model/model.safetensors.index.json?signature=hidden"))
+
+
 def reader(content: bytes) -> Callable[[list[tuple[int, int]]], list[bytes]]:
     return lambda ranges: [content[start:end] for start, end in ranges]
 

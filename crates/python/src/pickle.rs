@@ -13,6 +13,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::Error;
 use max_weights::memory::{Fingerprint, ForkMutex, Origin, Storage};
+use max_weights::source::store::is_url;
 use max_weights::source::{LocalFile, Source};
 use max_weights::tensor::Span;
 use pyo3::prelude::*;
@@ -60,6 +61,14 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
         let of = WeightsNode::at(Arc::new(of), String::new()).into_python(py)?;
         let function = package::REOPEN_RENAMED.get(py)?;
         return Ok((function, (of, scheme, rules, node.name())).into_pyobject(py)?);
+    }
+    if let Some(url) = checkpoint.opened().iter().find(|path| is_url(path) && path.to_string_lossy().contains('?')) {
+        let text = url.to_string_lossy();
+        let shown = max_weights::text::shown(text.split('?').next().unwrap_or_default());
+        let cause = format!(
+            "{shown}?…: a tree of a URL with a query, which may be a signature, is not pickled: open it where it is needed"
+        );
+        return Err(max_weights::Error::Argument(cause).into());
     }
     // As text: a path of Python's would take a slash out of a URL.
     let paths: Vec<OsString> = checkpoint.opened().iter().map(|path| path.clone().into_os_string()).collect();

@@ -1,6 +1,6 @@
 """Load a checkpoint over and over from a server of which a tenth of the answers fail, and look for what is left behind.
 
-    tools/soak_remote.py FILE [--minutes 10]
+    tests/python/soak_remote.py FILE [--minutes 10]
 
 Every byte of every load is compared with the file. It ends with an error if one differs, if a load fails, if memory
 grows, or if descriptors or threads are left. The server is that of the tests: cargo build -p fault-server.
@@ -12,12 +12,9 @@ import argparse
 import itertools
 import os
 import random
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/python"))
 
 import numpy as np
 
