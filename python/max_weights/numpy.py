@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy  # noqa: F401 (where it is missing, so is this module)
+
 from max_weights._core import buffers
 from max_weights._loading import chosen, is_lazy
 from max_weights._weights import load_weights

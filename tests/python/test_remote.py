@@ -311,6 +311,7 @@ def test_a_timeout_bounds_a_load(server: FaultServer) -> None:
     assert time.perf_counter() - began < 5
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_forked_child_has_connections_of_its_own(server: FaultServer) -> None:
     weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"))
     weights.load("pooler")

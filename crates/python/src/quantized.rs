@@ -45,14 +45,23 @@ pub(crate) fn read_quantization_config(py: Python<'_>, folder: PathBuf) -> Outco
 /// How one weight is quantized, and how its numbers are made of its parts.
 #[pyclass(frozen, get_all, module = "max_weights._core")]
 pub(crate) struct QuantizedLayout {
+    /// The name of the scheme.
     scheme: &'static str,
+    /// How its numbers are made of the parts.
     way: &'static str,
+    /// The bits of one element.
     bits: u64,
+    /// The shape of the weight.
     shape: Py<PyTuple>,
+    /// Rows and columns that share a scale.
     block: (u64, u64),
+    /// Whether there are no zero points; None where the scheme does not say.
     symmetric: Option<bool>,
+    /// Whether columns are ordered by how much they matter.
     reordered: bool,
+    /// Whether each column names its group.
     is_indexed: bool,
+    /// What is added to zero points.
     zero_point_offset: u32,
     /// The dtype that elements are viewed as; None for that of the tensor.
     dtype: Option<Py<PyAny>>,

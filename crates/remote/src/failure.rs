@@ -21,6 +21,8 @@ pub(crate) enum Class {
         /// Whether it asked for fewer requests.
         slower: bool,
     },
+    /// No connection: another try, and not many where the server never answered.
+    Unreachable,
     /// There is no such file.
     Missing,
     /// The object is another one than when it was opened.
@@ -101,7 +103,7 @@ impl Failure {
             Class::Missing => return Error::MissingFile { path, near: Vec::new() },
             Class::Changed => return changed_at(&path, self.cause),
             Class::Denied => io::ErrorKind::PermissionDenied,
-            Class::Again { .. } => io::ErrorKind::TimedOut,
+            Class::Again { .. } | Class::Unreachable => io::ErrorKind::TimedOut,
             Class::Wrong => io::ErrorKind::InvalidData,
         };
         let tries = if tries > 1 { format!(" ({tries} tries in {:.1} s)", time.as_secs_f64()) } else { String::new() };
@@ -133,9 +135,12 @@ impl From<reqwest::Error> for Failure {
             reason = inner.to_string();
             source = inner.source();
         }
-        let certificate = reason.contains("certificate") || reason.contains("CertificateRequired");
         let cause = format!("{what}: {}", text::cut(&text::shown(&reason), 200));
-        if certificate { Self::wrong(cause) } else { Self::again(cause) }
+        match error.is_connect() {
+            true if reason.contains("certificate") => Self::wrong(cause),
+            true => Self::new(Class::Unreachable, cause),
+            false => Self::again(cause),
+        }
     }
 }
 

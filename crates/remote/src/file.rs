@@ -29,6 +29,8 @@ use crate::web::WebFile;
 pub(crate) const FIRST: u64 = 128 << 10;
 /// The beginning of a file that is looked at for an error of the server.
 const MOST_TEXT: usize = 4 << 10;
+/// Tries more at a server that never answered: its name may be wrong.
+const FEW_RETRIES: u32 = 2;
 /// The shortest and the longest time before another try.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 10.0;
@@ -183,13 +185,18 @@ pub(crate) async fn tried<T>(
             Ok(value) => return Ok(value),
             Err(failure) => failure,
         };
-        let Class::Again { wait, slower } = failure.class else {
-            return Err(failure.error(url, action, number, began.elapsed()));
+        let retries = match failure.class {
+            Class::Again { wait, slower } => {
+                asking.gate.slow_down(slower, wait);
+                asking.options.retries
+            }
+            Class::Unreachable if asking.gate.has_answered() => asking.options.retries,
+            Class::Unreachable => asking.options.retries.min(FEW_RETRIES),
+            _ => 0,
         };
-        if number > asking.options.retries {
+        if number > retries {
             return Err(failure.error(url, action, number, began.elapsed()));
         }
-        asking.gate.slow_down(slower, wait);
         // So that not all tries come again at the same time.
         let most = (SHORTEST * f64::from(1 << number.min(10))).min(LONGEST);
         let share = f64::from(began.elapsed().subsec_nanos() % 1_000) / 1_000.0;

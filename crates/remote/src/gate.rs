@@ -30,6 +30,7 @@ struct State {
     limit: usize,
     ended_well: usize,
     not_before: Option<Instant>,
+    has_answered: bool,
     latency: f64,
     rate: f64,
 }
@@ -48,7 +49,15 @@ pub(crate) struct Pass<'a>(&'a Gate);
 impl Gate {
     pub(crate) fn new(most: usize) -> Self {
         let most = most.max(1);
-        let state = State { under_way: 0, limit: most, ended_well: 0, not_before: None, latency: LATENCY, rate: RATE };
+        let state = State {
+            under_way: 0,
+            limit: most,
+            ended_well: 0,
+            not_before: None,
+            has_answered: false,
+            latency: LATENCY,
+            rate: RATE,
+        };
         Self { most, state: Mutex::new(state), freed: Notify::new() }
     }
 
@@ -87,11 +96,17 @@ impl Gate {
             let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
             state.rate += WEIGHT * (rate - state.rate);
         }
+        state.has_answered = true;
         state.ended_well += 1;
         if state.ended_well >= GROWTH && state.limit < self.most {
             (state.ended_well, state.limit) = (0, state.limit + 1);
             self.freed.notify_one();
         }
+    }
+
+    /// Whether a request ever ended well.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.state().has_answered
     }
 
     /// The server asked for fewer requests, or for none for some time.
