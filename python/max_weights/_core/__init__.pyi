@@ -365,23 +365,32 @@ class QuantizedLayout:
     """How one weight is quantized, and how its numbers are made of its parts."""
 
     @property
-    def scheme(self) -> str: ...
+    def scheme(self) -> str:
+        """The name of the scheme."""
     @property
-    def way(self) -> str: ...
+    def way(self) -> str:
+        """How its numbers are made of the parts."""
     @property
-    def bits(self) -> int: ...
+    def bits(self) -> int:
+        """The bits of one element."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the weight."""
     @property
-    def block(self) -> tuple[int, int]: ...
+    def block(self) -> tuple[int, int]:
+        """Rows and columns that share a scale."""
     @property
-    def symmetric(self) -> bool | None: ...
+    def symmetric(self) -> bool | None:
+        """Whether there are no zero points; None where the scheme does not say."""
     @property
-    def reordered(self) -> bool: ...
+    def reordered(self) -> bool:
+        """Whether columns are ordered by how much they matter."""
     @property
-    def is_indexed(self) -> bool: ...
+    def is_indexed(self) -> bool:
+        """Whether each column names its group."""
     @property
-    def zero_point_offset(self) -> int: ...
+    def zero_point_offset(self) -> int:
+        """What is added to zero points."""
     @property
     def dtype(self) -> DType | None:
         """The dtype that elements are viewed as; None for that of the tensor."""
