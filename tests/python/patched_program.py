@@ -175,6 +175,7 @@ def make_gguf(folder: Path) -> None:
     import gguf_models
 
     gguf_models.write(folder / "model.gguf")
+    gguf_models.write_lfm2(folder / "lfm2.gguf")
 
 
 def load_gguf(folder: Path) -> dict[str, Any]:
@@ -188,6 +189,7 @@ def load_gguf(folder: Path) -> dict[str, Any]:
         str(dtype): digest(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **file).state_dict())
         for dtype in (None, torch.bfloat16)
     }
+    found["lfm2"] = digest(AutoModelForCausalLM.from_pretrained(folder, gguf_file="lfm2.gguf").state_dict())
     tensors = {
         tensor.name: torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
         for tensor in gguf.GGUFReader(folder / "model.gguf").tensors

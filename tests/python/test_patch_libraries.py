@@ -20,6 +20,7 @@ ALL = {
     "gguf.dequantize",
     "gguf.get_tensor_name_map",
     "transformers.integrations.ggml._gguf_parse_value",
+    "transformers.integrations.gguf.dequant.dequantize",
 }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from max_weights._core import printable
 from max_weights._fork_lock import ForkLock
 
-__all__ = ["Calls", "Counter", "log"]
+__all__ = ["Calls", "Counter", "Refused", "log"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _counting = ForkLock()
 
@@ -18,6 +21,10 @@ def log(message: str, *arguments: str) -> None:
     import logging
 
     logging.getLogger("max_weights.dropin").info(message, *arguments)
+
+
+class Refused(Exception):
+    """Raised with the reason why a call is not for us."""
 
 
 class Calls(NamedTuple):
@@ -53,6 +60,19 @@ class Counter:
         if not is_repeated:
             text = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
             log("%s: handed over to the original: %s", self.name, text)
+
+    def attempt(self, serve: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T | None:
+        """Return what `serve` gives, and count it; `None` if the call goes to the original."""
+        try:
+            result = serve(*arguments, **options)
+        except Refused as refused:
+            self.handed_over(str(refused))
+        except Exception as error:
+            self.handed_over(error)
+        else:
+            self.served()
+            return result
+        return None
 
     @property
     def calls(self) -> Calls:

@@ -7,9 +7,9 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from max_weights._dropin.calls import Counter
+from max_weights._dropin.calls import Counter, Refused
 
 if TYPE_CHECKING:
     from gguf.constants import MODEL_ARCH, GGMLQuantizationType
@@ -27,28 +27,6 @@ _SCALARS: dict[int, type[int | float]] = dict.fromkeys((0, 1, 2, 3, 4, 5, 10, 11
     7: bool,
     12: float,
 }
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-class _Refused(Exception):
-    """Raised with the reason why a call is not for us."""
-
-
-def _served(counter: Counter, serve: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T | None:
-    """Return what `serve` gives, and count it; `None` if the call goes to the original."""
-    try:
-        served = serve(*arguments, **options)
-    except _Refused as refused:
-        counter.handed_over(str(refused))
-    except Exception as error:
-        counter.handed_over(error)
-    else:
-        counter.served()
-        return served
-    return None
 
 
 def dequantize(
@@ -74,7 +52,7 @@ def dequantize(
         with np.errstate(invalid="ignore"):
             some_nan = np.isnan(values.max())
         if some_nan:
-            raise _Refused("16-bit floats with NaNs, of which NumPy keeps every bit")
+            raise Refused("16-bit floats with NaNs, of which NumPy keeps every bit")
         return values.view(type(data)) if qtype == float16 else values
 
     @functools.cache
@@ -90,16 +68,16 @@ def dequantize(
     def decoded(data: Array, qtype: GGMLQuantizationType) -> Array:
         """Return the values as the original gives them; calls for which this is not certain are refused."""
         if type(data) not in (np.ndarray, np.memmap) or not data.flags.c_contiguous or not data.size:
-            raise _Refused("not an array in C order")
+            raise Refused("not an array in C order")
         if data.dtype != (np.float16 if qtype == float16 else np.uint8):
-            raise _Refused(f"an array of {data.dtype}")
+            raise Refused(f"an array of {data.dtype}")
         if not is_same(qtype):
-            raise _Refused("a type that this version of gguf decodes to different values")
+            raise Refused("a type that this version of gguf decodes to different values")
         return values_of(data, qtype)
 
     @functools.wraps(original)
     def function(data: Array, qtype: GGMLQuantizationType) -> Array:
-        values = _served(counter, decoded, data, qtype) if counter.active else None
+        values = counter.attempt(decoded, data, qtype) if counter.active else None
         return original(data, qtype) if values is None else values
 
     return function
@@ -125,14 +103,14 @@ def get_tensor_name_map(
     def built_before(arch: MODEL_ARCH, n_blocks: int) -> TensorNameMap:
         entry = built.get((arch, n_blocks))
         if entry is None or entry[0]() is None or entry[2] != tables(arch):
-            raise _Refused("no map like it is in use")
+            raise Refused("no map like it is in use")
         return _copied(entry[1])
 
     @functools.wraps(original)
     def function(arch: MODEL_ARCH, n_blocks: int) -> TensorNameMap:
         if not counter.active:
             return original(arch, n_blocks)
-        if (name_map := _served(counter, built_before, arch, n_blocks)) is not None:
+        if (name_map := counter.attempt(built_before, arch, n_blocks)) is not None:
             return name_map
         name_map = original(arch, n_blocks)
         with contextlib.suppress(Exception):  # maps of another version, which are not kept

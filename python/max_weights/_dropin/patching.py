@@ -37,6 +37,7 @@ class Target(NamedTuple):
 
 _GGUF = "max_weights._dropin.gguf_functions"
 _VALUES = "transformers.integrations.ggml"
+_TENSORS = "transformers.integrations.gguf.dequant"
 _SAFETENSORS = "max_weights._dropin.safetensors_functions"
 TARGETS = (
     Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
@@ -56,6 +57,7 @@ TARGETS = (
     Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
     Target("gguf", "get_tensor_name_map", f"{_GGUF}:get_tensor_name_map", ("gguf.tensor_mapping",)),
     Target(_VALUES, "_gguf_parse_value", f"{_GGUF}:parse_value", (_VALUES,)),
+    Target(_TENSORS, "dequantize", "max_weights._dropin.gguf_tensors:dequantize", (_TENSORS,)),
 )
 
 

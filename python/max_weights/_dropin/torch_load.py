@@ -10,7 +10,7 @@ from mmap import MAP_PRIVATE
 from typing import TYPE_CHECKING, TypeVar
 
 from max_weights._core import shown
-from max_weights._dropin.calls import Counter
+from max_weights._dropin.calls import Counter, Refused
 
 if TYPE_CHECKING:
     from max_weights.torch._builder import MapLocation
@@ -26,10 +26,6 @@ _HEAD = 1024
 
 
 _T = TypeVar("_T")
-
-
-class _Refused(Exception):
-    """Raised with the reason why a call is not for us."""
 
 
 def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., _T]:
@@ -54,9 +50,9 @@ def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., 
 
                 loading = Loading(path, map_location, mmap=mapped)
                 if unknown := sorted(set(loading.globals) - _torch_allows()):
-                    raise _Refused(f"not among what torch allows by default: {shown(unknown[0])}")
+                    raise Refused(f"not among what torch allows by default: {shown(unknown[0])}")
                 value: _T = loading.value()
-            except _Refused as refused:
+            except Refused as refused:
                 counter.handed_over(str(refused))
             except Exception as error:
                 if loading is not None and error is loading.raised:
@@ -82,36 +78,36 @@ def _allowed(
 
     serialization = torch.serialization
     if pickle_module is not None or pickle_load_args:
-        raise _Refused("pickle_module or arguments for it")
+        raise Refused("pickle_module or arguments for it")
     if weights_only is None:
         weights_only = hasattr(serialization, "_default_to_weights_only") and not any(map(os.environ.get, _FORCED))
     if not weights_only:
-        raise _Refused("not weights_only")
+        raise Refused("not weights_only")
     if mmap is None:
         mmap = maps_by_default()
     if _get_current_dispatch_mode() is not None:
-        raise _Refused("a dispatch mode, such as FakeTensorMode, is active")
+        raise Refused("a dispatch mode, such as FakeTensorMode, is active")
     if getattr(serialization._serialization_tls, "skip_data", False):
-        raise _Refused("skip_data")
+        raise Refused("skip_data")
     if serialization.get_default_load_endianness() is not None:
-        raise _Refused("a byte order is set")
+        raise Refused("a byte order is set")
     if mmap and serialization.get_default_mmap_options() != MAP_PRIVATE:
-        raise _Refused("mappings should be shared")
+        raise Refused("mappings should be shared")
     is_path = isinstance(f, (str, os.PathLike))
     if mmap and not is_path:
-        raise _Refused("mmap of something that is not a path")
+        raise Refused("mmap of something that is not a path")
     path = f if isinstance(f, (str, os.PathLike)) else path_of(f)
     if path is None:
-        raise _Refused("neither a path nor a file object at the start of a file on disk")
+        raise Refused("neither a path nor a file object at the start of a file on disk")
     if os.fspath(path).endswith(".safetensors"):
-        raise _Refused("a safetensors file")
+        raise Refused("a safetensors file")
     form = _form(path)
     if form is None:
         # Pickles of other protocols can be read here, but torch refuses them.
-        raise _Refused("not a file that torch.save writes")
+        raise Refused("not a file that torch.save writes")
     if form == "stream" and (mmap or not is_path):
         # torch maps none of these; and several can be read from an open file, one after the other.
-        raise _Refused("mmap, or a file object, with the format before 1.6")
+        raise Refused("mmap, or a file object, with the format before 1.6")
     return path, mmap
 
 
