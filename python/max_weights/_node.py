@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
     from max_weights.quantization import QuantizationEncoding
+    from max_weights.remote import Remote
     from max_weights.sharding._by_name import Shard
 else:
     from max_weights._core import WeightsNode as Node
@@ -265,6 +266,8 @@ class WeightsNode(Node):
         sync: bool = True,
         verify: bool = False,
         progress: Progress | bool | None = None,
+        remote: Remote | None = None,
+        if_exists: Literal["replace", "fail"] = "replace",
     ) -> list[Path]:
         """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
 
@@ -272,7 +275,7 @@ class WeightsNode(Node):
         file that the tree was loaded from. A branch keeps the full names.
 
         Args:
-            path: The file; with `max_shard_size`, the folder.
+            path: The file; with `max_shard_size`, the folder; or the URL of one, as for `save_file`.
             dtype: As for `load`: one for all floats, or {pattern: dtype}; floats become floats only. Packed weights of
                 GGUF files need one, because a safetensors file cannot hold them.
             rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors
@@ -287,6 +290,8 @@ class WeightsNode(Node):
             sync: As for `save_file`.
             verify: As for `save_file`.
             progress: As for `save_file`.
+            remote: As for `save_file`: of the store that is written to.
+            if_exists: As for `save_file`.
 
         Returns:
             The paths of the files, with the index, if there is one, last.
@@ -298,6 +303,7 @@ class WeightsNode(Node):
             UnsupportedError: elements of a type that safetensors files do not have.
             WeightNotFoundError: a name or pattern that selects nothing.
             FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
+            FileExistsError: as for `save_file`.
             OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error
                 says that the file has been replaced.
         """
@@ -317,6 +323,8 @@ class WeightsNode(Node):
             sync=sync,
             verify=verify,
             progress=progress,
+            remote=remote,
+            if_exists=if_exists,
         )
 
     def allocate(

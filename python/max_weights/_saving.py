@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PosixPath, WindowsPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
     from max_weights._selection import Select
+    from max_weights.remote import Remote
     from max_weights.sharding._by_name import Shard
 
 __all__ = ["SafetensorsWriter", "save_file", "save_sharded", "save_weights"]
 
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
+IfExists = Literal["replace", "fail"]
 Strided = Literal["copy", "refuse"]
 
 _UNPACK = (
@@ -55,6 +57,8 @@ def save_file(
     sync: bool = True,
     verify: bool = False,
     progress: Progress | bool | None = None,
+    remote: Remote | None = None,
+    if_exists: IfExists = "replace",
 ) -> None:
     """Save tensors as one safetensors file.
 
@@ -69,7 +73,8 @@ def save_file(
         tensors: {name: tensor}, where each is an array of NumPy, a tensor of torch, JAX or MAX, a weight, or anything
             that supports DLPack, on any device; or a module of torch or of this package; or a tree of weights, which is
             saved as `weights.save` does.
-        path: The file.
+        path: The file; or the URL of an object: `s3://bucket/key`, `gs://`, `az://`. An object gets its name when all
+            of its bytes are there; after an error nothing of it is.
         metadata: Strings by name. "format" is "pt" unless you set it, because other libraries ask for it.
         tied: What to do with tensors that are the same one, with the same memory, dtype, shape and strides: "copy"
             writes each of them; "alias" writes the first by name and records the others in the metadata as {other name:
@@ -83,6 +88,8 @@ def save_file(
         verify: Read back what was written, past the page cache where the system can, and compare it before the file
             takes its place.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
+        remote: For a URL: what the environment does not say of the store.
+        if_exists: For a URL: "replace" what is there, or "fail".
 
     Raises:
         ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path
@@ -90,6 +97,7 @@ def save_file(
         UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
         TypeError: something that is not a tensor.
         FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
+        FileExistsError: `if_exists` is "fail", and there is such an object.
         OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
             that the file has been replaced.
     """
@@ -97,7 +105,15 @@ def save_file(
     if isinstance(tensors, _core.WeightsNode):
         if tied == strided == "copy":  # as a tree is saved by itself: in parts, never in memory as a whole
             save_weights(
-                tensors, file, metadata=metadata, alignment=alignment, sync=sync, verify=verify, progress=progress
+                tensors,
+                file,
+                metadata=metadata,
+                alignment=alignment,
+                sync=sync,
+                verify=verify,
+                progress=progress,
+                remote=remote,
+                if_exists=if_exists,
             )
             return
         _check_whole(tensors, file)
@@ -113,6 +129,8 @@ def save_file(
             sync=sync,
             verify=verify,
             progress=report,
+            store=None if remote is None else remote._store,
+            if_exists=if_exists,
         )
     finally:
         finish()
@@ -131,6 +149,8 @@ def save_sharded(
     sync: bool = True,
     verify: bool = False,
     progress: Progress | bool | None = None,
+    remote: Remote | None = None,
+    if_exists: IfExists = "replace",
 ) -> list[Path]:
     """Save tensors as a folder of safetensors files with an index, as on the Hugging Face hub.
 
@@ -140,7 +160,8 @@ def save_sharded(
 
     Args:
         tensors: As for `save_file`.
-        folder: The folder, which is created if it does not exist.
+        folder: The folder, which is created if it does not exist; or the URL of one, as for `save_file`. There the
+            files get their names one after the other, the index last.
         metadata: As for `save_file`, written to each file.
         max_shard_size: The most bytes of tensors in a file: a number, or a string such as "5GB" or "500MiB". A larger
             tensor gets a file of its own.
@@ -152,12 +173,15 @@ def save_sharded(
         sync: As for `save_file`.
         verify: As for `save_file`.
         progress: As for `save_file`.
+        remote: As for `save_file`.
+        if_exists: As for `save_file`.
 
     Returns:
         The paths of the files, the index last.
 
     Raises:
         ValueError: as for `save_file`, or the size is not valid.
+        FileExistsError: as for `save_file`, of any of the files.
         UnsupportedError: as for `save_file`.
         TypeError: something that is not a tensor.
         FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
@@ -174,11 +198,13 @@ def save_sharded(
             sync=sync,
             verify=verify,
             progress=progress,
+            remote=remote,
+            if_exists=if_exists,
         )
     named, noted = _prepared(tensors, metadata, tied, strided)
     report, finish = progress_of(progress)
     try:
-        return _core.save_tensors(
+        files = _core.save_tensors(
             os.fsdecode(folder),
             list(named),
             list(named.values()),
@@ -189,7 +215,10 @@ def save_sharded(
             stem=name,
             max_shard_size=bytes_of(max_shard_size),
             progress=report,
+            store=None if remote is None else remote._store,
+            if_exists=if_exists,
         )
+        return paths_of(files)
     finally:
         finish()
 
@@ -209,6 +238,8 @@ def save_weights(
     sync: bool = True,
     verify: bool = False,
     progress: Progress | bool | None = None,
+    remote: Remote | None = None,
+    if_exists: IfExists = "replace",
 ) -> list[Path]:
     """Save the weights of a tree as safetensors; see `WeightsNode.save`."""
     target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
@@ -227,7 +258,7 @@ def save_weights(
     _check_names(request.new_names)
     report, finish = progress_of(progress)
     try:
-        return _core.save_converted(
+        files = _core.save_converted(
             request.node,
             request.names,
             request.new_names,
@@ -241,9 +272,30 @@ def save_weights(
             stem=name,
             max_shard_size=None if max_shard_size is None else bytes_of(max_shard_size),
             progress=report,
+            store=None if remote is None else remote._store,
+            if_exists=if_exists,
         )
+        return paths_of(files)
     finally:
         finish()
+
+
+class _URLPath(WindowsPath if sys.platform == "win32" else PosixPath):  # type: ignore[misc]
+    """The URL of a file, as a path: it is printed and opened with both slashes behind its scheme."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        scheme, rest = super().__str__().replace(os.sep, "/").split(":/", 1)
+        return f"{scheme}://{rest.lstrip('/')}"
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+
+def paths_of(files: list[Path]) -> list[Path]:
+    """Return the files that were written; those of a store are printed as URLs."""
+    return [_URLPath(file) if file.parts and file.parts[0] in {"s3:", "gs:", "az:"} else file for file in files]
 
 
 class SafetensorsWriter:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights import _core
 from max_weights._core import infos, shown
 from max_weights._progress import progress_of
-from max_weights._saving import StrPath, buffer_of, encoding_of, items_of
+from max_weights._saving import IfExists, StrPath, buffer_of, encoding_of, items_of, paths_of
 from max_weights._selection import fits, require_effect
 from max_weights._sizes import bytes_of
 from max_weights.dtype import DType
@@ -21,6 +21,7 @@ from max_weights.quantization import QuantizationEncoding
 if TYPE_CHECKING:
     from max_weights._buffer import Buffer
     from max_weights._progress import Progress
+    from max_weights.remote import Remote
 
 __all__ = ["save_gguf"]
 
@@ -52,6 +53,8 @@ def save_gguf(
     sync: bool = True,
     verify: bool = False,
     progress: Progress | bool | None = None,
+    remote: Remote | None = None,
+    if_exists: IfExists = "replace",
 ) -> list[Path]:
     """Save tensors as a GGUF file (version 3, little-endian), or as a set of them.
 
@@ -60,7 +63,7 @@ def save_gguf(
 
     Args:
         tensors: As for `save_file`; a mapping may also hold packed `WeightData`.
-        path: The file, such as `model.gguf`.
+        path: The file, such as `model.gguf`; or the URL of an object, as for `save_file`.
         metadata: Values by key: strings, bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), lists of
             one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
             `general.architecture`.
@@ -72,6 +75,8 @@ def save_gguf(
         sync: As for `save_file`.
         verify: As for `save_file`.
         progress: As for `save_file`.
+        remote: As for `save_file`.
+        if_exists: As for `save_file`.
 
     Returns:
         The paths of the files.
@@ -84,6 +89,7 @@ def save_gguf(
             have.
         TypeError: something that is not a tensor, or a metadata key that is not a string.
         FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
+        FileExistsError: as for `save_file`.
         OSError: the system refuses. Nothing has changed then.
     """
     file = os.fsdecode(path)
@@ -103,12 +109,14 @@ def save_gguf(
     encoding_of_name = _encodings(by_pattern, names)
     report, finish = progress_of(progress)
     options: dict[str, Any] = {"sync": sync, "verify": verify, "quantize": everywhere, "max_shard_size": most}
+    options |= {"store": None if remote is None else remote._store, "if_exists": if_exists}
     try:
         if items is None:
             encodings = [encoding_of_name(name) for name in names]
-            return _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=report, **options)
+            files = _core.save_gguf_weights(tensors, names, encodings, file, pairs, progress=report, **options)
+            return paths_of(files)
         rows = [(name, *_packed(name, tensor, encoding_of_name)) for name, tensor in items]
-        return _core.save_gguf_tensors(file, rows, pairs, progress=report, **options)
+        return paths_of(_core.save_gguf_tensors(file, rows, pairs, progress=report, **options))
     finally:
         finish()
 

@@ -21,6 +21,7 @@ impl Reading<'_> {
         work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
+        let work = |kept: &mut S, number: u64, part: &[u8], _: Interrupt<'_>| work(kept, number, part);
         self.scan.each(per_part, self.all_cores, self.interrupt, start, work, end)
     }
 }

@@ -188,13 +188,13 @@ impl<'a> Scan<'a> {
         all_cores: bool,
         interrupt: Interrupt<'_>,
         start: impl Fn() -> S + Sync,
-        work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
+        work: impl Fn(&mut S, u64, &[u8], Interrupt<'_>) -> Result<()> + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
         if !all_cores || matches!(self.bytes, Bytes::Deflated(..)) || self.bytes() <= ALONE {
             let (mut kept, mut number) = (start(), 0..);
             self.each_in_order(per_part, &mut Vec::new(), interrupt, |part| {
-                work(&mut kept, number.next().unwrap_or_default(), part)
+                work(&mut kept, number.next().unwrap_or_default(), part, interrupt)
             })?;
             end(kept);
             return Ok(());
@@ -211,7 +211,7 @@ impl<'a> Scan<'a> {
                 let units = from as usize..self.units.min(from + per_part as u64) as usize;
                 part.resize(units.len() * self.unit, 0);
                 self.read(units, &mut part, go_on)?;
-                work(&mut kept, number, &part)?;
+                work(&mut kept, number, &part, go_on)?;
             }
             end(kept);
             Ok(())

@@ -1,11 +1,13 @@
-//! Files that are on no disk of this machine: a [`Store`] lists and opens them by URL. This crate has no network in it; `crates/remote` is a store.
+//! Files that are on no disk of this machine: a [`Store`] lists, opens and writes them by URL. This crate has no network in it; `crates/remote` is a store.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::{LocalFile, Source};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::text;
 use crate::workers::Interrupt;
 
 /// What is in a folder of a server.
@@ -15,6 +17,41 @@ pub struct Listing {
     pub folder: PathBuf,
     /// The names of the files directly in it.
     pub names: Vec<String>,
+}
+
+/// What becomes of a file that is there already under the name of one that is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IfExists {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// That is an error, and it stays.
+    Fail,
+}
+
+/// A file on its way to a server, which nobody sees before it is complete. Of one that is dropped before, nothing stays.
+pub trait Upload: Send + Sync + fmt::Debug {
+    /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are on their way.
+    ///
+    /// # Errors
+    /// The server refuses these or earlier ones; the caller is to stop.
+    fn write_at(&self, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()>;
+
+    /// Waits until nothing is on its way any more.
+    ///
+    /// # Errors
+    /// The same; bytes that never came.
+    fn flush(&self, interrupt: Interrupt<'_>) -> Result<()>;
+
+    /// The file gets its name.
+    ///
+    /// # Errors
+    /// The server refuses; nothing of the file stays then, or the error says what does.
+    fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()>;
+
+    /// Removes what the server has of it. What cannot be removed is the answer, as the end of a sentence. `in_haste`: the caller was told to stop, and
+    /// does not wait long for the server.
+    fn abort(&mut self, in_haste: bool) -> Option<String>;
 }
 
 /// What opens files by URL.
@@ -27,6 +64,39 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Opens files, and fetches the first bytes of all at the same time: with them come the size, and what identifies the content.
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>>;
+
+    /// Begins a file of `len` bytes. `holes` are ranges of zeros that nobody will write, in order.
+    ///
+    /// # Errors
+    /// Nothing can be written there; there is such a file, and it is to stay.
+    fn create(
+        &self,
+        url: &Path,
+        len: u64,
+        holes: &[Range<u64>],
+        if_exists: IfExists,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Box<dyn Upload>> {
+        let _ = (len, holes, if_exists, interrupt);
+        Err(not_written(url))
+    }
+
+    /// Removes files.
+    ///
+    /// # Errors
+    /// The server refuses.
+    fn remove(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Result<()> {
+        let _ = interrupt;
+        urls.first().map_or(Ok(()), |url| Err(not_written(url)))
+    }
+}
+
+/// The error for a URL to which nothing can be written.
+pub fn not_written(url: &Path) -> Error {
+    Error::Argument(format!(
+        "{}: nothing can be written there: give a path, or the URL of an object store (s3://, gs://, az://)",
+        text::path(url)
+    ))
 }
 
 /// The schemes of URLs.
@@ -72,7 +142,7 @@ pub fn parent(path: &Path) -> PathBuf {
 pub fn open(path: &Path, interrupt: Interrupt<'_>) -> Result<Arc<dyn Source>> {
     match store() {
         Some(store) if is_url(path) => {
-            let missing = || crate::error::Error::MissingFile { path: path.to_path_buf(), near: Vec::new() };
+            let missing = || Error::MissingFile { path: path.to_path_buf(), near: Vec::new() };
             store.open(&[path.to_path_buf()], interrupt).pop().unwrap_or_else(|| Err(missing()))
         }
         _ => Ok(Arc::new(LocalFile::open(path)?)),

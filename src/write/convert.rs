@@ -15,6 +15,7 @@ use crate::load::{
     Layout, LoadOptions, Placement, Recipe, Region, Scan, Segment, TensorMemory, Transform, Wanted, region_shape,
 };
 use crate::rules;
+use crate::source::store::{is_url, parent};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
@@ -99,9 +100,8 @@ pub fn convert(
 ) -> Result<Vec<PathBuf>> {
     // Of all tensors before the first file is begun: what cannot be converted may be the last.
     items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
-    match output {
-        Output::Safetensors { path, .. } | Output::Gguf { path, most: None, .. } => check_whole(checkpoint, path)?,
-        Output::Sharded { .. } | Output::Gguf { .. } => {}
+    if let Some(path) = output.only_file() {
+        check_whole(checkpoint, path)?;
     }
     let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
     output.write(&declared, checkpoint.opened(), verify, interrupt, |writer, group| {
@@ -114,7 +114,10 @@ pub fn convert(
 /// left without it.
 fn check_whole(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
     let catalog = checkpoint.catalog();
-    let place = |path: &Path| Some((folder_of(path).canonicalize().ok()?, path.file_name()?.to_os_string()));
+    let place = |path: &Path| {
+        let folder = if is_url(path) { parent(path) } else { folder_of(path).canonicalize().ok()? };
+        Some((folder, path.file_name()?.to_os_string()))
+    };
     let written = place(path);
     let is_of_several = catalog.files().len() > 1 || catalog.note().is_some();
     if !is_of_several || written.is_none() || catalog.files().iter().all(|file| place(&file.path) != written) {
@@ -135,11 +138,14 @@ fn write_converted(
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let mut jobs = Vec::with_capacity(items.len());
+    let in_order_of_file = writer.prefers_order();
     for &item in items {
         let info = checkpoint.catalog().table().get(item.number);
-        jobs.push(((info.file, info.span.start()), item, item.steps(checkpoint)?, item.tensor.bytes()?));
+        let position = writer.layout().position(&item.tensor.name).filter(|_| in_order_of_file);
+        let place = (position, info.file, info.span.start());
+        jobs.push((place, item, item.steps(checkpoint)?, item.tensor.bytes()?));
     }
-    // In the order in which they lie on the disk.
+    // In the order in which they lie on the disk, or in which they will lie in the file.
     jobs.sort_by_key(|(place, ..)| *place);
     let work = Work { writer, checkpoint, done };
     let (mut short, mut together) = (Vec::new(), 0);
@@ -153,6 +159,10 @@ fn write_converted(
             short.push((item, steps));
             together += bytes;
         } else {
+            if in_order_of_file {
+                all_of(&mut short)?;
+                together = 0;
+            }
             work.write(item, steps, None, interrupt)?;
         }
         if together >= TOGETHER {

@@ -61,7 +61,7 @@ impl Shards {
         make_folder(folder, sync)?;
         remove_abandoned(folder);
         // What would fail at the last file fails before the first.
-        for name in self.files.iter().map(|(name, _)| name).chain(self.index.as_ref().map(|(name, _)| name)) {
+        for name in self.names() {
             replaceable(&folder.join(name))?;
         }
         has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))?;
@@ -164,29 +164,33 @@ impl Shards {
     /// # Errors
     /// A folder that cannot be listed.
     fn outdated(&self, folder: &Path, stem: &str) -> Result<Vec<PathBuf>> {
-        let kept = |name: &str| {
-            self.files.iter().any(|(file, _)| file == name)
-                || self.index.as_ref().is_some_and(|(index, _)| index == name)
-        };
-        let (suffix, hidden) = (self.suffix, format!(".{stem}."));
         let mut found = Vec::new();
         let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, "list", source))?;
         for entry in entries {
             let entry = entry.map_err(|source| Error::io(folder, "list", source))?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else { continue };
-            // Another stem may begin with this one and a point, and has second names of its own, as the files of another format have.
-            let next = name.strip_prefix(&hidden).and_then(|rest| rest.strip_suffix(NEXT));
-            let ours = next.is_some_and(|rest| NEXT.ends_with(suffix) && !rest.contains('.'))
-                || name == format!("{stem}{suffix}")
-                || name == format!("{stem}{suffix}.index.json")
-                || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(suffix)).is_some_and(is_shard_number);
-            if ours && !kept(name) {
+            if entry.file_name().to_str().is_some_and(|name| self.is_outdated(name, stem)) {
                 found.push(entry.path());
             }
         }
         found.sort_by_cached_key(|path| (path.extension().is_none_or(|extension| extension != "json"), path.clone()));
         Ok(found)
+    }
+
+    /// Whether a name is one that only an older save with this stem has.
+    pub(super) fn is_outdated(&self, name: &str, stem: &str) -> bool {
+        let suffix = self.suffix;
+        // Another stem may begin with this one and a point, and has second names of its own, as the files of another format have.
+        let next = name.strip_prefix(&format!(".{stem}.")).and_then(|rest| rest.strip_suffix(NEXT));
+        let ours = next.is_some_and(|rest| NEXT.ends_with(suffix) && !rest.contains('.'))
+            || name == format!("{stem}{suffix}")
+            || name == format!("{stem}{suffix}.index.json")
+            || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(suffix)).is_some_and(is_shard_number);
+        ours && !self.names().any(|kept| kept == name)
+    }
+
+    /// The names of all files, the index last.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(name, _)| &**name).chain(self.index.as_ref().map(|(name, _)| &**name))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Writing: files that appear whole or not at all, with the same bytes for the same tensors.
 //!
 //! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
-//! mapped keeps its bytes. [`Layout`] says where each tensor lies, and [`Writer`] takes tensors in any order and part by part. An [`Output`] is one or several
+//! mapped keeps its bytes. What goes to a store ([`Store`](crate::source::store::Store)) is sent in parts, and gets its name at the end. [`Layout`] says where each tensor lies, and [`Writer`] takes tensors in any order and part by part. An [`Output`] is one or several
 //! files of a format, which [`save`] fills with what is in memory, and [`convert`] with tensors of a checkpoint, each converted on its way.
 
 mod convert;
 mod gguf;
 mod gguf_set;
 mod in_folder;
+mod in_store;
 mod layout;
 mod llama;
 mod metadata;
@@ -17,6 +18,7 @@ mod run;
 mod safetensors;
 mod save;
 mod shards;
+mod sink;
 mod steps;
 mod unfinished;
 mod verify;
@@ -24,6 +26,7 @@ mod writer;
 
 pub use convert::{Item, convert};
 pub use gguf::MetadataValue;
+pub use in_store::place_file;
 pub use layout::{Declared, Layout, Place, Stored};
 pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
 pub use metadata::{Change, Edited, edit_metadata};

@@ -294,7 +294,7 @@ pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
 }
 
 /// The error of that kind with the number that systems have for it, by which Python tells its classes apart.
-fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
+pub(super) fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
     #[cfg(unix)]
     {
         use rustix::io::Errno;
@@ -303,6 +303,7 @@ fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
             io::ErrorKind::PermissionDenied => return Errno::ACCESS.into(),
             io::ErrorKind::StorageFull => return Errno::NOSPC.into(),
             io::ErrorKind::InvalidInput => return Errno::INVAL.into(),
+            io::ErrorKind::AlreadyExists => return Errno::EXIST.into(),
             _ => {}
         }
     }

@@ -119,12 +119,20 @@ fn write<'a>(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
+    let mut tensors: Vec<_> = tensors.collect();
+    let in_order = writer.prefers_order();
+    if in_order {
+        tensors.sort_by_cached_key(|(declared, ..)| writer.layout().position(&declared.name));
+    }
     let mut as_they_are: Vec<(usize, Buffer)> = Vec::new();
     for (declared, buffer, steps) in tensors {
         let buffer = in_reach(buffer, interrupt)?;
         match writer.layout().position(&declared.name) {
             Some(number) if steps.are_none() => as_they_are.push((number, buffer)),
             _ => {
+                if in_order {
+                    write_as_they_are(writer, std::mem::take(&mut as_they_are), verify, done, interrupt)?;
+                }
                 let read =
                     |start: u64, out: &mut [u8], go_on: Interrupt<'_>| buffer.read_bytes(start as usize, out, go_on);
                 let scan = Scan::of_elements(&read, steps.unit().1, buffer.size() as u64);
@@ -132,16 +140,27 @@ fn write<'a>(
             }
         }
     }
-    as_they_are.sort_by_key(|(number, _)| *number);
+    write_as_they_are(writer, as_they_are, verify, done, interrupt)
+}
+
+/// Writes tensors that stay what they are, each with its position in the file.
+fn write_as_they_are(
+    writer: &Writer,
+    mut tensors: Vec<(usize, Buffer)>,
+    verify: bool,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    tensors.sort_by_key(|(number, _)| *number);
     // What lies in memory as it will in the file is written as fast by one thread, and others would wait for it.
     let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
-    let one_thread = !verify && as_they_are.iter().all(|(_, source)| is_plain(source));
+    let one_thread = !verify && tensors.iter().all(|(_, source)| is_plain(source));
     let threads = if one_thread { 1 } else { threads() };
-    in_order(threads, jobs(writer.layout(), &as_they_are), interrupt, |job: Job<'_>, scratch: &mut Vec<u8>, go_on| {
+    in_order(threads, jobs(writer.layout(), &tensors), interrupt, |job: Job<'_>, scratch: &mut Vec<u8>, go_on| {
         let len = job.iter().map(|run| run.len).sum();
         if let [run] = &*job {
             let bytes = piece(run.source, run.start as usize, run.len as usize, scratch, go_on)?;
-            writer.write_runs(&job, bytes).map_err(|error| cut_off(run.source, error))?;
+            writer.write_runs(&job, bytes, go_on).map_err(|error| cut_off(run.source, error))?;
         } else {
             scratch.resize(len as usize, 0);
             let mut rest = &mut scratch[..];
@@ -150,7 +169,7 @@ fn write<'a>(
                 run.source.read_bytes(run.start as usize, now, go_on)?;
                 rest = later;
             }
-            writer.write_runs(&job, scratch)?;
+            writer.write_runs(&job, scratch, go_on)?;
         }
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())

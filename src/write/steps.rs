@@ -93,9 +93,9 @@ impl Steps {
     ) -> Result<()> {
         let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
         let per_part = ELEMENTS / self.unit().0;
-        let converted = |scratch: &mut Scratch, part: u64, from: &[u8]| {
+        let converted = |scratch: &mut Scratch, part: u64, from: &[u8], go_on: Interrupt<'_>| {
             let converted = self.apply(from, scratch).map_err(|error| about(error, &tensor.name))?;
-            writer.write(&tensor.name, part * part_bytes, converted)?;
+            writer.write_bytes(&tensor.name, part * part_bytes, converted, go_on)?;
             done.fetch_add(converted.len() as u64, Ordering::Relaxed);
             Ok(())
         };
@@ -103,7 +103,7 @@ impl Steps {
             let (mut read, mut part) = (std::mem::take(&mut scratch.read), 0);
             scan.each_in_order(per_part, &mut read, interrupt, |from| {
                 part += 1;
-                converted(scratch, part - 1, from)
+                converted(scratch, part - 1, from, interrupt)
             })?;
             scratch.read = read;
         } else {

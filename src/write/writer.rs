@@ -6,18 +6,20 @@ use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
 use super::run::{AT_A_TIME, Run, cut_off, declare, piece};
+use super::sink::Sink;
 use super::verify::Sums;
 use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::source::Source;
+use crate::source::store::is_url;
 use crate::text;
-use crate::workers::Interrupt;
+use crate::workers::{Interrupt, uninterrupted};
 
 /// A file under way: its tensors are declared at the begin, and each byte of them is given once. It needs no memory but for the header.
 #[derive(Debug)]
 pub struct Writer {
-    file: Replacement,
+    file: Sink,
     layout: Layout,
     /// What was written of each tensor: ranges of its bytes that do not touch, in order.
     written: Vec<Mutex<Vec<Range<u64>>>>,
@@ -29,14 +31,21 @@ impl Writer {
     /// Begins a file, which stands under its name after [`Self::finish`] and not before.
     ///
     /// # Errors
-    /// As of [`Replacement::create`].
+    /// As of [`Replacement::create`]; a URL.
     pub fn create(path: &Path, layout: Layout, sync: bool) -> Result<Self> {
-        Self::new(Replacement::create(path, layout.file_bytes(), sync)?, layout)
+        if is_url(path) {
+            // In which order the parts come is not known here, and so not how much memory they take until they are whole.
+            return Err(Error::Argument(format!(
+                "{}: tensors that come one after the other are written to a path, not to a URL: save them at once",
+                text::path(path)
+            )));
+        }
+        Self::new(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?), layout, &uninterrupted)
     }
 
     /// The same for a file that is begun, with the length that the layout says.
-    pub(super) fn new(file: Replacement, layout: Layout) -> Result<Self> {
-        file.write_at(0, layout.start())?;
+    pub(super) fn new(file: Sink, layout: Layout, interrupt: Interrupt<'_>) -> Result<Self> {
+        file.write_at(0, layout.start(), interrupt)?;
         let written = layout.places().iter().map(|_| Mutex::default()).collect();
         Ok(Self { file, layout, written, sums: None })
     }
@@ -58,13 +67,18 @@ impl Writer {
     /// # Errors
     /// A tensor that was not declared, bytes beyond its end, bytes that were written before; what the system refuses.
     pub fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_bytes(name, offset, bytes, &uninterrupted)
+    }
+
+    /// The same; to a server it may take long.
+    pub(super) fn write_bytes(&self, name: &str, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let number = self.layout.position(name).ok_or_else(|| {
             let name = text::shown(name);
             Error::Argument(format!("no tensor '{name}' was declared when the file was begun"))
         })?;
         let place = &self.layout.places()[number];
         self.claim(number, place, offset, bytes.len() as u64)?;
-        let written = self.file.write_at(place.bytes.start + offset, bytes);
+        let written = self.file.write_at(place.bytes.start + offset, bytes, interrupt);
         match (&written, &self.sums) {
             (Err(_), _) => self.release(number, offset..offset + bytes.len() as u64),
             (Ok(()), Some(sums)) => sums.add(number, offset, bytes),
@@ -77,13 +91,13 @@ impl Writer {
     ///
     /// # Errors
     /// As of [`Self::write`]; none of the tensors that failed may be written again.
-    pub(super) fn write_runs(&self, runs: &[Run<'_>], bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_runs(&self, runs: &[Run<'_>], bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let Some(first) = runs.first() else { return Ok(()) };
         let places = self.layout.places();
         for run in runs {
             self.claim(run.tensor, &places[run.tensor], run.start, run.len)?;
         }
-        self.file.write_at(places[first.tensor].bytes.start + first.start, bytes)?;
+        self.file.write_at(places[first.tensor].bytes.start + first.start, bytes, interrupt)?;
         if let Some(sums) = &self.sums {
             let mut rest = bytes;
             for run in runs {
@@ -150,7 +164,7 @@ impl Writer {
                 let len = (part.size() - start).min(AT_A_TIME as usize);
                 let bytes = piece(part, start, len, &mut scratch, interrupt)?;
                 let at = offset.saturating_add(start as u64);
-                self.write(name, at, bytes).map_err(|error| cut_off(part, error))?;
+                self.write_bytes(name, at, bytes, interrupt).map_err(|error| cut_off(part, error))?;
                 written += len as u64;
             }
             // Without bytes, the name has to be right, too.
@@ -211,11 +225,28 @@ impl Writer {
     /// # Errors
     /// A tensor that was not written, or not all of it, or that is not what was written when it is read back: then there is no file.
     pub fn finish(self, interrupt: Interrupt<'_>) -> Result<()> {
-        self.complete(interrupt)?.commit()
+        self.complete(interrupt)?.commit(interrupt)
+    }
+
+    /// Whether bytes had better come in the order of the file.
+    pub(super) fn prefers_order(&self) -> bool {
+        self.file.prefers_order()
+    }
+
+    /// Gives the file up because of an error.
+    pub(super) fn given_up(self, error: Error) -> Error {
+        self.file.given_up(error)
     }
 
     /// The file, which has all of its bytes.
-    pub(super) fn complete(mut self, interrupt: Interrupt<'_>) -> Result<Replacement> {
+    pub(super) fn complete(mut self, interrupt: Interrupt<'_>) -> Result<Sink> {
+        match self.check_complete(interrupt) {
+            Ok(()) => Ok(self.file),
+            Err(error) => Err(self.given_up(error)),
+        }
+    }
+
+    fn check_complete(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for (place, written) in self.layout.places().iter().zip(&self.written) {
             let size = place.bytes.end - place.bytes.start;
@@ -227,11 +258,11 @@ impl Writer {
         }
         if missing.is_empty() {
             self.file.flush(interrupt)?;
-            if let Some(sums) = self.sums {
-                self.file.sync_now()?;
-                sums.check(&self.file, &self.layout, interrupt)?;
+            if let (Some(sums), Sink::File(file)) = (&self.sums, &mut self.file) {
+                file.sync_now()?;
+                sums.check(file, &self.layout, interrupt)?;
             }
-            return Ok(self.file);
+            return Ok(());
         }
         Err(Error::Argument(format!(
             "{}: the file is not finished: {} were declared but not written: {}; nothing was replaced",

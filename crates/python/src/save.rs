@@ -10,6 +10,7 @@ use max_weights::checkpoint::Catalog;
 use max_weights::error::{Diagnostic, Error};
 use max_weights::load::region_shape;
 use max_weights::rules;
+use max_weights::source::store::IfExists;
 use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use max_weights::workers::{Interrupt, now_and_then};
@@ -23,11 +24,12 @@ use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::load::{PythonCut, tell};
 use crate::node::WeightsNode;
+use crate::remote::StoreHandle;
 use crate::tensor::Buffer;
 
 /// Saves tensors as a safetensors file; or, with `max_shard_size`, as several in the folder that `path` is, called after `stem`. Returns the files.
 #[pyfunction]
-#[pyo3(signature = (path, names, tensors, metadata, *, alignment, sync, verify=false, stem=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (path, names, tensors, metadata, *, alignment, sync, verify=false, stem=None, max_shard_size=None, progress=None, store=None, if_exists="replace"))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_file`, by name")]
 pub(crate) fn save_tensors(
     py: Python<'_>,
@@ -41,10 +43,13 @@ pub(crate) fn save_tensors(
     stem: Option<String>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
+    store: Option<StoreHandle>,
+    if_exists: &str,
 ) -> Outcome<Vec<PathBuf>> {
     let declared = |(name, tensor): (String, Tensor)| (write::declare(&name, &tensor), tensor);
     let tensors: Vec<(Declared, Tensor)> = named(names, &tensors).into_iter().map(declared).collect();
     let output = output(path, metadata, Options { alignment, sync }, stem, max_shard_size);
+    let output = in_store(output, store, if_exists)?;
     let bytes = tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum();
     saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&tensors, &output, verify, done, go_on))
 }
@@ -64,6 +69,19 @@ fn output(
         }
         None => Output::Safetensors { path, metadata, options },
     }
+}
+
+/// The same in the store that a user names, or in that of the process, where the path is a URL.
+pub(crate) fn in_store(output: Output, store: Option<StoreHandle>, if_exists: &str) -> Result<Output, Error> {
+    let if_exists = match if_exists {
+        "replace" => IfExists::Replace,
+        "fail" => IfExists::Fail,
+        other => {
+            let other = text::shown(other);
+            return Err(Error::Argument(format!("if_exists must be \"replace\" or \"fail\", not '{other}'")));
+        }
+    };
+    output.to_store(store.map(|store| store.0), if_exists)
 }
 
 /// What `save` writes, of so many bytes, which are counted while it does.
@@ -124,7 +142,7 @@ pub(crate) fn unwritable(catalog: &Catalog, info: &TensorInfo<'_>) -> Error {
 /// read, converted and written a part at a time. `cuts` are as in `load_tensors`.
 #[pyfunction]
 #[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, cuts=None, alignment, sync, verify=false, stem=None,
-                    max_shard_size=None, progress=None))]
+                    max_shard_size=None, progress=None, store=None, if_exists="replace"))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save`, by name")]
 pub(crate) fn save_converted(
     node: &Bound<'_, WeightsNode>,
@@ -140,6 +158,8 @@ pub(crate) fn save_converted(
     stem: Option<String>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
+    store: Option<StoreHandle>,
+    if_exists: &str,
 ) -> Outcome<Vec<PathBuf>> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
@@ -154,6 +174,7 @@ pub(crate) fn save_converted(
         items.push(Item { number: *number, region, tensor });
     }
     let output = output(path, Some(metadata), Options { alignment, sync }, stem, max_shard_size);
+    let output = in_store(output, store, if_exists)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
     saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
 }

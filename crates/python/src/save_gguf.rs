@@ -12,7 +12,8 @@ use pyo3::prelude::*;
 
 use crate::error::Outcome;
 use crate::node::WeightsNode;
-use crate::save::{saved, unwritable};
+use crate::remote::StoreHandle;
+use crate::save::{in_store, saved, unwritable};
 use crate::tensor::Buffer;
 
 /// A key, the name of the type (`arr:TYPE` for an array), and the value.
@@ -26,7 +27,8 @@ pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
 ///     metadata: Keys, the names of their types (`u32`, `str`, `arr:f32`), and values.
 ///     quantize: The encoding of those that have none and that llama.cpp would quantize.
 #[pyfunction]
-#[pyo3(signature = (path, tensors, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (path, tensors, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None,
+                    store=None, if_exists="replace"))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
 pub(crate) fn save_gguf_tensors(
     py: Python<'_>,
@@ -38,6 +40,8 @@ pub(crate) fn save_gguf_tensors(
     quantize: Option<&str>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
+    store: Option<StoreHandle>,
+    if_exists: &str,
 ) -> Outcome<Vec<PathBuf>> {
     let metadata = values(metadata)?;
     let quantize = quantize.map(encoding).transpose()?;
@@ -68,7 +72,7 @@ pub(crate) fn save_gguf_tensors(
         write::check_quantized(declared.iter().map(|(declared, _)| declared.stored), encoding)?;
     }
     let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
-    let output = Output::Gguf { path, metadata, most: max_shard_size, sync };
+    let output = in_store(Output::Gguf { path, metadata, most: max_shard_size, sync }, store, if_exists)?;
     saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&declared, &output, verify, done, go_on))
 }
 
@@ -76,7 +80,8 @@ pub(crate) fn save_gguf_tensors(
 /// says); they are read, converted and written a part at a time. The metadata of a GGUF file are kept, but for those that are given; the text of
 /// other files is, too.
 #[pyfunction]
-#[pyo3(signature = (node, names, encodings, path, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (node, names, encodings, path, metadata, *, sync, verify=false, quantize=None, max_shard_size=None, progress=None,
+                    store=None, if_exists="replace"))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
 pub(crate) fn save_gguf_weights(
     node: &Bound<'_, WeightsNode>,
@@ -89,6 +94,8 @@ pub(crate) fn save_gguf_weights(
     quantize: Option<&str>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
+    store: Option<StoreHandle>,
+    if_exists: &str,
 ) -> Outcome<Vec<PathBuf>> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
@@ -110,7 +117,7 @@ pub(crate) fn save_gguf_weights(
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
     }
     let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
-    let output = Output::Gguf { path, metadata, most: max_shard_size, sync };
+    let output = in_store(Output::Gguf { path, metadata, most: max_shard_size, sync }, store, if_exists)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
     saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
 }

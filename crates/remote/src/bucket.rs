@@ -1,4 +1,4 @@
-//! Objects of S3, Google Cloud Storage and Azure: `object_store` signs and finds credentials, and our service sends and judges.
+//! Objects of S3, Google Cloud Storage and Azure: `object_store` signs and finds credentials, and our service sends and judges. Writing is in `object`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use max_weights::memory::ForkMutex;
 use object_store::client::{
@@ -17,7 +17,7 @@ use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, Object
 
 use crate::answer::{Answer, Head};
 use crate::client::clients;
-use crate::credentials;
+use crate::credentials::{self, Client};
 use crate::failure::{Class, Failure, of_store};
 use crate::options::{Credentials, Options};
 use crate::url::Kind;
@@ -28,6 +28,8 @@ const RENEWED: Duration = Duration::from_secs(300);
 const MOST_NAMES: usize = 10_000;
 /// The beginning of an answer that is looked at for why it is no success.
 const MOST_TEXT: usize = 4 << 10;
+/// The most bytes of what is answered to a request that writes.
+const MOST_ANSWER: usize = 1 << 20;
 
 /// A bucket.
 #[derive(Debug)]
@@ -38,12 +40,17 @@ pub(crate) struct Bucket {
     store: ForkMutex<Option<Connected>>,
 }
 
+tokio::task_local! {
+    /// Whether the upload that is completed must not replace anything: the library has no other way to say so.
+    pub(crate) static CREATES: bool;
+}
+
 /// The client of one process.
 #[derive(Debug)]
 struct Connected {
     process: u32,
     at: Instant,
-    store: Arc<dyn ObjectStore>,
+    store: Arc<dyn Client>,
 }
 
 impl Bucket {
@@ -51,7 +58,11 @@ impl Bucket {
         Self { kind, name, options, store: ForkMutex::new() }
     }
 
-    fn store(&self) -> Result<Arc<dyn ObjectStore>, Failure> {
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn store(&self) -> Result<Arc<dyn Client>, Failure> {
         let mut store = self.store.lock();
         let process = std::process::id();
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
@@ -65,7 +76,7 @@ impl Bucket {
     }
 
     /// Forgets who asks, so that a function that gives credentials is asked again; false if nothing can be renewed.
-    fn renew(&self) -> bool {
+    pub(crate) fn renew(&self) -> bool {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         if renews {
             *self.store.lock() = None;
@@ -73,7 +84,7 @@ impl Bucket {
         renews
     }
 
-    fn connect(&self) -> Result<Arc<dyn ObjectStore>, Failure> {
+    fn connect(&self) -> Result<Arc<dyn Client>, Failure> {
         // Tries are ours, so that they go on at the byte that was reached, and wait as long as the server asks.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
@@ -144,11 +155,11 @@ fn etag_and_version(tag: &str) -> (Option<String>, Option<String>) {
 }
 
 /// A key as it was written; the store encodes it.
-fn key_of(key: &str) -> Result<Key, Failure> {
+pub(crate) fn key_of(key: &str) -> Result<Key, Failure> {
     Key::parse(key).map_err(|_| Failure::wrong("a key has no empty parts, and none that are '.' or '..'"))
 }
 
-fn tag_of(meta: &object_store::ObjectMeta) -> Option<String> {
+pub(crate) fn tag_of(meta: &object_store::ObjectMeta) -> Option<String> {
     match (&meta.e_tag, &meta.version) {
         (Some(tag), Some(version)) => Some(format!("{tag} {version}")),
         (Some(tag), None) => Some(tag.clone()),
@@ -175,10 +186,25 @@ struct Service(reqwest::Client);
 
 #[async_trait]
 impl HttpService for Service {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let writes = ![Method::GET, Method::HEAD].contains(request.method());
+        let completes = writes && request.uri().query().is_some_and(|query| query.contains("uploadId="));
+        if completes && request.method() == Method::POST && CREATES.try_with(|creates| *creates).unwrap_or_default() {
+            // What is signed does not have it, and need not.
+            insert(request.headers_mut(), header::IF_NONE_MATCH, "*");
+        }
         let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
         let response = self.0.call(request).await?;
-        let (mut parts, body) = response.into_parts();
+        let (mut parts, mut body) = response.into_parts();
+        if writes && parts.status.is_success() {
+            // Stores say there, too, that it went wrong.
+            let text = beginning(&mut body, MOST_ANSWER).await;
+            if crate::failure::code(&String::from_utf8_lossy(&text)).is_some() {
+                let failure = Failure::of_answer(parts.status, &parts.headers, &String::from_utf8_lossy(&text));
+                return Err(HttpError::new(HttpErrorKind::Unknown, failure));
+            }
+            return Ok(HttpResponse::from_parts(parts, text.into()));
+        }
         // An answer to a request for a range has it, whatever its status; another one is an error, or is not what was asked for.
         let failure = match range {
             _ if !parts.status.is_success() => None,
@@ -199,7 +225,7 @@ impl HttpService for Service {
             },
             None => return Ok(HttpResponse::from_parts(parts, body)),
         };
-        let text = beginning(body).await;
+        let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await).into_owned();
         let failure = match failure {
             Some(failure) if crate::failure::code(&text).is_none() => failure,
             _ => Failure::of_answer(parts.status, &parts.headers, &text),
@@ -208,18 +234,18 @@ impl HttpService for Service {
     }
 }
 
-/// The first bytes of an answer, as text.
-async fn beginning(mut body: HttpResponseBody) -> String {
-    let mut text: Vec<u8> = Vec::new();
+/// The first bytes of an answer.
+async fn beginning(body: &mut HttpResponseBody, most: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(chunk) = frame.into_data() {
-            text.extend_from_slice(&chunk[..chunk.len().min(MOST_TEXT - text.len())]);
+            bytes.extend_from_slice(&chunk[..chunk.len().min(most - bytes.len())]);
         }
-        if text.len() >= MOST_TEXT {
+        if bytes.len() >= most {
             break;
         }
     }
-    String::from_utf8_lossy(&text).into_owned()
+    bytes
 }
 
 fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {

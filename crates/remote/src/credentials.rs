@@ -9,6 +9,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::HttpConnector;
 use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use crate::failure::{Failure, of_store};
@@ -25,6 +26,11 @@ const KNOWN_TO_THE_ENVIRONMENT: [&str; 4] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
+/// The client of a bucket, to read and to write.
+pub(crate) trait Client: ObjectStore + MultipartStore {}
+
+impl<T: ObjectStore + MultipartStore> Client for T {}
+
 /// The client of a bucket.
 pub(crate) fn store(
     kind: Kind,
@@ -33,7 +39,7 @@ pub(crate) fn store(
     client: ClientOptions,
     retry: RetryConfig,
     connector: impl HttpConnector,
-) -> Result<Arc<dyn ObjectStore>, Failure> {
+) -> Result<Arc<dyn Client>, Failure> {
     let fields = match &options.credentials {
         Credentials::Provider(provider) => {
             Some(provider().map_err(|error| Failure::wrong(format!("credentials= failed: {error}")))?)

@@ -33,6 +33,13 @@ pub(crate) enum Class {
     Wrong,
 }
 
+/// What is said first of an object that was replaced.
+const ANOTHER: &str = "it is another object than was opened: ";
+
+fn after(tries: u32, time: Duration) -> String {
+    if tries > 1 { format!(" ({tries} tries in {:.1} s)", time.as_secs_f64()) } else { String::new() }
+}
+
 /// A failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
@@ -79,7 +86,7 @@ impl Failure {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
             .or_else(|| code.clone());
-        let changed = if class == Class::Changed { "it is another object than was opened: " } else { "" };
+        let changed = if class == Class::Changed { ANOTHER } else { "" };
         let mut cause = format!("{changed}{}", status.as_u16());
         if let Some(name) = name.as_deref().or(status.canonical_reason()) {
             cause.push_str(&format!(" {}", text::cut(&text::shown(name), 80)));
@@ -96,6 +103,18 @@ impl Failure {
         Self { class, cause }
     }
 
+    /// The error about a file that is written.
+    pub(crate) fn written(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
+        let kind = match self.class {
+            Class::Missing => io::ErrorKind::NotFound,
+            Class::Changed => io::ErrorKind::AlreadyExists,
+            _ => return self.error(url, action, tries, time),
+        };
+        let cause = self.cause.strip_prefix(ANOTHER).unwrap_or(&self.cause);
+        let cause = format!("{cause}{}", after(tries, time));
+        Error::io(&redacted(url), action, io::Error::new(kind, cause))
+    }
+
     /// The error about the file of this URL, where `action` was tried so often for so long.
     pub(crate) fn error(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
         let path = redacted(url);
@@ -106,8 +125,7 @@ impl Failure {
             Class::Again { .. } | Class::Unreachable => io::ErrorKind::TimedOut,
             Class::Wrong => io::ErrorKind::InvalidData,
         };
-        let tries = if tries > 1 { format!(" ({tries} tries in {:.1} s)", time.as_secs_f64()) } else { String::new() };
-        Error::io(&path, action, io::Error::new(kind, format!("{}{tries}", self.cause)))
+        Error::io(&path, action, io::Error::new(kind, format!("{}{}", self.cause, after(tries, time))))
     }
 }
 
@@ -204,14 +222,14 @@ fn message(body: &str) -> Option<String> {
 fn cure(status: StatusCode, code: &str) -> Option<&'static str> {
     Some(match (status.as_u16(), code) {
         (_, "AccessDenied") => {
-            "the credentials may not read it: s3:GetObject, or s3:ListBucket for folders, may be missing"
+            "the credentials may not do this: s3:GetObject, s3:ListBucket for folders, or s3:PutObject to write may be missing"
         }
         (_, "ExpiredToken") => "the token has expired: renew it, or give a function as credentials=",
         (_, "RequestTimeTooSkewed") => "the clock of this machine is wrong",
         (_, "SignatureDoesNotMatch" | "InvalidAccessKeyId") => "check the key and the secret",
         (301 | 307, _) => "the bucket is in another region: give region=",
         (401, _) => "it needs a token or credentials",
-        (403, _) => "the token or the credentials may not read it",
+        (403, _) => "the token or the credentials may not do this",
         _ => return None,
     })
 }

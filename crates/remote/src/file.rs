@@ -175,16 +175,45 @@ pub(crate) async fn tried<T>(
     asking: &Asking,
     url: &Path,
     action: &str,
-    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+    once: impl AsyncFnMut(u32) -> Result<T, Failure>,
 ) -> Result<T> {
-    let began = Instant::now();
-    let mut number = 0;
+    tried_or(asking, once).await.map_err(|(failure, tries, time)| failure.error(url, action, tries, time))
+}
+
+/// The same; the last failure, how many tries there were, and how long they took.
+pub(crate) async fn tried_or<T>(
+    asking: &Asking,
+    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+) -> Result<T, (Failure, u32, Duration)> {
+    let mut tries = Tries::default();
     loop {
-        number += 1;
-        let failure = match once(number).await {
+        match once(tries.number).await {
             Ok(value) => return Ok(value),
-            Err(failure) => failure,
-        };
+            Err(failure) => tries.go_on(asking, failure).await?,
+        }
+    }
+}
+
+/// How often something was tried.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    began: Instant,
+    /// The one under way, from 1 on.
+    pub(crate) number: u32,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { began: Instant::now(), number: 1 }
+    }
+}
+
+impl Tries {
+    /// Waits until the next try after a failure.
+    ///
+    /// # Errors
+    /// The failure will not pass, or there were enough tries: how many, and how long they took.
+    pub(crate) async fn go_on(&mut self, asking: &Asking, failure: Failure) -> Result<(), (Failure, u32, Duration)> {
         let retries = match failure.class {
             Class::Again { wait, slower } => {
                 asking.gate.slow_down(slower, wait);
@@ -194,13 +223,15 @@ pub(crate) async fn tried<T>(
             Class::Unreachable => asking.options.retries.min(FEW_RETRIES),
             _ => 0,
         };
-        if number > retries {
-            return Err(failure.error(url, action, number, began.elapsed()));
+        if self.number > retries {
+            return Err((failure, self.number, self.began.elapsed()));
         }
         // So that not all tries come again at the same time.
-        let most = (SHORTEST * f64::from(1 << number.min(10))).min(LONGEST);
-        let share = f64::from(began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
+        let most = (SHORTEST * f64::from(1 << self.number.min(10))).min(LONGEST);
+        let share = f64::from(self.began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
         tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
+        self.number += 1;
+        Ok(())
     }
 }
 

@@ -96,6 +96,13 @@ impl Gate {
             let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
             state.rate += WEIGHT * (rate - state.rate);
         }
+        drop(state);
+        self.sent();
+    }
+
+    /// The same for a request that sent bytes, which says nothing of how fast they come.
+    pub(crate) fn sent(&self) {
+        let mut state = self.state();
         state.has_answered = true;
         state.ended_well += 1;
         if state.ended_well >= GROWTH && state.limit < self.most {

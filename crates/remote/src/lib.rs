@@ -1,4 +1,4 @@
-//! Checkpoints where they are: files of object stores, web servers and the hub as sources of `max_weights`.
+//! Checkpoints where they are: files of object stores, web servers and the hub as sources of `max_weights`, and those of object stores as targets.
 //!
 //! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors;
 //! each answer is compared with what was opened, so that nothing is a mix of two objects; what may pass is tried again, at the byte that was reached.
@@ -17,20 +17,23 @@ mod failure;
 mod file;
 mod gate;
 mod hub;
+mod object;
 mod options;
 mod ranges;
 mod runtime;
+mod upload;
 mod url;
 mod web;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use max_weights::memory::ForkMutex;
 use max_weights::source::Source;
-use max_weights::source::store::{self, Listing, Store};
+use max_weights::source::store::{self, IfExists, Listing, Store, Upload, not_written};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
@@ -41,6 +44,7 @@ use crate::failure::Failure;
 use crate::file::{Asking, Place, RemoteFile};
 use crate::gate::Gate;
 use crate::hub::Hub;
+use crate::upload::ObjectUpload;
 use crate::url::{Address, Kind, redacted};
 use crate::web::WebFile;
 
@@ -75,6 +79,14 @@ impl Remote {
         let gate =
             self.gates.lock().entry(server).or_insert_with(|| Arc::new(Gate::new(self.options.requests))).clone();
         Asking { gate, options: self.options.clone() }
+    }
+
+    /// The object of a URL, for what is written.
+    fn object(&self, url: &Path) -> Result<(Arc<Bucket>, String)> {
+        match Address::of(url, self.options.allow_http)? {
+            Address::Bucket { kind, bucket, key } if !key.is_empty() => Ok((self.bucket(kind, &bucket), key)),
+            _ => Err(not_written(&redacted(url))),
+        }
     }
 
     fn place(&self, url: &Path) -> Result<Place> {
@@ -150,5 +162,28 @@ impl Store for Remote {
                 all
             }
         }
+    }
+
+    fn create(
+        &self,
+        url: &Path,
+        len: u64,
+        holes: &[Range<u64>],
+        if_exists: IfExists,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Box<dyn Upload>> {
+        let (bucket, key) = self.object(url)?;
+        let place = (url.to_path_buf(), bucket, key, self.asking(url));
+        Ok(Box::new(ObjectUpload::begin(place, len, holes, if_exists, interrupt)?))
+    }
+
+    fn remove(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Result<()> {
+        runtime::wait(interrupt, self.options.timeout, async {
+            for url in urls {
+                let (bucket, key) = self.object(url)?;
+                file::tried(&self.asking(url), url, "remove it", async |_| bucket.remove(&key).await).await?;
+            }
+            Ok(())
+        })
     }
 }

@@ -267,8 +267,8 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
 
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                  alignment: int, sync: bool, verify: bool = False, stem: str | None = None,
-                 max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
-                 ) -> list[Path]: ...  # fmt: skip
+                 max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None,
+                 store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
@@ -279,15 +279,16 @@ def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
                    verify: bool = False, stem: str | None = None, max_shard_size: int | None = None,
-                   progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+                   progress: Callable[[int, int], object] | None = None, store: RemoteStore | None = None,
+                   if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
                       object]], *, sync: bool, verify: bool = False, quantize: str | None = None, max_shard_size:
-                      int | None = None, progress: Callable[[int, int], object] | None = None
-                      ) -> list[Path]: ...  # fmt: skip
+                      int | None = None, progress: Callable[[int, int], object] | None = None, store: RemoteStore |
+                      None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
                       Sequence[tuple[str, str, object]], *, sync: bool, verify: bool = False, quantize: str | None =
-                      None, max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
-                      ) -> list[Path]: ...  # fmt: skip
+                      None, max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None,
+                      store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 
 @final
 class FileWriter:

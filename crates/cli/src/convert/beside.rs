@@ -1,11 +1,13 @@
 //! What is beside the weights in a folder that a model is loaded from: its configuration and its tokenizer.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::{Checkpoint, ModelCache};
-use max_weights::write::{Replacement, Temporary};
-use max_weights::{DType, Error, text};
+use max_weights::source::store::{self, is_url};
+use max_weights::write::{Temporary, place_file};
+use max_weights::{DType, Error, text, uninterrupted};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -48,6 +50,9 @@ pub(super) fn files(
         let named = wanted.rename.iter().any(|said| said == super::items::HUGGING_FACE);
         return if named { made(wanted, first, to, host) } else { Ok(Beside::default()) };
     }
+    if is_url(path) {
+        return Ok(Beside::default());
+    }
     let path = ModelCache::from_environment().resolve(path)?;
     let is_index = path.to_string_lossy().ends_with(INDEX);
     if !path.is_dir() && !is_index {
@@ -62,19 +67,25 @@ pub(super) fn files(
     if same(folder, to) {
         from.retain(|path| wanted.dtype.is_some() && path.ends_with(CONFIG));
     }
-    let files = from.into_iter().filter_map(|path| Some((path.clone(), to.join(path.file_name()?)))).collect();
+    let files = from.into_iter().filter_map(|path| Some((path.clone(), join(to, path.file_name()?)))).collect();
     Ok(Beside { files, ..Beside::default() })
+}
+
+/// The file of this name in a folder, or below a URL.
+fn join(folder: &Path, name: &OsStr) -> PathBuf {
+    if is_url(folder) { store::join(folder, &name.to_string_lossy()) } else { folder.join(name) }
 }
 
 fn made(wanted: &Wanted<'_>, gguf: &Path, to: &Path, host: &Host) -> Result<Beside, Failure> {
     if wanted.writing.dry_run {
-        return Ok(Beside { files: vec![(PathBuf::new(), to.join(CONFIG))], ..Beside::default() });
+        return Ok(Beside { files: vec![(PathBuf::new(), join(to, OsStr::new(CONFIG)))], ..Beside::default() });
     }
     let place = std::env::temp_dir();
     let made = Temporary::make(|| tempfile::tempdir().map(|folder| (folder.path().to_path_buf(), folder)));
     let (noted, folder) = made.map_err(|source| Error::io(&place, "make a folder in", source))?;
     let written = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(DType::Float32), host)?;
-    let files = written.files.into_iter().map(|name| (folder.path().join(&name), to.join(name))).collect();
+    let files =
+        written.files.into_iter().map(|name| (folder.path().join(&name), join(to, OsStr::new(&name)))).collect();
     let mut notes = written.notes;
     if let [first, ..] = &*written.not_loaded {
         let count = text::plural(written.not_loaded.len() as u64, "weight");
@@ -106,7 +117,7 @@ impl Beside {
             if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {
                 bytes = with_dtype(bytes, dtype);
             }
-            Replacement::of_bytes(to, &bytes, !wanted.writing.no_sync)?.commit()?;
+            place_file(to, &bytes, !wanted.writing.no_sync, &uninterrupted)?;
         }
         Ok(())
     }

@@ -29,7 +29,8 @@ use tied::Tied;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 OUT is FILE.safetensors, FILE.gguf, or a folder of safetensors files with an
-index. It is written completely or not at all, and may be the input itself.")]
+index; or the URL of one in an object store (s3://, gs://, az://). It is written
+completely or not at all, and may be the input itself.")]
 pub(crate) struct Convert {
     #[command(flatten)]
     places: Places,
@@ -85,7 +86,7 @@ struct Places {
     /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
-    /// The output.
+    /// The output; a URL, too.
     #[arg(required = true, value_name = "OUT", value_hint = ValueHint::AnyPath)]
     out: PathBuf,
     #[command(flatten)]

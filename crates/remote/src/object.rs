@@ -1,0 +1,106 @@
+//! Objects of buckets are written: whole, or as an upload of parts, which gets its name when it is completed.
+
+use bytes::Bytes;
+use max_weights::source::store::IfExists;
+use object_store::multipart::PartId;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, MultipartId, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+
+use crate::bucket::{Bucket, CREATES, key_of, tag_of};
+use crate::failure::{Class, Failure, of_store};
+use crate::url::Kind;
+
+/// An object that is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct There {
+    pub(crate) len: u64,
+    pub(crate) tag: Option<String>,
+}
+
+/// What a request answers; it is sent again with new credentials where the old ones are refused, and there may be others. A closure that borrows would
+/// not go to another thread.
+macro_rules! renewed {
+    ($bucket:expr, $request:expr) => {
+        match $request {
+            Err(failure) if failure.class == Class::Denied && $bucket.renew() => $request,
+            done => done,
+        }
+    };
+}
+
+impl Bucket {
+    /// What is there.
+    pub(crate) async fn there(&self, key: &str) -> Result<Option<There>, Failure> {
+        let key = key_of(key)?;
+        let options = GetOptions::new().with_head(true);
+        match renewed!(self, self.store()?.get_opts(&key, options.clone()).await.map_err(of_store)) {
+            Ok(found) => Ok(Some(There { len: found.meta.size, tag: tag_of(&found.meta) })),
+            Err(failure) if failure.class == Class::Missing => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Writes a whole object.
+    pub(crate) async fn put(&self, key: &str, bytes: Bytes, if_exists: IfExists) -> Result<(), Failure> {
+        let key = key_of(key)?;
+        let mode = match if_exists {
+            IfExists::Replace => PutMode::Overwrite,
+            IfExists::Fail => PutMode::Create,
+        };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let payload = PutPayload::from_bytes(bytes);
+        renewed!(self, self.store()?.put_opts(&key, payload.clone(), options.clone()).await.map_err(of_store).map(drop))
+    }
+
+    /// Begins an upload.
+    pub(crate) async fn begin(&self, key: &str) -> Result<MultipartId, Failure> {
+        let key = key_of(key)?;
+        renewed!(self, self.store()?.create_multipart(&key).await.map_err(of_store))
+    }
+
+    /// Writes a part of an upload.
+    pub(crate) async fn put_part(
+        &self,
+        key: &str,
+        upload: &MultipartId,
+        number: usize,
+        bytes: Bytes,
+    ) -> Result<PartId, Failure> {
+        let key = key_of(key)?;
+        let payload = PutPayload::from_bytes(bytes);
+        renewed!(self, self.store()?.put_part(&key, upload, number, payload.clone()).await.map_err(of_store))
+    }
+
+    /// Makes an object of the parts.
+    pub(crate) async fn complete(
+        &self,
+        key: &str,
+        upload: &MultipartId,
+        parts: &[PartId],
+        if_exists: IfExists,
+    ) -> Result<(), Failure> {
+        let key = key_of(key)?;
+        // Google and Azure sign this header, or do not know it: there the object is looked for.
+        let creates = if_exists == IfExists::Fail && self.kind() == Kind::S3;
+        renewed!(self, {
+            let store = self.store()?;
+            let completed = CREATES.scope(creates, store.complete_multipart(&key, upload, parts.to_vec()));
+            completed.await.map_err(of_store).map(drop)
+        })
+    }
+
+    /// Forgets an upload and its parts.
+    pub(crate) async fn abort(&self, key: &str, upload: &MultipartId) -> Result<(), Failure> {
+        let key = key_of(key)?;
+        self.store()?.abort_multipart(&key, upload).await.map_err(of_store)
+    }
+
+    /// Removes an object.
+    pub(crate) async fn remove(&self, key: &str) -> Result<(), Failure> {
+        let key: Key = key_of(key)?;
+        match renewed!(self, self.store()?.delete(&key).await.map_err(of_store)) {
+            Err(failure) if failure.class == Class::Missing => Ok(()),
+            done => done,
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! A file on its way into a bucket: bytes come in any order, and each part is sent when all of its bytes are there, several at the same time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use max_weights::source::store::{IfExists, Upload};
+use max_weights::workers::{Interrupt, uninterrupted};
+use max_weights::{Error, Result};
+use object_store::MultipartId;
+use object_store::multipart::PartId;
+use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
+
+use crate::bucket::Bucket;
+use crate::failure::{Class, Failure};
+use crate::file::{Asking, Tries, tried_or};
+use crate::runtime::{handle, wait};
+use crate::url::{Kind, redacted, shown};
+
+/// The bytes of a part where no more are needed.
+const PART: u64 = 8 << 20;
+/// The least that stores take, but for the last part.
+const LEAST_PART: u64 = 5 << 20;
+/// The most that they take.
+const MOST_PART: u64 = 5 << 30;
+/// The most parts of an upload.
+const MOST_PARTS: u64 = 10_000;
+/// Parts of a file that are sent at the same time.
+const AT_ONCE: usize = 8;
+/// Parts in memory for each that is sent: one more is filled meanwhile.
+const IN_MEMORY: usize = 2;
+/// How often a waiting thread asks whether to go on.
+const TICK: Duration = Duration::from_millis(25);
+const SHORT_WAIT: Duration = Duration::from_millis(1);
+/// So slow a connection may be before a part is sent again; each time it has twice as long.
+const SLOWEST: f64 = 1e6;
+/// How long a store may take to make an object of its parts.
+const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
+/// How long it may take to forget them; and when the caller is to stop, how long that is waited for.
+const ABORTED_WITHIN: Duration = Duration::from_secs(10);
+const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
+
+/// A part that is being filled.
+struct Part {
+    bytes: Vec<u8>,
+    /// Bytes that have not come yet.
+    missing: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// By number.
+    open: HashMap<usize, Arc<Mutex<Part>>>,
+    under_way: usize,
+    sent: HashMap<usize, PartId>,
+    /// Bytes that have come, holes among them.
+    come: u64,
+    /// Why a part could not be sent; whoever sees it first says so.
+    failed: Option<Error>,
+    has_failed: bool,
+    tasks: Vec<AbortHandle>,
+    is_over: bool,
+}
+
+impl State {
+    /// The error of a part that could not be sent.
+    fn check(&mut self) -> Result<()> {
+        if !self.has_failed {
+            return Ok(());
+        }
+        // The others that write are only told to stop.
+        Err(self.failed.take().unwrap_or(Error::Interrupted))
+    }
+}
+
+struct Shared {
+    url: PathBuf,
+    bucket: Arc<Bucket>,
+    key: String,
+    asking: Asking,
+    len: u64,
+    part: u64,
+    holes: Vec<Range<u64>>,
+    if_exists: IfExists,
+    upload: OnceCell<MultipartId>,
+    state: Mutex<State>,
+    changed: Condvar,
+    process: u32,
+}
+
+/// An upload.
+pub(crate) struct ObjectUpload(Arc<Shared>);
+
+impl fmt::Debug for ObjectUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ObjectUpload({}, {} bytes)", redacted(&self.0.url).display(), self.0.len)
+    }
+}
+
+impl ObjectUpload {
+    /// Begins; nothing is sent yet but the question whether there is such an object, where it is to stay.
+    pub(crate) fn begin(
+        (url, bucket, key, asking): (PathBuf, Arc<Bucket>, String, Asking),
+        len: u64,
+        holes: &[Range<u64>],
+        if_exists: IfExists,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self> {
+        let part = part_size(len, asking.options.request_bytes)
+            .ok_or_else(|| Error::Argument(format!("{}: {len} bytes are more than an object has", shown(&url))))?;
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let (holes, upload, process) = (holes.to_vec(), OnceCell::new(), std::process::id());
+        let shared = Shared { url, bucket, key, asking, len, part, holes, if_exists, upload, state, changed, process };
+        let this = Self(Arc::new(shared));
+        this.0.state().come = this.0.holes.iter().map(|hole| hole.end - hole.start).sum();
+        if if_exists == IfExists::Fail {
+            let shared = &this.0;
+            wait(interrupt, shared.asking.options.timeout, shared.check_absent())?;
+        }
+        Ok(this)
+    }
+}
+
+/// How long parts are: equal but for the last one, no more of them than stores take.
+fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
+    let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
+    let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
+    (part <= MOST_PART).then_some(part)
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.len <= self.part
+    }
+
+    fn parts(&self) -> usize {
+        self.len.div_ceil(self.part) as usize
+    }
+
+    fn range(&self, number: usize) -> Range<u64> {
+        let start = number as u64 * self.part;
+        start..self.len.min(start + self.part)
+    }
+
+    /// The bytes of a range that somebody writes.
+    fn written_of(&self, range: &Range<u64>) -> u64 {
+        let first = self.holes.partition_point(|hole| hole.end <= range.start);
+        let holes = self.holes[first..].iter().take_while(|hole| hole.start < range.end);
+        let zeros: u64 = holes.map(|hole| hole.end.min(range.end) - hole.start.max(range.start)).sum();
+        range.end - range.start - zeros
+    }
+
+    /// How many parts may be in memory.
+    fn most(&self) -> usize {
+        IN_MEMORY * self.asking.options.requests.clamp(1, AT_ONCE)
+    }
+
+    async fn check_absent(&self) -> Result<()> {
+        match self.tried("look for it", async |_| self.bucket.there(&self.key).await).await {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(self.is_there()),
+            // Who may write need not be allowed to read: the store says so at the end.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_there(&self) -> Error {
+        let action = "write it, because it is there already, and if_exists is \"fail\"";
+        Error::io(&redacted(&self.url), action, std::io::Error::from_raw_os_error(EXISTS))
+    }
+
+    async fn tried<T>(&self, action: &str, once: impl AsyncFnMut(u32) -> Result<T, Failure>) -> Result<T> {
+        tried_or(&self.asking, once).await.map_err(|ended| self.error(action, ended))
+    }
+
+    fn error(&self, action: &str, (failure, tries, time): (Failure, u32, Duration)) -> Error {
+        if failure.class == Class::Changed && self.if_exists == IfExists::Fail && tries == 1 {
+            return self.is_there();
+        }
+        failure.written(&self.url, action, tries, time)
+    }
+
+    /// The time that a try has to send so many bytes.
+    fn patience(&self, bytes: u64, number: u32) -> Duration {
+        let slow = Duration::from_secs_f64(bytes as f64 / SLOWEST * f64::from(1 << number.min(10).saturating_sub(1)));
+        self.asking.options.stall + slow
+    }
+
+    /// Makes room for one more part, and finds the one of this number.
+    fn part(&self, number: usize, interrupt: Interrupt<'_>) -> Result<Arc<Mutex<Part>>> {
+        let mut state = self.state();
+        loop {
+            state.check()?;
+            if let Some(part) = state.open.get(&number) {
+                return Ok(part.clone());
+            }
+            // If none is on its way, none will make room: they wait for bytes that come later.
+            if state.open.len() + state.under_way < self.most() || state.under_way == 0 {
+                let range = self.range(number);
+                let part =
+                    Part { bytes: vec![0; (range.end - range.start) as usize], missing: self.written_of(&range) };
+                let part = Arc::new(Mutex::new(part));
+                state.open.insert(number, part.clone());
+                return Ok(part);
+            }
+            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            interrupt()?;
+        }
+    }
+
+    /// Sends a part that is complete.
+    fn send(self: &Arc<Self>, number: usize) -> Result<()> {
+        let handle = handle()?;
+        let mut state = self.state();
+        let Some(part) = state.open.remove(&number) else { return Ok(()) };
+        let bytes = std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes);
+        let shared = self.clone();
+        state.under_way += 1;
+        let task = handle.spawn(async move {
+            let sent = shared.send_part(number, bytes.into()).await;
+            let mut state = shared.state();
+            state.under_way -= 1;
+            match sent {
+                Ok(part) => {
+                    state.sent.insert(number, part);
+                }
+                Err(error) if !state.has_failed => (state.failed, state.has_failed) = (Some(error), true),
+                Err(_) => {}
+            }
+            drop(state);
+            shared.changed.notify_all();
+        });
+        state.tasks.retain(|task| !task.is_finished());
+        state.tasks.push(task.abort_handle());
+        Ok(())
+    }
+
+    // Without a closure, because a future of one that borrows does not go to another thread.
+    async fn send_part(&self, number: usize, bytes: Bytes) -> Result<PartId> {
+        let mut tries = Tries::default();
+        loop {
+            let failure = match self.send_once(number, bytes.clone(), tries.number).await {
+                Ok(part) => return Ok(part),
+                Err(failure) => failure,
+            };
+            if let Err(ended) = tries.go_on(&self.asking, failure).await {
+                return Err(self.error(&format!("upload part {} of {}", number + 1, self.parts()), ended));
+            }
+        }
+    }
+
+    async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, Failure> {
+        let _pass = self.asking.gate.enter().await;
+        let patience = self.patience(bytes.len() as u64, try_number);
+        let sent = async {
+            let upload = self.upload.get_or_try_init(|| self.bucket.begin(&self.key)).await?;
+            self.bucket.put_part(&self.key, upload, number, bytes).await
+        };
+        let part = within(patience, sent).await?;
+        self.asking.gate.sent();
+        Ok(part)
+    }
+
+    async fn abort(&self, upload: &MultipartId) -> Result<()> {
+        let mut tries = Tries::default();
+        loop {
+            let failure = match within(ABORTED_WITHIN, self.bucket.abort(&self.key, upload)).await {
+                Ok(()) => return Ok(()),
+                Err(failure) if failure.class == Class::Missing => return Ok(()),
+                Err(failure) => failure,
+            };
+            if let Err(ended) = tries.go_on(&self.asking, failure).await {
+                return Err(self.error("abort the upload", ended));
+            }
+        }
+    }
+
+    /// The one part of a short file.
+    async fn put(&self) -> Result<()> {
+        let part = self.state().open.remove(&0);
+        let bytes = part.map_or_else(Vec::new, |part| {
+            std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes)
+        });
+        let bytes = Bytes::from(bytes);
+        self.tried("upload it", async |number| {
+            let _pass = self.asking.gate.enter().await;
+            let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
+            within(self.patience(bytes.len() as u64, number), put).await?;
+            self.asking.gate.sent();
+            Ok(())
+        })
+        .await
+    }
+
+    async fn complete_upload(&self) -> Result<()> {
+        let Some(upload) = self.upload.get() else { return Err(Error::Interrupted) };
+        let parts: Vec<PartId> = {
+            let mut state = self.state();
+            (0..self.parts()).filter_map(|number| state.sent.remove(&number)).collect()
+        };
+        let before = self.bucket.there(&self.key).await;
+        if self.if_exists == IfExists::Fail && self.bucket.kind() != Kind::S3 && matches!(before, Ok(Some(_))) {
+            return Err(self.is_there());
+        }
+        self.tried("complete the upload", async |number| {
+            let completed = self.bucket.complete(&self.key, upload, &parts, self.if_exists);
+            match within(COMPLETED_WITHIN, completed).await {
+                // An earlier try may have done it, and its answer was lost.
+                Err(failure) if number > 1 && failure.class == Class::Missing => {
+                    let (Ok(before), Ok(Some(now))) = (&before, self.bucket.there(&self.key).await) else {
+                        return Err(failure);
+                    };
+                    if now.len == self.len && before.as_ref() != Some(&now) { Ok(()) } else { Err(failure) }
+                }
+                done => done,
+            }
+        })
+        .await
+    }
+}
+
+/// The number that the system has for what is there already.
+const EXISTS: i32 = if cfg!(windows) { 80 } else { 17 };
+
+/// A failure that another try may help, if it takes longer.
+async fn within<T>(time: Duration, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    match tokio::time::timeout(time, future).await {
+        Ok(done) => done,
+        Err(_) => Err(Failure::again(format!("no answer came for {:.0} s", time.as_secs_f64()))),
+    }
+}
+
+impl Upload for ObjectUpload {
+    fn write_at(&self, mut offset: u64, mut bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let shared = &self.0;
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > shared.len) {
+            let (len, path) = (shared.len, shown(&shared.url));
+            return Err(Error::Argument(format!("{path}: bytes beyond its {len} were written")));
+        }
+        while !bytes.is_empty() {
+            let number = (offset / shared.part) as usize;
+            let range = shared.range(number);
+            let (now, later) = bytes.split_at(((range.end - offset) as usize).min(bytes.len()));
+            let part = shared.part(number, interrupt)?;
+            let is_full = {
+                let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+                let start = (offset - range.start) as usize;
+                let Some(place) = part.bytes.get_mut(start..start + now.len()) else {
+                    return Err(Error::Argument(format!("{}: bytes were written twice", shown(&shared.url))));
+                };
+                place.copy_from_slice(now);
+                part.missing = part.missing.saturating_sub(now.len() as u64);
+                part.missing == 0
+            };
+            shared.state().come += now.len() as u64;
+            if is_full && !shared.is_whole() {
+                shared.send(number)?;
+            }
+            (offset, bytes) = (offset + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    fn flush(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        let shared = &self.0;
+        // Parts of which nobody writes a byte.
+        if !shared.is_whole() {
+            for number in 0..shared.parts() {
+                if shared.written_of(&shared.range(number)) == 0 {
+                    shared.part(number, interrupt)?;
+                    shared.send(number)?;
+                }
+            }
+        }
+        let mut state = shared.state();
+        loop {
+            state.check()?;
+            if state.under_way == 0 {
+                break;
+            }
+            state = shared.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            interrupt()?;
+        }
+        let is_complete = state.come == shared.len && (shared.is_whole() || state.sent.len() == shared.parts());
+        if is_complete {
+            return Ok(());
+        }
+        let (come, len) = (state.come, shared.len);
+        Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", shown(&shared.url))))
+    }
+
+    fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.flush(interrupt)?;
+        let shared = self.0.clone();
+        let completed = wait(interrupt, None, async {
+            if shared.is_whole() { shared.put().await } else { shared.complete_upload().await }
+        });
+        match completed {
+            Ok(()) => {
+                shared.state().is_over = true;
+                Ok(())
+            }
+            Err(error) => {
+                let in_haste = matches!(error, Error::Interrupted);
+                Err(match self.abort(in_haste) {
+                    Some(left) => noted(error, &left),
+                    None => error,
+                })
+            }
+        }
+    }
+
+    fn abort(&mut self, in_haste: bool) -> Option<String> {
+        let shared = self.0.clone();
+        let tasks = {
+            let mut state = shared.state();
+            if std::mem::replace(&mut state.is_over, true) || shared.process != std::process::id() {
+                return None;
+            }
+            state.open.clear();
+            // They wait for room no longer, and none sends what would stay.
+            state.has_failed = true;
+            std::mem::take(&mut state.tasks)
+        };
+        shared.changed.notify_all();
+        let is_any_under_way = || tasks.iter().any(|task| !task.is_finished());
+        let began = Instant::now();
+        // An upload that the server is just asked for has to be known to be aborted.
+        while shared.upload.get().is_none() && is_any_under_way() && began.elapsed() < WAITED_WHEN_STOPPED {
+            std::thread::sleep(SHORT_WAIT);
+        }
+        for task in &tasks {
+            task.abort();
+        }
+        let began = Instant::now();
+        while is_any_under_way() && began.elapsed() < TICK {
+            std::thread::sleep(SHORT_WAIT);
+        }
+        let upload = shared.upload.get()?.clone();
+        let named = max_weights::text::shown(&upload);
+        let left = move |why: String| {
+            format!("the parts of the upload {named} may still be stored, because it could not be aborted: {why}")
+        };
+        let Ok(handle) = handle() else { return Some(left("no threads".to_owned())) };
+        // On the threads of connections, so that it goes on where it is not waited for.
+        let aborted = handle.spawn(async move { shared.abort(&upload).await });
+        let patience = if in_haste { WAITED_WHEN_STOPPED } else { ABORTED_WITHIN };
+        match wait(&uninterrupted, Some(patience), async { Ok(aborted.await) }) {
+            Ok(Ok(Ok(()))) => None,
+            Ok(Ok(Err(error))) => Some(left(error.to_string())),
+            Ok(Err(error)) => Some(left(error.to_string())),
+            Err(_) => Some(left("the store does not answer".to_owned())),
+        }
+    }
+}
+
+/// The error, and what else is to be known.
+fn noted(error: Error, note: &str) -> Error {
+    match error {
+        Error::Io { path, action, source } => {
+            Error::Io { path, action, source: std::io::Error::new(source.kind(), format!("{source}; {note}")) }
+        }
+        other => other,
+    }
+}
+
+impl Drop for ObjectUpload {
+    fn drop(&mut self) {
+        self.abort(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_no_more_and_no_shorter_than_stores_take() {
+        assert_eq!(part_size(1, None), Some(8 << 20));
+        assert_eq!(part_size(1, Some(1)), Some(5 << 20));
+        for len in [1 << 20, 80 << 30, 5 << 40] {
+            let part = part_size(len, None).expect("a size");
+            assert!(len.div_ceil(part) <= 10_000 && part >= 5 << 20, "{len}");
+        }
+        assert_eq!(part_size(100 << 40, None), None);
+    }
+}

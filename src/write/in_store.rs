@@ -1,0 +1,159 @@
+//! The files of a checkpoint in a store, which has no renames: all bytes are there before the first file gets its name, and the index gets its own last.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::replacement::as_the_system_says;
+use super::sink::{Sink, and};
+use super::{Layout, Replacement, Shards};
+use crate::error::{Error, Result};
+use crate::source::store::{IfExists, Store, Upload, is_url, join, not_written, store};
+use crate::text;
+use crate::workers::{Interrupt, uninterrupted};
+
+/// Where files go, and what becomes of those that are there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InStore<'a> {
+    pub(super) store: &'a Arc<dyn Store>,
+    pub(super) if_exists: IfExists,
+    /// The files that the tensors come from.
+    pub(super) opened: &'a [PathBuf],
+}
+
+impl InStore<'_> {
+    /// Begins a file.
+    pub(super) fn begin(&self, url: &Path, layout: &Layout, interrupt: Interrupt<'_>) -> Result<Sink> {
+        Sink::upload(&**self.store, url, layout, self.if_exists, interrupt)
+    }
+
+    /// Writes all files of a folder, each by `write`, which is given the file that is begun, its layout and its tensors, and gives it back with all
+    /// of its bytes; and the index. Then removes what an older save has left there under the same stem.
+    pub(super) fn save(
+        &self,
+        shards: &Shards,
+        folder: &Path,
+        stem: &str,
+        layouts: Vec<Layout>,
+        interrupt: Interrupt<'_>,
+        write: impl Fn(Sink, Layout, &[usize]) -> Result<Sink>,
+    ) -> Result<Vec<PathBuf>> {
+        if !is_url(folder) {
+            return Err(not_written(folder));
+        }
+        let there = self.names(folder, interrupt)?;
+        self.check(shards, folder, stem, &there)?;
+        let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
+        let mut files: Vec<Sink> = Vec::with_capacity(urls.len());
+        let mut written = Ok(());
+        for ((url, (_, group)), layout) in urls.iter().zip(&shards.files).zip(layouts) {
+            match self.begin(url, &layout, interrupt).and_then(|file| write(file, layout, group)) {
+                Ok(file) => files.push(file),
+                Err(error) => {
+                    written = Err(error);
+                    break;
+                }
+            }
+        }
+        if let (Ok(()), Some(url), Some((_, index))) = (&written, urls.last(), &shards.index) {
+            match self.of_bytes(url, index, interrupt) {
+                Ok(upload) => files.push(Sink::Upload(url.clone(), upload)),
+                Err(error) => written = Err(error),
+            }
+        }
+        if let Err(error) = written {
+            return Err(files.into_iter().fold(error, |error, file| file.given_up(error)));
+        }
+        self.place(files, interrupt)?;
+        let outdated: Vec<PathBuf> =
+            there.iter().filter(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name)).collect();
+        if !outdated.is_empty() {
+            self.store.remove(&outdated, interrupt)?;
+        }
+        Ok(urls)
+    }
+
+    /// A small file that is in memory; it is there when it is complete.
+    pub(super) fn of_bytes(&self, url: &Path, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<Box<dyn Upload>> {
+        let upload = self.store.create(url, bytes.len() as u64, &[], self.if_exists, interrupt)?;
+        upload.write_at(0, bytes, interrupt)?;
+        Ok(upload)
+    }
+
+    /// All files get their names, in this order.
+    fn place(&self, files: Vec<Sink>, interrupt: Interrupt<'_>) -> Result<()> {
+        let mut placed: Vec<PathBuf> = Vec::new();
+        let mut files = files.into_iter();
+        while let Some(file) = files.next() {
+            let url = file.target().to_path_buf();
+            match file.commit(interrupt) {
+                Ok(()) => placed.push(url),
+                Err(error) => {
+                    let error = files.fold(error, |error, file| file.given_up(error));
+                    return Err(self.taken_back(error, &placed));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was placed before an error is removed, where it replaced nothing; otherwise the error names it.
+    fn taken_back(&self, error: Error, placed: &[PathBuf]) -> Error {
+        let Some(first) = placed.first() else { return error };
+        let said = format!("{} of the new files, {} first", placed.len(), text::path(first));
+        if self.if_exists == IfExists::Fail {
+            // Also after the wish to stop.
+            return match self.store.remove(placed, &uninterrupted) {
+                Ok(()) => error,
+                Err(left) => and(error, &format!("{said}, could not be removed: {left}")),
+            };
+        }
+        and(error, &format!("{said}, are in place already: save again, or the folder is a mixture of two saves"))
+    }
+
+    /// The names of the files that are there.
+    fn names(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Vec<String>> {
+        match self.store.list(folder, interrupt) {
+            Ok(Some(listing)) => Ok(listing.names),
+            Ok(None) => Err(not_written(folder)),
+            Err(Error::MissingFile { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An error if what is there is to stay, or if some of it was opened and other shards of it, that were not, would be lost.
+    fn check(&self, shards: &Shards, folder: &Path, stem: &str, there: &[String]) -> Result<()> {
+        let replaced = |name: &&String| shards.names().any(|own| own == **name) || shards.is_outdated(name, stem);
+        let own: Vec<PathBuf> = there.iter().filter(replaced).map(|name| join(folder, name)).collect();
+        if let (IfExists::Fail, Some(first)) = (self.if_exists, own.first()) {
+            return Err(there_is(first));
+        }
+        let is_weights = |url: &&PathBuf| url.extension().is_some_and(|extension| extension != "json");
+        let (known, lost): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            own.iter().filter(is_weights).partition(|url| self.opened.contains(url));
+        match (known.first(), lost.first()) {
+            (Some(_), Some(lost)) => Err(Error::Argument(format!(
+                "{}: it is not among the opened shards, and would be lost: open the whole folder, or write to another one",
+                text::path(lost)
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes a small file that is in memory, to a path or to a URL of the store of this process.
+///
+/// # Errors
+/// As of [`Replacement::of_bytes`]; the server refuses.
+pub fn place_file(path: &Path, bytes: &[u8], sync: bool, interrupt: Interrupt<'_>) -> Result<()> {
+    if !is_url(path) {
+        return Replacement::of_bytes(path, bytes, sync)?.commit();
+    }
+    let store = store().ok_or_else(|| not_written(path))?;
+    InStore { store, if_exists: IfExists::default(), opened: &[] }.of_bytes(path, bytes, interrupt)?.complete(interrupt)
+}
+
+/// The error for a file that is there, and is to stay.
+fn there_is(path: &Path) -> Error {
+    let action = "write it, because it is there already, and if_exists is \"fail\"";
+    Error::io(path, action, as_the_system_says(std::io::ErrorKind::AlreadyExists))
+}

@@ -1,0 +1,370 @@
+"""Checkpoints are written to URLs: the same bytes as on a disk, and of what fails nothing stays."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+from conftest import ROOT
+from fault_server import FaultServer
+from max_weights import SafetensorsWriter, load_weights, save_file, save_gguf, save_sharded
+from max_weights.remote import Remote
+
+KEYS = {"key_id": "AKIDEXAMPLE", "secret": "very-secret-key"}
+MODELS = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
+MIB = 1 << 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "served"
+    (folder / "bucket").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[FaultServer]:
+    with FaultServer(folder, "part-too-small") as server:
+        yield server
+
+
+def s3(server: FaultServer, **options: Any) -> Remote:
+    return Remote(endpoint=server.s3, credentials=KEYS, **options)
+
+
+def tensors(mib: int = 30, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """Tensors of several dtypes and sizes, that together have so many MiB."""
+    generator = np.random.default_rng(seed)
+    matrices = {
+        f"model.layers.{i}.weight": generator.integers(0, 255, (MIB,), np.uint8).view(np.float32) for i in range(mib)
+    }
+    norms = {f"model.layers.{i}.norm": generator.random(77 + i, np.float32) for i in range(mib)}
+    return matrices | norms | {"scale": np.float64(1.5).reshape(()), "empty": np.zeros((0, 3), np.int16)}
+
+
+def kept(folder: Path) -> dict[str, str]:
+    """Digests of the files in the bucket."""
+    files = [path for path in (folder / "bucket").rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def open_uploads(server: FaultServer) -> int:
+    # An upload whose first request is still under way when it is given up ends when the server has seen that.
+    for _ in range(50):
+        if server.counts()["open_uploads"] == 0:
+            break
+        time.sleep(0.02)
+    uploads: int = server.counts()["open_uploads"]
+    return uploads
+
+
+@pytest.mark.parametrize("mib", [1, 30])
+def test_a_file_has_the_bytes_that_it_has_on_a_disk(
+    server: FaultServer, folder: Path, tmp_path: Path, mib: int
+) -> None:
+    data = tensors(mib)
+    save_file(data, tmp_path / "local.safetensors", {"step": "1"})
+    save_file(data, "s3://bucket/deep/in/one.safetensors", {"step": "1"}, remote=s3(server))
+    assert (folder / "bucket/deep/in/one.safetensors").read_bytes() == (tmp_path / "local.safetensors").read_bytes()
+    methods = [request["method"] for request in server.log()]
+    parts = -(-(tmp_path / "local.safetensors").stat().st_size // (8 * MIB))
+    # A short one by one request; a long one by its parts, and those that begin, look for and complete it.
+    assert len(methods) == (1 if mib == 1 else parts + 3)
+    assert open_uploads(server) == 0
+
+
+def test_a_folder_has_the_bytes_that_it_has_on_a_disk_and_its_index_comes_last(
+    server: FaultServer, folder: Path, tmp_path: Path
+) -> None:
+    data = tensors()
+    local = save_sharded(data, tmp_path / "local", max_shard_size="12MB")
+    files = save_sharded(data, "s3://bucket/model", max_shard_size="12MB", remote=s3(server))
+    assert [file.name for file in files] == [file.name for file in local]
+    assert str(files[-1]) == "s3://bucket/model/model.safetensors.index.json"
+    for file in local:
+        assert (folder / "bucket/model" / file.name).read_bytes() == file.read_bytes(), file.name
+    named = [
+        request["path"]
+        for request in server.log()
+        if request["status"] == 200
+        and (
+            (request["method"] == "PUT" and "partNumber" not in request["path"])
+            or (request["method"] == "POST" and "uploadId" in request["path"])
+        )
+    ]
+    assert len(named) == len(files)
+    assert named[-1].endswith("model.safetensors.index.json")
+    loaded = load_weights(os.fspath(files[-1].parent), remote=s3(server)).load(framework="numpy")
+    assert all(array.tobytes() == loaded[name].tobytes() for name, array in data.items())
+
+
+def test_what_an_older_save_left_is_removed(server: FaultServer, folder: Path) -> None:
+    (folder / "bucket/model").mkdir()
+    (folder / "bucket/model/config.json").write_text("{}")
+    save_sharded(tensors(), "s3://bucket/model", max_shard_size="12MB", remote=s3(server))
+    save_sharded({"one": np.ones(3)}, "s3://bucket/model", remote=s3(server))
+    assert set(kept(folder)) == {"bucket/model/config.json", "bucket/model/model.safetensors"}
+    assert set(load_weights("s3://bucket/model", remote=s3(server)).load(framework="numpy")) == {"one"}
+
+
+def test_a_tree_by_url_is_saved_to_another_url_and_over_itself(
+    server: FaultServer, folder: Path, tmp_path: Path
+) -> None:
+    save_file(tensors(), folder / "bucket/from.safetensors")
+    weights = load_weights("s3://bucket/from.safetensors", remote=s3(server))
+    weights.save("s3://bucket/half.safetensors", dtype="float16", remote=s3(server))
+    with load_weights(folder / "bucket/from.safetensors") as local:
+        local.save(tmp_path / "half.safetensors", dtype="float16")
+    expected = (tmp_path / "half.safetensors").read_bytes()
+    assert (folder / "bucket/half.safetensors").read_bytes() == expected
+    weights.save("s3://bucket/from.safetensors", dtype="float16", remote=s3(server))
+    assert (folder / "bucket/from.safetensors").read_bytes() == expected
+
+
+def test_gguf_files_and_sets_are_saved_with_the_zeros_between_their_tensors(
+    server: FaultServer, folder: Path, tmp_path: Path
+) -> None:
+    gguf = MODELS / "smollm2-135m.Q4_1.gguf"
+    with load_weights(gguf) as weights:
+        local = save_gguf(weights, tmp_path / "set.gguf", max_shard_size="50MB")
+        files = save_gguf(weights, "s3://bucket/set.gguf", max_shard_size="50MB", remote=s3(server))
+    assert [str(file) for file in files] == [f"s3://bucket/{file.name}" for file in local]
+    for file in local:
+        assert (folder / "bucket" / file.name).read_bytes() == file.read_bytes()
+    data = {f"blk.{i}.weight": np.random.default_rng(i).random((999, 1024), np.float32) for i in range(8)}
+    data |= {f"blk.{i}.norm": np.ones(33 + i, np.float16) for i in range(8)}
+    save_gguf(data, tmp_path / "packed.gguf", quantize="q8_0")
+    save_gguf(data, "s3://bucket/packed.gguf", quantize="q8_0", remote=s3(server))
+    assert (folder / "bucket/packed.gguf").read_bytes() == (tmp_path / "packed.gguf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("part-fails times=3", None),
+        ("part-fails percent=20 seed=3", None),
+        ("slow-down times=4", None),
+        ("reset-before-head times=3 method=PUT", None),
+        ("complete-fails times=1", None),
+        ("complete-error-in-200 times=1", None),
+        ("500-in-200 times=2 method=PUT", None),
+        ("part-fails", "cannot upload part .* 500 InternalError"),
+        ("complete-fails", "cannot complete the upload: 500"),
+        ("complete-error-in-200", "cannot complete the upload: 200 InternalError"),
+        ("precondition-fails", "cannot complete the upload: 412 PreconditionFailed"),
+        ("denied method=PUT", "403 AccessDenied.*s3:PutObject"),
+        ("denied method=POST", "403 AccessDenied.*s3:PutObject"),
+        ("expired-token", "ExpiredToken"),
+    ],
+)
+def test_faults_leave_the_object_or_one_error_and_nothing(
+    server: FaultServer, folder: Path, fault: str, cause: str | None
+) -> None:
+    data = tensors(20)
+    before = kept(folder)
+    server.set("part-too-small", fault)
+    remote = s3(server, retries=2 if cause else 10)
+    if cause is None:
+        save_file(data, "s3://bucket/a.safetensors", remote=remote)
+        loaded = load_weights(folder / "bucket/a.safetensors").load(framework="numpy")
+        assert all(array.tobytes() == loaded[name].tobytes() for name, array in data.items())
+    else:
+        with pytest.raises(OSError, match=cause) as raised:
+            save_file(data, "s3://bucket/a.safetensors", remote=remote)
+        assert "s3://bucket/a.safetensors" in str(raised.value)
+        assert KEYS["secret"] not in str(raised.value)
+        assert kept(folder) == before
+    assert open_uploads(server) == 0
+
+
+def test_of_a_folder_that_fails_nothing_is_there_and_what_was_there_stays(server: FaultServer, folder: Path) -> None:
+    for fault in ("part-fails path=00003", "denied path=00002 method=PUT"):
+        server.set(fault)
+        with pytest.raises(OSError, match="cannot upload"):
+            save_sharded(tensors(), "s3://bucket/model", max_shard_size="12MB", remote=s3(server, retries=1))
+        assert kept(folder) == {}
+        assert open_uploads(server) == 0
+    server.set()
+    save_sharded(tensors(), "s3://bucket/model", max_shard_size="12MB", remote=s3(server))
+    before = kept(folder)
+    server.set("part-fails path=00003")
+    with pytest.raises(OSError, match="cannot upload part"):
+        save_sharded(tensors(seed=1), "s3://bucket/model", max_shard_size="12MB", remote=s3(server, retries=1))
+    assert kept(folder) == before
+    assert open_uploads(server) == 0
+
+
+def test_a_folder_that_is_half_in_place_is_named(server: FaultServer) -> None:
+    save = lambda seed: save_sharded(  # noqa: E731
+        tensors(seed=seed), "s3://bucket/model", max_shard_size="12MB", remote=s3(server, retries=0)
+    )
+    save(0)
+    server.set("complete-fails from=2")
+    with pytest.raises(OSError, match=r"1 of the new files, s3://bucket/model/\S+ first, are in place already"):
+        save(1)
+    assert open_uploads(server) == 0
+
+
+def test_an_upload_that_cannot_be_aborted_is_named(server: FaultServer) -> None:
+    server.set("complete-fails", "denied method=DELETE")
+    with pytest.raises(OSError, match=r"the parts of the upload upload-\d+ may still be stored.*403 AccessDenied"):
+        save_file(tensors(), "s3://bucket/a.safetensors", remote=s3(server, retries=0))
+
+
+def test_an_object_that_is_there_stays_if_that_is_wanted(server: FaultServer, folder: Path) -> None:
+    for data in (tensors(1), tensors(30)):
+        url = f"s3://bucket/{len(data)}.safetensors"
+        save_file(data, url, remote=s3(server), if_exists="fail")
+        before = kept(folder)
+        server.reset_counts()
+        with pytest.raises(FileExistsError, match="if_exists"):
+            save_file({"other": np.ones(3)}, url, remote=s3(server), if_exists="fail")
+        assert kept(folder) == before
+        assert server.counts()["uploaded"] == 0
+    save_sharded(tensors(), "s3://bucket/model", max_shard_size="12MB", remote=s3(server), if_exists="fail")
+    before = kept(folder)
+    with pytest.raises(FileExistsError, match=r"model-00001-of-0000\d.safetensors"):
+        save_sharded({"other": np.ones(3)}, "s3://bucket/model", remote=s3(server), if_exists="fail")
+    assert kept(folder) == before
+
+
+@pytest.mark.parametrize("mib", [1, 30])
+def test_an_object_that_comes_meanwhile_stays_if_that_is_wanted(server: FaultServer, folder: Path, mib: int) -> None:
+    place = folder / "bucket/a.safetensors"
+
+    def another(_done: int, _total: int) -> None:
+        """Another program writes the object after it was looked for."""
+        if not place.exists() and any(request["status"] == 404 for request in server.log()):
+            place.write_bytes(b"of another")
+
+    server.set("latency_ms=150")
+    with pytest.raises(FileExistsError):
+        save_file(tensors(mib), "s3://bucket/a.safetensors", remote=s3(server), if_exists="fail", progress=another)
+    assert place.read_bytes() == b"of another"
+    assert server.counts()["uploaded"] > 0
+    assert open_uploads(server) == 0
+
+
+def test_places_that_take_nothing_say_so(server: FaultServer, tmp_path: Path) -> None:
+    data = {"w": np.ones(3)}
+    for url in ("hf://org/model/a.safetensors", server.file("a.safetensors"), "s3://bucket"):
+        with pytest.raises(ValueError, match="nothing can be written there"):
+            save_file(data, url, remote=s3(server))
+    with pytest.raises(ValueError, match="verify"):
+        save_file(data, "s3://bucket/a.safetensors", verify=True, remote=s3(server))
+    with pytest.raises(ValueError, match="not to a URL"):
+        SafetensorsWriter("s3://bucket/a.safetensors", {"w": ("float32", (3,))})
+    with pytest.raises(ValueError, match="if_exists is for URLs"):
+        save_file(data, tmp_path / "a.safetensors", if_exists="fail")
+    with pytest.raises(ValueError, match="if_exists must be"):
+        save_file(data, "s3://bucket/a.safetensors", remote=s3(server), if_exists="same")  # type: ignore[arg-type]
+    assert server.counts()["uploaded"] == 0
+
+
+def test_shards_that_were_not_opened_are_not_lost(server: FaultServer, folder: Path) -> None:
+    files = save_sharded(tensors(), "s3://bucket/model", max_shard_size="12MB", remote=s3(server))
+    before = kept(folder)
+    weights = load_weights([os.fspath(files[0])], remote=s3(server), strict=False)
+    with pytest.raises(ValueError, match="would be lost"):
+        weights.save("s3://bucket/model", max_shard_size="12MB", remote=s3(server))
+    with pytest.raises(ValueError, match="one of several files"):
+        weights.save(os.fspath(files[0]), remote=s3(server))
+    assert kept(folder) == before
+
+
+PROGRAM = """
+import resource, sys, threading, time
+import numpy as np
+import max_weights
+from max_weights.remote import Remote
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+remote = Remote(endpoint=sys.argv[1], credentials={"key_id": "a", "secret": "b"}, requests=4)
+weights = max_weights.load_weights("s3://bucket/from.safetensors", remote=remote)
+weights.save("s3://bucket/small.safetensors", select="model.layers.1.*", remote=remote)
+before = peak()
+print("ready", flush=True)
+began = time.perf_counter()
+try:
+    weights.save("s3://bucket/to.safetensors", dtype="float16", remote=remote)
+except KeyboardInterrupt:
+    print("interrupted", round(1000 * (time.perf_counter() - began)), flush=True)
+    print(time.time(), flush=True)
+print("grew", peak() - before, flush=True)
+"""
+
+
+def _program(server: FaultServer) -> "subprocess.Popen[str]":
+    environment = os.environ | {"MAX_WEIGHTS_THREADS": "2"}
+    command = [sys.executable, "-c", PROGRAM, server.s3]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak this way")
+def test_memory_is_that_of_a_few_parts(server: FaultServer, folder: Path, tmp_path: Path) -> None:
+    save_file(tensors(400), folder / "bucket/from.safetensors")
+    output, _ = _program(server).communicate(timeout=120)
+    grew = int(output.split("grew")[1])
+    # Four requests at a time: two parts of 8 MiB each, what two threads read and convert, and what comes meanwhile.
+    assert grew < 4 * 3 * 8 + 48, output
+    with load_weights(folder / "bucket/from.safetensors") as weights:
+        weights.save(tmp_path / "to.safetensors", dtype="float16")
+    assert (folder / "bucket/to.safetensors").read_bytes() == (tmp_path / "to.safetensors").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_ctrl_c_ends_it_and_aborts(server: FaultServer, folder: Path) -> None:
+    save_file(tensors(100), folder / "bucket/from.safetensors")
+    process = _program(server)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "ready"
+    server.set("rate=2000000", "latency_ms=10")
+    before = kept(folder)
+    time.sleep(1.0)
+    pressed = time.time()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    lines = output.split("\n")
+    assert lines[0].startswith("interrupted"), output
+    assert float(lines[1]) - pressed < 0.5, output
+    assert open_uploads(server) == 0
+    assert kept(folder) == before
+
+
+def test_the_command_line_writes_to_urls(server: FaultServer, folder: Path, tmp_path: Path) -> None:
+    data = tensors()
+    save_file(data, tmp_path / "one.safetensors")
+    environment = os.environ | {
+        "AWS_ENDPOINT_URL_S3": server.s3,
+        "AWS_ACCESS_KEY_ID": KEYS["key_id"],
+        "AWS_SECRET_ACCESS_KEY": KEYS["secret"],
+    }
+
+    def run(*command: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "max_weights", *command], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+
+    one = str(tmp_path / "one.safetensors")
+    run("convert", one, "s3://bucket/half.safetensors", "--dtype", "float16")
+    run("convert", one, str(tmp_path / "half.safetensors"), "--dtype", "float16")
+    assert (folder / "bucket/half.safetensors").read_bytes() == (tmp_path / "half.safetensors").read_bytes()
+    run("split", one, "s3://bucket/model", "--max-shard-size", "12MB")
+    run("split", one, str(tmp_path / "model"), "--max-shard-size", "12MB")
+    for file in (tmp_path / "model").iterdir():
+        assert (folder / "bucket/model" / file.name).read_bytes() == file.read_bytes()
+    run("merge", "s3://bucket/model", "s3://bucket/merged.safetensors")
+    loaded = max_weights.load_weights(folder / "bucket/merged.safetensors").load(framework="numpy")
+    assert all(array.tobytes() == loaded[name].tobytes() for name, array in data.items())
