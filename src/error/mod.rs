@@ -10,7 +10,7 @@ mod not_a_path;
 
 pub use diagnostic::Diagnostic;
 pub use diagnostics::{Diagnostics, MAX_FINDINGS, Policy};
-pub(crate) use not_a_path::not_a_path;
+pub(crate) use not_a_path::{is_url, not_a_path, urls_are_opened};
 
 use std::fmt;
 use std::path::{Path, PathBuf};

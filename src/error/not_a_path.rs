@@ -1,9 +1,26 @@
 //! What people give as paths and is none: addresses, and what only a shell understands.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::source::store::{is_url, store};
 use crate::text;
+
+/// The schemes of URLs that stores open.
+const SCHEMES: [&str; 6] = ["s3", "gs", "az", "hf", "https", "http"];
+
+/// Whether something in this process opens URLs.
+static OPENED: AtomicBool = AtomicBool::new(false);
+
+/// From here on URLs are opened, and no advice is given to do without.
+pub(crate) fn urls_are_opened() {
+    OPENED.store(true, Ordering::Relaxed);
+}
+
+/// Whether a path is a URL of one of the schemes that stores open.
+pub(crate) fn is_url(path: &Path) -> bool {
+    let text = path.as_os_str().as_encoded_bytes();
+    SCHEMES.iter().any(|scheme| text.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://")))
+}
 
 /// What to do about a path that does not exist because it is none: an address, or one that only a shell understands.
 pub(crate) fn not_a_path(path: &Path) -> Option<String> {
@@ -16,7 +33,7 @@ pub(crate) fn not_a_path(path: &Path) -> Option<String> {
     // Paths that were put together have one slash there.
     let (scheme, rest) = text.split_once(":/")?;
     let is_scheme = scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
-    if !is_scheme || (store().is_some() && is_url(path)) {
+    if !is_scheme || (OPENED.load(Ordering::Relaxed) && is_url(path)) {
         return None;
     }
     let rest = rest.trim_start_matches('/');

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::{LocalFile, Source};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -99,14 +99,12 @@ pub fn not_written(url: &Path) -> Error {
     ))
 }
 
-/// The schemes of URLs.
-const SCHEMES: [&str; 6] = ["s3", "gs", "az", "hf", "https", "http"];
-
 static STORE: OnceLock<Arc<dyn Store>> = OnceLock::new();
 
 /// Sets what opens URLs in this process, where nothing else is said; the first one stays.
 pub fn set_store(store: Arc<dyn Store>) {
     let _ = STORE.set(store);
+    error::urls_are_opened();
 }
 
 /// What opens URLs in this process.
@@ -116,8 +114,7 @@ pub fn store() -> Option<&'static Arc<dyn Store>> {
 
 /// Whether a path is a URL of one of the schemes that stores open.
 pub fn is_url(path: &Path) -> bool {
-    let text = path.as_os_str().as_encoded_bytes();
-    SCHEMES.iter().any(|scheme| text.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://")))
+    error::is_url(path)
 }
 
 /// The file `name` in a folder, which may be a URL.

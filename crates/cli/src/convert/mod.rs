@@ -52,7 +52,7 @@ pub(crate) struct Convert {
     /// A string of the metadata; repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// Several files, each of at most this many bytes, such as 5GB.
+    /// Several files of at most this size, such as 5GB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     max_shard_size: Option<u64>,
     #[command(flatten)]
