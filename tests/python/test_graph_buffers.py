@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from max_weights import Buffer
 from max_weights.dtype import DType
@@ -45,7 +46,6 @@ def test_what_is_stored_is_in_the_memory_afterwards(make: object) -> None:
     held = np.arange(12, dtype="f4").reshape(4, 3)
     expected = held.copy()
     if make == "torch":
-        torch = pytest.importorskip("torch")
         memory = torch.from_numpy(held.copy())
     else:
         assert callable(make)

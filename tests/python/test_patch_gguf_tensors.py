@@ -11,6 +11,9 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import torch
+import transformers.integrations.gguf.dequant as transformers_dequant
+from transformers.integrations.gguf import kernels
 
 import gguf_models
 import max_weights
@@ -19,12 +22,6 @@ from max_weights._dropin.calls import Counter
 from max_weights._dropin.gguf_tensors import dequantize
 from test_patch import outcome
 from test_patch_gguf import loaded, offline, since
-
-torch = pytest.importorskip("torch")
-transformers_dequant: Any = pytest.importorskip(
-    "transformers.integrations.gguf.dequant", reason="this transformers has no GGUF reader of its own"
-)
-from transformers.integrations.gguf import kernels  # noqa: E402
 
 __all__ = ["offline"]
 

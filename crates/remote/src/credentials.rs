@@ -50,17 +50,17 @@ pub(crate) fn store(
     if let Some(endpoint) = &options.endpoint {
         require_encrypted(endpoint, options.allow_http)?;
     }
+    // The builders are three types with the same methods.
+    macro_rules! connected {
+        ($builder:expr) => {{
+            let builder = $builder.with_client_options(client).with_retry(retry).with_http_connector(connector);
+            Arc::new(builder.build().map_err(of_store)?)
+        }};
+    }
     Ok(match kind {
         Kind::S3 => {
             let builder = s3(bucket, options, fields, anonymous)?;
-            Arc::new(
-                builder
-                    .with_client_options(client)
-                    .with_retry(retry)
-                    .with_http_connector(connector)
-                    .build()
-                    .map_err(of_store)?,
-            )
+            connected!(builder)
         }
         Kind::Google => {
             let mut builder =
@@ -71,14 +71,7 @@ pub(crate) fn store(
             if let Some(token) = fields.as_ref().and_then(|fields| field(fields, "token")) {
                 builder = builder.with_bearer_token(token.reveal());
             }
-            Arc::new(
-                builder
-                    .with_client_options(client)
-                    .with_retry(retry)
-                    .with_http_connector(connector)
-                    .build()
-                    .map_err(of_store)?,
-            )
+            connected!(builder)
         }
         Kind::Azure => {
             let mut builder =
@@ -96,14 +89,7 @@ pub(crate) fn store(
                     builder = builder.with_config(key, value.reveal());
                 }
             }
-            Arc::new(
-                builder
-                    .with_client_options(client)
-                    .with_retry(retry)
-                    .with_http_connector(connector)
-                    .build()
-                    .map_err(of_store)?,
-            )
+            connected!(builder)
         }
     })
 }

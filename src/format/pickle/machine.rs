@@ -9,15 +9,15 @@ use super::global::GlobalUse;
 use super::ids::{ObjectId, StorageId};
 use super::instruction::{Instruction, NoInstruction, decode, little};
 use super::memo::Memo;
-use super::object::{Object, Objects, Slice};
+use super::object::{Object, Objects};
 use super::short_list::ShortList;
 use super::tensor::{StorageRef, StorageView, TensorRef};
 use super::text::{self, NoNumber};
 use super::{Limits, PersistentIds, Pickled, Step, keys, limit};
-use crate::budget::{Budget, Pace, Short, map_bytes, saturating_u32, saturating_usize, vec_bytes};
+use crate::budget::{Budget, Pace, map_bytes, saturating_u32, saturating_usize, vec_bytes};
 use crate::error::Diagnostic;
 use crate::format::shown;
-use crate::rules::{self, Rule};
+use crate::rules;
 
 /// The highest version of the format.
 const HIGHEST_PROTOCOL: u8 = 5;
@@ -31,11 +31,11 @@ pub(super) struct Machine<'a> {
     pub(super) limits: &'a Limits,
     pub(super) persistent: PersistentIds,
     pub(super) objects: Objects,
-    stack: Vec<ObjectId>,
+    pub(super) stack: Vec<ObjectId>,
     /// Room for the values above a mark, while they become something else.
-    items: Vec<ObjectId>,
+    pub(super) items: Vec<ObjectId>,
     /// The heights of the stack at the open marks.
-    marks: Vec<usize>,
+    pub(super) marks: Vec<usize>,
     memo: Memo,
     pub(super) globals: Vec<GlobalUse>,
     /// By module and name, and whether these are names of Python 2.
@@ -53,7 +53,7 @@ pub(super) struct Machine<'a> {
     /// The bytes of texts, by the text; true for its UTF-8, false for Latin-1.
     pub(super) encoded: HashMap<(ObjectId, bool), ObjectId>,
     /// The integers of one byte, which are the same value wherever they stand.
-    small: Vec<Option<ObjectId>>,
+    pub(super) small: Vec<Option<ObjectId>>,
     /// Values that were copied from one container to another: never more than instructions, or a few bytes would make many.
     pub(super) copied: usize,
     pub(super) operations: usize,
@@ -71,8 +71,6 @@ const FALSE: usize = 257;
 const TRUE: usize = 258;
 const EMPTY_TUPLE: usize = 259;
 const SHARED: usize = 260;
-/// The most values that there is always room for.
-const KEPT: usize = 1 << 12;
 
 impl<'a> Machine<'a> {
     pub(super) fn new(bytes: &'a [u8], at: u64, limits: &'a Limits, persistent: PersistentIds) -> Self {
@@ -497,147 +495,5 @@ impl<'a> Machine<'a> {
         let line = self.digits()?;
         let index = text::line_integer(line).ok().and_then(|index| u32::try_from(index).ok());
         index.ok_or_else(|| self.no_number(line))
-    }
-
-    pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Diagnostic> {
-        Diagnostic::new(rule, cause).offset(self.position).into()
-    }
-
-    pub(super) fn full(&self) -> Box<Diagnostic> {
-        limit("values", self.limits.objects, self.position)
-    }
-
-    /// More memory than the file may take, or than there is.
-    #[cold]
-    pub(super) fn short(&self, short: Short) -> Box<Diagnostic> {
-        short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
-    }
-
-    /// Counts memory that is going to be taken.
-    pub(super) fn take(&mut self, bytes: usize) -> Step<()> {
-        self.budget.take(bytes).map_err(|short| self.short(short))
-    }
-
-    /// Counts memory that is needed for a moment.
-    pub(super) fn scratch(&self, bytes: usize) -> Step<()> {
-        self.budget.scratch(bytes).map_err(|short| self.short(short))
-    }
-
-    /// Takes back what [`Machine::pop_mark`] gave, for the next time.
-    pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
-        let gone = if items.capacity() <= KEPT { std::mem::replace(&mut self.items, items) } else { items };
-        self.budget.give(vec_bytes(&gone));
-    }
-
-    /// Puts a value into the arena.
-    #[inline]
-    pub(super) fn make(&mut self, object: Object) -> Step<ObjectId> {
-        if self.objects.len() >= self.limits.objects {
-            return Err(self.full());
-        }
-        let made = self.objects.push(object, &mut self.budget).map_err(|short| self.short(short))?;
-        made.ok_or_else(|| self.full())
-    }
-
-    fn tuple(&mut self, elements: &[ObjectId]) -> Step<Object> {
-        ShortList::of(elements, &mut self.budget).map(Object::Tuple).map_err(|short| self.short(short))
-    }
-
-    pub(super) fn make_tuple(&mut self, elements: &[ObjectId]) -> Step<ObjectId> {
-        let tuple = self.tuple(elements)?;
-        self.make(tuple)
-    }
-
-    pub(super) fn make_text(&mut self, text: &str) -> Step<ObjectId> {
-        let slice = self.store_text(text)?;
-        self.make(Object::Text(slice))
-    }
-
-    pub(super) fn store_text(&mut self, text: &str) -> Step<Slice> {
-        let slice = self.objects.store_text(text, &mut self.budget).map_err(|short| self.short(short))?;
-        slice.ok_or_else(|| self.full())
-    }
-
-    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> Step<Slice> {
-        let slice = self.objects.store_bytes(bytes, &mut self.budget).map_err(|short| self.short(short))?;
-        slice.ok_or_else(|| self.full())
-    }
-
-    #[inline]
-    fn shared(&mut self, place: usize, object: Object) -> Step<()> {
-        let id = match self.small.get(place).copied().flatten() {
-            Some(id) => id,
-            None => self.make(object)?,
-        };
-        if let Some(slot) = self.small.get_mut(place) {
-            *slot = Some(id);
-        }
-        self.push(id)
-    }
-
-    #[inline]
-    pub(super) fn push(&mut self, id: ObjectId) -> Step<()> {
-        if self.stack.len() >= self.limits.stack {
-            return Err(limit("values on the stack", self.limits.stack, self.position));
-        }
-        self.budget.reserve(&mut self.stack, 1).map_err(|short| self.short(short))?;
-        self.stack.push(id);
-        Ok(())
-    }
-
-    #[inline]
-    fn has_value(&self) -> Step<()> {
-        if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
-            return Ok(());
-        }
-        Err(self.fault(rules::PICKLE_STACK, "an instruction takes a value from the stack, but there is none"))
-    }
-
-    #[inline]
-    pub(super) fn pop(&mut self) -> Step<ObjectId> {
-        self.has_value()?;
-        self.stack.pop().ok_or_else(|| self.full())
-    }
-
-    #[inline]
-    pub(super) fn top(&self) -> Step<ObjectId> {
-        self.has_value()?;
-        self.stack.last().copied().ok_or_else(|| self.full())
-    }
-
-    /// The values above the last mark, to be given back: [`Machine::freed`].
-    pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
-        let height = self.mark_height()?;
-        let above = self.stack.get(height..).unwrap_or_default();
-        let mut items = std::mem::take(&mut self.items);
-        items.clear();
-        let room = self.budget.reserve(&mut items, above.len());
-        room.map_err(|short| self.short(short))?;
-        items.extend_from_slice(above);
-        self.stack.truncate(height);
-        Ok(items)
-    }
-
-    /// The same, exactly as long as they are, to be kept.
-    fn pop_mark_copied(&mut self) -> Step<Vec<ObjectId>> {
-        let items = self.pop_mark()?;
-        let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;
-        self.freed(items);
-        Ok(copy)
-    }
-
-    fn drop_mark(&mut self) -> Step<()> {
-        let height = self.mark_height()?;
-        self.stack.truncate(height);
-        Ok(())
-    }
-
-    fn mark_height(&mut self) -> Step<usize> {
-        match self.marks.pop() {
-            Some(height) => Ok(height.min(self.stack.len())),
-            None => {
-                Err(self.fault(rules::PICKLE_STACK, "an instruction takes values down to a mark, but there is none"))
-            }
-        }
     }
 }

@@ -31,6 +31,7 @@ mod reach;
 mod rebuild;
 mod short_list;
 mod source;
+mod stack;
 mod tensor;
 mod text;
 

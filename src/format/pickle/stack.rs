@@ -1,0 +1,157 @@
+//! The stack of the machine, the values that are put on it, and the memory that they take.
+
+use super::ids::ObjectId;
+use super::machine::Machine;
+use super::object::{Object, Slice};
+use super::short_list::ShortList;
+use super::{Step, limit};
+use crate::budget::{Short, vec_bytes};
+use crate::error::Diagnostic;
+use crate::rules::{self, Rule};
+
+/// The most values that there is always room for.
+const KEPT: usize = 1 << 12;
+
+impl Machine<'_> {
+    pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Diagnostic> {
+        Diagnostic::new(rule, cause).offset(self.position).into()
+    }
+
+    pub(super) fn full(&self) -> Box<Diagnostic> {
+        limit("values", self.limits.objects, self.position)
+    }
+
+    /// More memory than the file may take, or than there is.
+    #[cold]
+    pub(super) fn short(&self, short: Short) -> Box<Diagnostic> {
+        short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
+    }
+
+    /// Counts memory that is going to be taken.
+    pub(super) fn take(&mut self, bytes: usize) -> Step<()> {
+        self.budget.take(bytes).map_err(|short| self.short(short))
+    }
+
+    /// Counts memory that is needed for a moment.
+    pub(super) fn scratch(&self, bytes: usize) -> Step<()> {
+        self.budget.scratch(bytes).map_err(|short| self.short(short))
+    }
+
+    /// Takes back what [`Machine::pop_mark`] gave, for the next time.
+    pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
+        let gone = if items.capacity() <= KEPT { std::mem::replace(&mut self.items, items) } else { items };
+        self.budget.give(vec_bytes(&gone));
+    }
+
+    /// Puts a value into the arena.
+    #[inline]
+    pub(super) fn make(&mut self, object: Object) -> Step<ObjectId> {
+        if self.objects.len() >= self.limits.objects {
+            return Err(self.full());
+        }
+        let made = self.objects.push(object, &mut self.budget).map_err(|short| self.short(short))?;
+        made.ok_or_else(|| self.full())
+    }
+
+    pub(super) fn tuple(&mut self, elements: &[ObjectId]) -> Step<Object> {
+        ShortList::of(elements, &mut self.budget).map(Object::Tuple).map_err(|short| self.short(short))
+    }
+
+    pub(super) fn make_tuple(&mut self, elements: &[ObjectId]) -> Step<ObjectId> {
+        let tuple = self.tuple(elements)?;
+        self.make(tuple)
+    }
+
+    pub(super) fn make_text(&mut self, text: &str) -> Step<ObjectId> {
+        let slice = self.store_text(text)?;
+        self.make(Object::Text(slice))
+    }
+
+    pub(super) fn store_text(&mut self, text: &str) -> Step<Slice> {
+        let slice = self.objects.store_text(text, &mut self.budget).map_err(|short| self.short(short))?;
+        slice.ok_or_else(|| self.full())
+    }
+
+    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> Step<Slice> {
+        let slice = self.objects.store_bytes(bytes, &mut self.budget).map_err(|short| self.short(short))?;
+        slice.ok_or_else(|| self.full())
+    }
+
+    #[inline]
+    pub(super) fn shared(&mut self, place: usize, object: Object) -> Step<()> {
+        let id = match self.small.get(place).copied().flatten() {
+            Some(id) => id,
+            None => self.make(object)?,
+        };
+        if let Some(slot) = self.small.get_mut(place) {
+            *slot = Some(id);
+        }
+        self.push(id)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, id: ObjectId) -> Step<()> {
+        if self.stack.len() >= self.limits.stack {
+            return Err(limit("values on the stack", self.limits.stack, self.position));
+        }
+        self.budget.reserve(&mut self.stack, 1).map_err(|short| self.short(short))?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn has_value(&self) -> Step<()> {
+        if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
+            return Ok(());
+        }
+        Err(self.fault(rules::PICKLE_STACK, "an instruction takes a value from the stack, but there is none"))
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Step<ObjectId> {
+        self.has_value()?;
+        self.stack.pop().ok_or_else(|| self.full())
+    }
+
+    #[inline]
+    pub(super) fn top(&self) -> Step<ObjectId> {
+        self.has_value()?;
+        self.stack.last().copied().ok_or_else(|| self.full())
+    }
+
+    /// The values above the last mark, to be given back: [`Machine::freed`].
+    pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
+        let height = self.mark_height()?;
+        let above = self.stack.get(height..).unwrap_or_default();
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        let room = self.budget.reserve(&mut items, above.len());
+        room.map_err(|short| self.short(short))?;
+        items.extend_from_slice(above);
+        self.stack.truncate(height);
+        Ok(items)
+    }
+
+    /// The same, exactly as long as they are, to be kept.
+    pub(super) fn pop_mark_copied(&mut self) -> Step<Vec<ObjectId>> {
+        let items = self.pop_mark()?;
+        let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;
+        self.freed(items);
+        Ok(copy)
+    }
+
+    pub(super) fn drop_mark(&mut self) -> Step<()> {
+        let height = self.mark_height()?;
+        self.stack.truncate(height);
+        Ok(())
+    }
+
+    pub(super) fn mark_height(&mut self) -> Step<usize> {
+        match self.marks.pop() {
+            Some(height) => Ok(height.min(self.stack.len())),
+            None => {
+                Err(self.fault(rules::PICKLE_STACK, "an instruction takes values down to a mark, but there is none"))
+            }
+        }
+    }
+}
