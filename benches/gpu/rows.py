@@ -96,7 +96,7 @@ def in_turns(rows: Sequence[Row], limits: Limits, turn: Callable[[Row, Callable[
                 stack.callback(worker.close)
 
             def ask(row: Row, request: str, workers: dict[str, Worker] = workers) -> dict[str, Any]:
-                return workers[row.label].ask(request, time.monotonic() + limits.patience)
+                return dict(workers[row.label].ask(request, time.monotonic() + limits.patience))
 
             with ThreadPoolExecutor(len(left) or 1) as pool:
                 list(pool.map(lambda row: _noting_failures(row, lambda: ask(row, "ready")), left))
