@@ -25,7 +25,8 @@ class Doors(Files):
 
     def test_stream(self) -> None:
         not_yet("stream to a device", lambda: list(self.weights.stream("scalar", device=DEVICE)))
-        for options in ({}, {"dtype": "float32"}, {"max_host_bytes": 64 << 20}):
+        cases: tuple[dict[str, Any], ...] = ({}, {"dtype": "float32"}, {"max_host_bytes": 64 << 20})
+        for options in cases:
             expected = load_weights(self.path).load(copy=True, dtype=options.get("dtype"))
             names = []
             for name, tensor in self.weights.stream(device=DEVICE, **options):
