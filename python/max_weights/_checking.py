@@ -188,7 +188,7 @@ def validate(
     Nothing in the files is executed, and one bad file does not hide another.
 
     Args:
-        paths: Files, folders, indexes, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache.
+        paths: Files, folders, indexes, URLs of these, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache.
         level: "header" (what the headers of weights say), "structure" (everything but the values: pickles, archives,
             configurations) or "content" (every byte).
         select: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".

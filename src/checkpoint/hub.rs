@@ -1,4 +1,4 @@
-//! Models in the local Hugging Face cache, by name, and opening what a user names. The network is never used.
+//! Models in the local Hugging Face cache, by name, and opening what a user names. The network is used only for URLs, by the store that opens them.
 //!
 //! The layout is that of `huggingface_hub`: `models--ORG--MODEL/refs/REVISION` holds the commit that a branch or tag stands for, and
 //! `snapshots/COMMIT` the files (as links).

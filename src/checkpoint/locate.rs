@@ -103,11 +103,11 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
     let name = name_of(url);
     let name = name.split('?').next().unwrap_or_default();
     let suffixes = [SUFFIX, GGUF_SUFFIX, INDEX_SUFFIX, distributed::METADATA, distributed::SUFFIX];
-    if name.ends_with(INDEX_SUFFIX) && name.len() < name_of(url).len() {
-        let cause = "the URL of an index has no query: each of its shards would need one of its own";
-        return Err(Error::Argument(cause.into()));
+    let is_file = suffixes.iter().chain(&TORCH_SUFFIXES).any(|suffix| name.ends_with(suffix));
+    if !is_file || name.ends_with(INDEX_SUFFIX) {
+        store::require_no_query(url)?;
     }
-    if suffixes.iter().chain(&TORCH_SUFFIXES).any(|suffix| name.ends_with(suffix)) {
+    if is_file {
         return locate_file(url);
     }
     if let Some(listing) = store.list(url, interrupt)? {

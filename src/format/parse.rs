@@ -27,7 +27,7 @@ pub trait Parse {
 pub fn drive<P: Parse>(mut parser: P, source: &dyn Source, interrupt: Interrupt<'_>) -> Result<P::Output> {
     loop {
         match parser.advance()? {
-            Progress::Need(mut parts) => source.read(&mut parts, interrupt)?,
+            Progress::Need(mut parts) => source.read_apart(&mut parts, interrupt)?,
             Progress::Done(output) => return Ok(output),
         }
     }

@@ -75,6 +75,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// parts in the order of their offsets. An error says nothing about what the parts hold.
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()>;
 
+    /// Fills all parts, of which the bytes between are not wanted, such as the headers of the members of an archive: a source that reads across gaps to save
+    /// requests, fetches few bytes more.
+    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        self.read(parts, interrupt)
+    }
+
     /// An error if the bytes are no longer those that were opened.
     fn check_unchanged(&self) -> Result<()>;
 

@@ -15,7 +15,7 @@ use crate::workers::Interrupt;
 pub struct Listing {
     /// Its URL; where the one that was asked for may become something else, that of what it is now.
     pub folder: PathBuf,
-    /// The names of the files directly in it.
+    /// The names of the files in it. They are what the server says, and lead anywhere.
     pub names: Vec<String>,
 }
 
@@ -61,6 +61,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// There is nothing of this URL; the server refuses, or cannot be reached.
     fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>>;
+
+    /// All files below a URL, those in folders of the folder, too, by their paths below it; `None` where the server lists nothing.
+    ///
+    /// # Errors
+    /// There is nothing of this URL; the server refuses, or cannot be reached.
+    fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>>;
 
     /// Opens files, and fetches the first bytes of all at the same time: with them come the size, and what identifies the content.
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>>;
@@ -117,13 +123,26 @@ pub fn is_url(path: &Path) -> bool {
     error::is_url(path)
 }
 
-/// The file `name` in a folder, which may be a URL.
+/// The file `name` in a folder, which may be a URL. A name is no part of a URL of the web: what would step out of the folder there, or begin a query, is
+/// written as the character that it is.
 pub fn join(folder: &Path, name: &str) -> PathBuf {
     if !is_url(folder) {
         return folder.join(name);
     }
     let text = folder.to_string_lossy();
-    format!("{}/{name}", text.trim_end_matches('/')).into()
+    if !is_web(&text) {
+        return format!("{}/{name}", text.trim_end_matches('/')).into();
+    }
+    let mut joined = text.trim_end_matches('/').to_owned();
+    joined.push('/');
+    for character in name.chars() {
+        match character {
+            '%' | '?' | '#' | '\\' => joined.push_str(&format!("%{:02X}", character as u32)),
+            _ if character.is_ascii_control() => joined.push_str(&format!("%{:02X}", character as u32)),
+            _ => joined.push(character),
+        }
+    }
+    joined.into()
 }
 
 /// The folder that a file is in, which may be a URL.
@@ -132,7 +151,51 @@ pub fn parent(path: &Path) -> PathBuf {
         return path.parent().unwrap_or(Path::new("")).to_path_buf();
     }
     let text = path.to_string_lossy();
-    text.rsplit_once('/').map_or_else(|| path.to_path_buf(), |(folder, _)| folder.into())
+    text.trim_end_matches('/').rsplit_once('/').map_or_else(|| path.to_path_buf(), |(folder, _)| folder.into())
+}
+
+/// The name of a file or folder, which may be a URL: without its query.
+pub fn name(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    if !is_url(path) {
+        return path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    let text = if is_web(&text) { text.split(['?', '#']).next().unwrap_or_default() } else { &text };
+    text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// The path as it may be printed: a URL without its query, which may hold a signature, and without a password.
+pub fn redacted(path: &Path) -> PathBuf {
+    if !is_url(path) {
+        return path.to_path_buf();
+    }
+    let text = path.to_string_lossy();
+    let (before, query) = text.split_once('?').map_or((&*text, ""), |(before, _)| (before, "?…"));
+    let before = before.split('#').next().unwrap_or_default();
+    let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
+    let (authority, tail) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // Before the `@` of the hub is a model.
+    let authority = if scheme == "hf" { authority } else { authority.rsplit('@').next().unwrap_or_default() };
+    format!("{scheme}://{authority}{tail}{query}").into()
+}
+
+fn is_web(url: &str) -> bool {
+    url.starts_with("https://") || url.starts_with("http://")
+}
+
+/// An error for a URL with a query, which may be a signature, that stands for several files.
+///
+/// # Errors
+/// It is one.
+pub fn require_no_query(url: &Path) -> Result<()> {
+    let text = url.to_string_lossy();
+    if !(is_web(&text) && text.contains('?')) {
+        return Ok(());
+    }
+    let shown = text::path(&redacted(url));
+    let cause =
+        format!("{shown}: the URL of a folder or an index has no query: each of its files would need one of its own");
+    Err(Error::Argument(cause))
 }
 
 /// Opens a file, by path or by URL.
@@ -162,5 +225,28 @@ mod tests {
         assert_eq!(parent(Path::new("s3://bucket/a/b")), Path::new("s3://bucket/a"));
         assert_eq!(parent(Path::new("a/b")), Path::new("a"));
         assert_eq!(parent(&join(Path::new("https://h/m"), "x.json")), Path::new("https://h/m"));
+        assert_eq!(name(Path::new("https://h/m/x.json?k=a/b")), "x.json");
+        assert_eq!(name(Path::new("s3://bucket/m/what?.json")), "what?.json");
+    }
+
+    #[test]
+    fn names_are_no_part_of_a_url_of_the_web() {
+        for (name, url) in [
+            ("%2e%2e/x", "https://h/m/%252e%252e/x"),
+            ("..\\x", "https://h/m/..%5Cx"),
+            ("x?key=1#part", "https://h/m/x%3Fkey=1%23part"),
+            ("a\tb", "https://h/m/a%09b"),
+        ] {
+            assert_eq!(join(Path::new("https://h/m"), name), Path::new(url));
+        }
+        assert_eq!(join(Path::new("s3://b/m"), "a%2Fb?c"), Path::new("s3://b/m/a%2Fb?c"));
+    }
+
+    #[test]
+    fn queries_and_passwords_are_not_printed() {
+        let printed = |url: &str| redacted(Path::new(url)).display().to_string();
+        assert_eq!(printed("https://u:p@host/a.bin?X-Amz-Signature=s#f"), "https://host/a.bin?…");
+        assert_eq!(printed("hf://org/model@main/x"), "hf://org/model@main/x");
+        assert_eq!(printed("a?b"), "a?b");
     }
 }

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 use max_weights::rules::Verdict;
+use max_weights::source::store;
 use max_weights::{Diagnostic, Error, Result, text};
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +116,9 @@ pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &
     let stale = |entry: &&Known| {
         let is_selected = max_weights::rules::find(&entry.code).is_none_or(|rule| selection.has(rule));
         let unseen = known.get(entry.fingerprint.as_str()) == Some(&false);
-        unseen && is_selected && (looked_at.contains(&entry.path) || !root.join(&entry.path).exists())
+        // Of a server it is not asked what is no longer there.
+        let is_gone = || !store::is_url(Path::new(&entry.path)) && !root.join(&entry.path).exists();
+        unseen && is_selected && (looked_at.contains(&entry.path) || is_gone())
     };
     baseline.findings.iter().filter(stale).cloned().collect()
 }

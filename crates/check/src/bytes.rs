@@ -1,17 +1,30 @@
-//! Bytes that are looked at, wherever they lie: in a file, in a part of one, in memory, or inflated into a temporary file.
+//! Bytes that are looked at, wherever they lie: in a file, here or of a server, in a part of one, in memory, or inflated into a temporary file.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
-use max_weights::source::{LocalFile, Part, Source as _};
+use max_weights::source::{Filesystem, Part, Source, store};
+use max_weights::workers::Interrupt;
 use max_weights::{Error, Result, uninterrupted};
 
 /// What is inflated stays in memory up to so many bytes, and goes to a temporary file beyond.
 const IN_MEMORY: usize = 8 << 20;
 
+/// The least and the most bytes that are fetched of a server's file at a time: the least where it is looked at here and there, and twice as many each time
+/// where it is read on.
+const LEAST_FETCHED: u64 = 4 << 10;
+const MOST_FETCHED: u64 = 16 << 20;
+
+/// Fills memory with the bytes from an offset on, as [`Bytes::read_at`] does.
+pub(crate) type ReadAt<'a> = Box<dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a>;
+
 /// Bytes of a known number that can be read from any offset. Nothing is mapped: a file that shrinks is an error and not a signal.
-pub trait Bytes: Send + Sync {
+pub trait Bytes {
     /// How many there are.
     fn len(&self) -> u64;
 
@@ -22,6 +35,15 @@ pub trait Bytes: Send + Sync {
 
     /// Fills `into` with the bytes from `offset` on, all of which are there.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
+
+    /// What reads the same on every thread.
+    fn on_threads(&self) -> ReadAt<'_>;
+
+    /// Says what will be read soon, by where it begins and how long it is: a server is asked for all of it at the same time.
+    fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
+        let _ = parts;
+        Ok(())
+    }
 
     /// The first bytes, at most so many.
     fn first(&self, most: usize) -> Result<Vec<u8>> {
@@ -40,13 +62,134 @@ pub trait Bytes: Send + Sync {
     }
 }
 
-impl Bytes for LocalFile {
+/// An open file. What is fetched of a server's stays at hand, as checks look at many small pieces.
+pub struct OpenFile<'a> {
+    source: Arc<dyn Source>,
+    interrupt: Interrupt<'a>,
+    fetched: Option<RefCell<Fetched>>,
+}
+
+impl fmt::Debug for OpenFile<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenFile({:?})", self.source)
+    }
+}
+
+/// What is at hand of a server's file.
+#[derive(Default)]
+struct Fetched {
+    /// By their first bytes.
+    pieces: BTreeMap<u64, Vec<u8>>,
+    /// How many bytes there are in all.
+    bytes: u64,
+    /// Where the last read ended, and how much it fetched.
+    last: (u64, u64),
+}
+
+impl Fetched {
+    /// What is at hand from there on.
+    fn at(&self, offset: u64) -> Option<&[u8]> {
+        let (start, piece) = self.pieces.range(..=offset).next_back()?;
+        piece.get(usize::try_from(offset - start).ok()?..).filter(|rest| !rest.is_empty())
+    }
+
+    fn keep(&mut self, offset: u64, piece: Vec<u8>) {
+        if self.bytes + piece.len() as u64 > 2 * MOST_FETCHED {
+            self.pieces.clear();
+            self.bytes = 0;
+        }
+        self.bytes += piece.len() as u64;
+        if let Some(before) = self.pieces.insert(offset, piece) {
+            self.bytes -= before.len() as u64;
+        }
+    }
+}
+
+impl<'a> OpenFile<'a> {
+    /// Opens a file, by path or by URL.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be opened.
+    pub fn open(path: &Path, interrupt: Interrupt<'a>) -> Result<Self> {
+        Ok(Self::new(store::open(path, interrupt)?, interrupt))
+    }
+
+    /// A file that was opened already.
+    pub fn new(source: Arc<dyn Source>, interrupt: Interrupt<'a>) -> Self {
+        let is_of_server = matches!(source.filesystem(), Some(Filesystem::Server(_)));
+        Self { source, interrupt, fetched: is_of_server.then(RefCell::default) }
+    }
+
+    /// The file.
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
+    /// Reads through what is at hand.
+    fn read_fetched(&self, fetched: &RefCell<Fetched>, offset: u64, into: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.len()).ok_or_else(ended)?;
+        let mut at = offset;
+        while at < end {
+            let rest = into.get_mut((at - offset) as usize..).unwrap_or_default();
+            let mut fetched = fetched.borrow_mut();
+            if let Some(there) = fetched.at(at) {
+                let count = there.len().min(rest.len());
+                rest.iter_mut().zip(there).for_each(|(to, from)| *to = *from);
+                at += count as u64;
+                continue;
+            }
+            let (last, size) = fetched.last;
+            let size = if last == at { (2 * size).min(MOST_FETCHED) } else { LEAST_FETCHED };
+            let size = size.max(end - at).min(self.len() - at);
+            let mut piece = vec![0; usize::try_from(size).map_err(|_| ended())?];
+            self.source.read(&mut [Part { offset: at, bytes: &mut piece }], self.interrupt)?;
+            fetched.last = (at + size, size);
+            fetched.keep(at, piece);
+        }
+        Ok(())
+    }
+}
+
+impl Bytes for OpenFile<'_> {
     fn len(&self) -> u64 {
-        max_weights::source::Source::len(self)
+        self.source.len()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.read(&mut [Part { offset, bytes: into }], &uninterrupted)
+        match &self.fetched {
+            Some(fetched) if (into.len() as u64) < MOST_FETCHED => self.read_fetched(fetched, offset, into),
+            Some(_) => self.source.read(&mut [Part { offset, bytes: into }], self.interrupt),
+            None => self.source.read(&mut [Part { offset, bytes: into }], &uninterrupted),
+        }
+    }
+
+    fn on_threads(&self) -> ReadAt<'_> {
+        let source = &self.source;
+        Box::new(move |offset, bytes| source.read(&mut [Part { offset, bytes }], &uninterrupted))
+    }
+
+    fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
+        let Some(fetched) = &self.fetched else { return Ok(()) };
+        let (mut buffers, mut all): (Vec<(u64, Vec<u8>)>, u64) = (Vec::new(), 0);
+        for (offset, len) in parts {
+            let len = (*len).min(self.len().saturating_sub(*offset));
+            let is_there = fetched.borrow().at(*offset).is_some_and(|there| there.len() as u64 >= len);
+            all = all.saturating_add(len);
+            // What does not stay at hand is fetched when it is read.
+            if all > MOST_FETCHED {
+                break;
+            }
+            if len > 0 && !is_there {
+                buffers.push((*offset, vec![0; usize::try_from(len).map_err(|_| ended())?]));
+            }
+        }
+        let mut asked: Vec<Part<'_>> =
+            buffers.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
+        self.source.read_apart(&mut asked, self.interrupt)?;
+        for (offset, piece) in buffers {
+            fetched.borrow_mut().keep(offset, piece);
+        }
+        Ok(())
     }
 }
 
@@ -60,6 +203,10 @@ impl Bytes for [u8] {
         into.copy_from_slice(from.and_then(|from| from.get(..into.len())).ok_or_else(ended)?);
         Ok(())
     }
+
+    fn on_threads(&self) -> ReadAt<'_> {
+        Box::new(|offset, into| self.read_at(offset, into))
+    }
 }
 
 impl Bytes for Vec<u8> {
@@ -70,10 +217,21 @@ impl Bytes for Vec<u8> {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.as_slice().read_at(offset, into)
     }
+
+    fn on_threads(&self) -> ReadAt<'_> {
+        Box::new(|offset, into| self.read_at(offset, into))
+    }
 }
 
 /// The bytes of a file of which no more than so many are meant to be there; `None` if there are more. Its size may not be known before: it may be a pipe.
 pub(crate) fn read_file(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    if store::is_url(path) && store::store().is_some() {
+        let read = OpenFile::open(path, &uninterrupted).and_then(|file| {
+            let few = file.len() <= most;
+            few.then(|| file.first(usize::try_from(most).unwrap_or(usize::MAX))).transpose()
+        });
+        return read.map_err(|error| io::Error::other(error.to_string()));
+    }
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= most))
@@ -105,6 +263,24 @@ impl Bytes for Slice<'_> {
             return Err(ended());
         }
         self.bytes.read_at(self.start + offset, into)
+    }
+
+    fn on_threads(&self) -> ReadAt<'_> {
+        let (read, start, len) = (self.bytes.on_threads(), self.start, self.len);
+        Box::new(move |offset, into| {
+            if offset.checked_add(into.len() as u64).is_none_or(|end| end > len) {
+                return Err(ended());
+            }
+            read(start + offset, into)
+        })
+    }
+
+    fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
+        let inside = |(offset, len): &(u64, u64)| {
+            let offset = (*offset).min(self.len);
+            (self.start + offset, (*len).min(self.len - offset))
+        };
+        self.bytes.expect(&parts.iter().map(inside).collect::<Vec<_>>())
     }
 }
 
@@ -151,6 +327,10 @@ impl Bytes for Spooled {
                 .map_err(|error| Error::io(Path::new("a temporary file"), "read what was unpacked", error)),
         }
     }
+
+    fn on_threads(&self) -> ReadAt<'_> {
+        Box::new(|offset, into| self.read_at(offset, into))
+    }
 }
 
 #[cfg(unix)]
@@ -172,4 +352,104 @@ fn read_exact_at(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Resul
 
 fn ended() -> Error {
     Error::io(Path::new("the bytes"), "read past their end", io::ErrorKind::UnexpectedEof.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::expect_used)] // a test fails by panicking
+
+    use std::sync::Mutex;
+
+    use max_weights::memory::{Fingerprint, Identity, Origin};
+
+    use super::*;
+
+    /// A file of a server, which counts what is asked of it.
+    #[derive(Debug)]
+    struct Served {
+        origin: Arc<Origin>,
+        bytes: Vec<u8>,
+        asked: Mutex<Vec<Vec<(u64, usize)>>>,
+    }
+
+    impl Served {
+        fn new(len: u64) -> Arc<Self> {
+            let path = Path::new("s3://bucket/x").to_path_buf();
+            let fingerprint = Fingerprint { len, identity: Identity::Object([0; 32]) };
+            let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
+            let bytes = (0..len).map(|place| (place % 251) as u8).collect();
+            Arc::new(Self { origin, bytes, asked: Mutex::default() })
+        }
+
+        fn asked(&self) -> Vec<Vec<(u64, usize)>> {
+            std::mem::take(&mut self.asked.lock().expect("no panic"))
+        }
+    }
+
+    impl Source for Served {
+        fn origin(&self) -> &Arc<Origin> {
+            &self.origin
+        }
+
+        fn read(&self, parts: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+            let asked = parts.iter().map(|part| (part.offset, part.bytes.len())).collect();
+            self.asked.lock().expect("no panic").push(asked);
+            parts.iter_mut().try_for_each(|part| self.bytes.read_at(part.offset, part.bytes))
+        }
+
+        fn check_unchanged(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn filesystem(&self) -> Option<Filesystem> {
+            Some(Filesystem::Server("a test"))
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_server_is_had_however_it_is_read() {
+        let served = Served::new(300_000);
+        let file = OpenFile::new(served.clone(), &uninterrupted);
+        file.expect(&[(100, 50), (299_999, 100), (400_000, 1)]).expect("read");
+        let mut at = 7;
+        for size in (1..2_000).cycle().take(5_000) {
+            at = (at * 7_919 + size) % served.bytes.len();
+            let there = size.min(served.bytes.len() - at);
+            assert_eq!(file.part(at as u64, size).expect("read"), &served.bytes[at..at + there]);
+        }
+        assert!(file.read_at(299_999, &mut [0; 2]).is_err());
+        assert!(file.read_at(u64::MAX, &mut [0; 2]).is_err());
+    }
+
+    #[test]
+    fn what_is_read_on_is_fetched_in_larger_and_larger_pieces_and_what_is_expected_at_once() {
+        let served = Served::new(10 << 20);
+        let file = OpenFile::new(served.clone(), &uninterrupted);
+        for at in (0..served.bytes.len()).step_by(1 << 10) {
+            file.part(at as u64, 1 << 10).expect("read");
+        }
+        let asked = served.asked();
+        assert!(asked.len() < 16, "{}", asked.len());
+        assert_eq!(asked.iter().flatten().map(|(_, len)| len).sum::<usize>(), 10 << 20);
+        let file = OpenFile::new(served.clone(), &uninterrupted);
+        let parts: Vec<(u64, u64)> = (0..1_000).map(|number| (number * 10_000, 100)).collect();
+        file.expect(&parts).expect("read");
+        for (at, len) in parts {
+            file.part(at, len as usize).expect("read");
+        }
+        assert_eq!(served.asked().iter().map(Vec::len).collect::<Vec<_>>(), [1_000]);
+    }
+
+    #[test]
+    fn what_stays_at_hand_is_bounded() {
+        let served = Served::new(100 << 20);
+        let file = OpenFile::new(served.clone(), &uninterrupted);
+        for at in (0..served.bytes.len()).step_by(1 << 20) {
+            file.part(at as u64, 1 << 20).expect("read");
+            let fetched = file.fetched.as_ref().expect("of a server").borrow();
+            let there: usize = fetched.pieces.values().map(Vec::len).sum();
+            assert_eq!(there as u64, fetched.bytes);
+            assert!(there as u64 <= 2 * MOST_FETCHED);
+        }
+    }
 }

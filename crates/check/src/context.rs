@@ -8,6 +8,7 @@ use std::time::Instant;
 use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
 use max_weights::rules::{self, Verdict};
+use max_weights::source::Source;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
@@ -75,6 +76,8 @@ pub struct Context<'a> {
     pub file: FileReport,
     /// What the header of a file of weights says, for checks of what files say of each other.
     pub catalog: Option<Arc<Catalog>>,
+    /// The file, as it was opened.
+    pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether the file was given by itself, and not the folder that it is in: then it is meant to be what its name says.
     pub(crate) is_given: bool,
     /// The arrays whose values were looked at.
@@ -136,6 +139,7 @@ impl<'a> Context<'a> {
             options,
             file,
             catalog: None,
+            source: None,
             is_given: false,
             arrays: Arrays::default(),
             findings: Diagnostics::new(Policy::CollectAll, MAX_FINDINGS),

@@ -1,6 +1,6 @@
 //! The files of one folder, for checks of what they say of each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::rules::{Rule, Verdict};
-use max_weights::source::LocalFile;
+use max_weights::source::Source;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Result};
 
+use crate::bytes::OpenFile;
 use crate::code_digest::{self, Code};
 use crate::context::in_time;
 use crate::kind::Kind;
@@ -22,8 +23,12 @@ use crate::report::{Depth, TensorSummary};
 /// One file of a folder.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its path.
+    /// Its path, or its URL as it is printed.
     pub path: Arc<Path>,
+    /// The path or URL that it is opened by.
+    pub at: Arc<Path>,
+    /// The file of a server that stays open.
+    pub opened: Option<Arc<dyn Source>>,
     /// The path below what was given, with `/`.
     pub below: String,
     /// What it is.
@@ -41,8 +46,11 @@ impl Entry {
     }
 
     /// Its bytes.
-    pub fn open(&self) -> Result<LocalFile> {
-        LocalFile::open(&self.path)
+    pub fn open<'a>(&self, interrupt: Interrupt<'a>) -> Result<OpenFile<'a>> {
+        match &self.opened {
+            Some(source) => Ok(OpenFile::new(source.clone(), interrupt)),
+            None => OpenFile::open(&self.at, interrupt),
+        }
     }
 }
 
@@ -89,6 +97,8 @@ pub struct FolderContext<'a> {
     tensors: Vec<TensorSummary>,
     excepted: HashMap<Arc<Path>, &'static Rule>,
     codes: HashMap<Arc<Path>, Code>,
+    folder: Option<&'a Folder>,
+    all: Option<&'a HashSet<Arc<Path>>>,
     deadline: Option<Instant>,
     progress: Option<&'a Progress>,
 }
@@ -104,6 +114,8 @@ impl<'a> FolderContext<'a> {
             tensors: Vec::new(),
             excepted: HashMap::new(),
             codes: HashMap::new(),
+            folder: None,
+            all: None,
             deadline: None,
             progress: None,
         }
@@ -113,6 +125,23 @@ impl<'a> FolderContext<'a> {
     #[must_use]
     pub fn until(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// Sets the folder whose files it is about.
+    #[must_use]
+    pub fn of(self, folder: &'a Folder) -> Self {
+        Self { folder: Some(folder), ..self }
+    }
+
+    /// Sets the paths of all files that are looked at, in whatever folders.
+    #[must_use]
+    pub fn among(self, all: &'a HashSet<Arc<Path>>) -> Self {
+        Self { all: Some(all), ..self }
+    }
+
+    /// Whether a file is one of those that are looked at.
+    pub fn is_looked_at(&self, path: &Path) -> bool {
+        self.all.is_some_and(|all| all.contains(path))
     }
 
     /// Sets what counts how far this is.
@@ -166,9 +195,10 @@ impl<'a> FolderContext<'a> {
     /// The digest of a file that runs code.
     fn code(&mut self, path: &Arc<Path>) -> Code {
         let interrupt = self.interrupt;
+        let entry = self.folder.and_then(|folder| folder.files.iter().find(|entry| entry.path == *path));
+        let open = || entry.map_or_else(|| OpenFile::open(path, interrupt), |entry| entry.open(interrupt));
         *self.codes.entry(path.clone()).or_insert_with(|| {
-            let digest =
-                LocalFile::open(path).and_then(|file| code_digest::digest(&file, &AtomicU64::new(0), interrupt));
+            let digest = open().and_then(|file| code_digest::digest(&file, &AtomicU64::new(0), interrupt));
             digest.unwrap_or_else(|_| code_digest::unlike_any())
         })
     }

@@ -1,24 +1,24 @@
 //! The validation of files and folders: each file by itself, and then what they say of each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
-use max_weights::source::LocalFile;
+use max_weights::source::store;
 use max_weights::workers::{Interrupt, WORKERS};
 use max_weights::{Diagnostic, Error, Result};
 
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, OpenFile};
 use crate::context::{Context, Piece, in_time};
 use crate::folder::{Entry, Folder, FolderContext, FolderReport};
 use crate::kind::Kind;
 use crate::options::{Level, Options};
 use crate::progress::Progress;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
-use crate::walk::{Found, Walk};
+use crate::walk::{AT_A_TIME, Found, Walk, open_each};
 use crate::{checkpoint, content, repository, security};
 
 /// Files up to this length are read once, as a whole: most of a large tree are, and most checks look at the beginning and at the end.
@@ -48,12 +48,21 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         }
     }
     let done = Mutex::new(Vec::new());
-    let numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();
-    WORKERS.each(numbered, interrupt, |(number, found), interrupt| {
-        let outcome = one_file(&found, options, deadline, progress, interrupt)?;
-        done.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
-        Ok(())
-    })?;
+    let mut numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();
+    while !numbered.is_empty() {
+        let of_servers = numbered.iter().any(|(_, found)| store::is_url(&found.at));
+        let count = if of_servers { numbered.len().min(AT_A_TIME) } else { numbered.len() };
+        let mut some: Vec<(usize, Found)> = numbered.drain(..count).collect();
+        open_urls(&mut some, deadline, interrupt)?;
+        WORKERS.each(some, interrupt, |(number, found), interrupt| {
+            let mut outcome = one_file(found, options, deadline, progress, interrupt)?;
+            if number >= AT_A_TIME {
+                outcome.0.0.opened = None;
+            }
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
+            Ok(())
+        })?;
+    }
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(number, _)| *number);
     let mut report = Report {
@@ -82,6 +91,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         report.findings.extend(findings);
         report.left_out += left_out;
     }
+    let all: HashSet<Arc<Path>> = entries.iter().map(|(entry, _)| entry.path.clone()).collect();
     let folders = folders(entries);
     let checks: &[FolderCheck] = match options.level {
         Level::Header => &[checkpoint::check_folder],
@@ -91,7 +101,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     let looked = Mutex::new(Vec::new());
     WORKERS.each(folders.iter().enumerate().collect(), interrupt, |(number, folder), interrupt| {
         let go_on = || in_time(deadline, &folder.path).and_then(|()| interrupt());
-        let context = FolderContext::new(options, &go_on).until(deadline).counting(progress);
+        let context = FolderContext::new(options, &go_on).of(folder).among(&all).until(deadline).counting(progress);
         let outcome = one_folder(folder, checks, context)?;
         looked.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
         Ok(())
@@ -120,7 +130,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         // Tensors are read on all threads, a file after the other.
         for folder in &folders {
             interrupt()?;
-            let context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
+            let context = FolderContext::new(options, interrupt).of(folder).until(deadline).counting(progress);
             take(one_folder(folder, &[content::check], context)?);
         }
     }
@@ -163,14 +173,44 @@ fn folders(entries: Vec<(Entry, bool)>) -> Vec<Folder> {
 
 type Outcome = ((Entry, bool), FileReport, Vec<Diagnostic>, u64, Vec<TensorSummary>);
 
+/// Opens the files of servers that are not open yet, all at the same time.
+fn open_urls(files: &mut [(usize, Found)], deadline: Option<Instant>, interrupt: Interrupt<'_>) -> Result<()> {
+    let Some(store) = store::store() else { return Ok(()) };
+    let mut closed: Vec<&mut Found> = files
+        .iter_mut()
+        .map(|(_, found)| found)
+        .filter(|found| found.opened.is_none() && store::is_url(&found.at))
+        .collect();
+    let urls: Vec<PathBuf> = closed.iter().map(|found| found.at.to_path_buf()).collect();
+    if urls.is_empty() {
+        return Ok(());
+    }
+    let opened = match &deadline {
+        Some(_) => {
+            let go_on = || in_time(deadline, Path::new("")).and_then(|()| interrupt());
+            match open_each(&**store, &urls, &go_on) {
+                // No more time: that is said of each.
+                Err(Error::Io { .. }) => return Ok(()),
+                opened => opened?,
+            }
+        }
+        None => open_each(&**store, &urls, interrupt)?,
+    };
+    closed.iter_mut().zip(opened).for_each(|(found, opened)| found.opened = Some(opened));
+    Ok(())
+}
+
 fn one_file(
-    found: &Found,
+    mut found: Found,
     options: &Options,
     deadline: Option<Instant>,
     progress: &Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome> {
-    let opened = in_time(deadline, &found.path).and_then(|()| LocalFile::open(&found.path)).and_then(|file| {
+    let opened = found.opened.take();
+    let open = || opened.unwrap_or_else(|| store::open(&found.at, interrupt));
+    let opened = in_time(deadline, &found.path).and_then(|()| open()).and_then(|source| {
+        let file = OpenFile::new(source, interrupt);
         let is_small = Bytes::len(&file) <= SMALL;
         let first = file.first(if is_small { SMALL as usize } else { SNIFF_BYTES })?;
         Ok((file, first, is_small))
@@ -190,6 +230,7 @@ fn one_file(
     let mut context = Context::new(found.path.clone(), len, kind, options, interrupt);
     context.until(deadline);
     context.is_given = !found.in_folder;
+    context.source = Some(file.source().clone());
     let bytes: &dyn Bytes = if is_small { &first } else { &file };
     let piece = Piece::file(bytes, &found.below);
     let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];
@@ -202,12 +243,14 @@ fn one_file(
     Ok(outcome(found, kind, len, context))
 }
 
-fn outcome(found: &Found, kind: Kind, bytes: u64, mut context: Context<'_>) -> Outcome {
+fn outcome(found: Found, kind: Kind, bytes: u64, mut context: Context<'_>) -> Outcome {
     let catalog = context.catalog.take();
     let arrays = std::mem::take(&mut context.arrays.drawn);
+    let opened = context.source.take().filter(|_| store::is_url(&found.at));
     let (file, findings, left_out) = context.finish();
-    let entry = Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes, catalog };
-    ((entry, found.in_folder), file, findings, left_out, arrays)
+    let Found { path, at, below, in_folder, .. } = found;
+    let entry = Entry { path, at, opened, below, kind, bytes, catalog };
+    ((entry, in_folder), file, findings, left_out, arrays)
 }
 
 /// What ends the look at one file is a finding about it, unless everything is to end.

@@ -7,10 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::checkpoint::with_near_paths;
+use max_weights::source::Source;
+use max_weights::source::store::{self, Listing, Store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-use crate::bytes::read_file;
+use crate::bytes::{Bytes as _, OpenFile, read_file};
 
 /// The folder of version control.
 pub(crate) const GIT: &str = ".git";
@@ -21,10 +23,24 @@ const INDEX: &str = ".index.json";
 /// The longest index whose shards are looked up.
 const MAX_INDEX: u64 = 256 << 20;
 
+/// Files of a server that are opened at the same time, and that stay open until all is done: with each, its first bytes are at hand.
+pub(crate) const AT_A_TIME: usize = 256;
+/// What checkpoints end in: a URL that ends so is that of a file.
+const FILES: [&str; 6] = [".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt"];
+/// The file that most checkpoints are.
+const USUAL: &str = "model.safetensors";
+/// The longest path of a file that a server lists.
+const MAX_PATH: usize = 4096;
+
 /// A file that is to be looked at.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Found {
+    /// As it is printed.
     pub(crate) path: Arc<Path>,
+    /// As it is opened: a URL may have a query, which is not printed.
+    pub(crate) at: Arc<Path>,
+    /// The file of a server, if it was opened to see whether it is there.
+    pub(crate) opened: Option<Result<Arc<dyn Source>>>,
     /// The path below what was given; the name of a file that was given itself.
     pub(crate) below: String,
     /// Whether its folder was given, and not the file.
@@ -56,6 +72,9 @@ impl Walk {
     /// # Errors
     /// A path that is not there, Ctrl-C.
     pub(crate) fn add(&mut self, path: &Path, interrupt: Interrupt<'_>) -> Result<()> {
+        if let Some(store) = store::store().filter(|_| store::is_url(path)) {
+            return self.add_url(path, &**store, interrupt);
+        }
         let meta = fs::metadata(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 with_near_paths(Error::MissingFile { path: path.to_path_buf(), near: Vec::new() })
@@ -79,8 +98,102 @@ impl Walk {
     fn file(&mut self, path: PathBuf, below: String, in_folder: bool) {
         let path: Arc<Path> = path.into();
         if self.paths.insert(path.clone()) {
-            self.files.push(Found { path, below, in_folder });
+            self.files.push(Found { at: path.clone(), path, opened: None, below, in_folder });
         }
+    }
+
+    fn url(&mut self, url: PathBuf, below: String, in_folder: bool, opened: Option<Result<Arc<dyn Source>>>) {
+        let at: Arc<Path> = url.into();
+        if self.paths.insert(at.clone()) {
+            self.files.push(Found { path: store::redacted(&at).into(), at, opened, below, in_folder });
+        }
+    }
+
+    /// Adds what a URL stands for: a file, an index with its shards, or all that a server lists below it.
+    fn add_url(&mut self, url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<()> {
+        let name = store::name(url);
+        let is_file = name.ends_with(INDEX) || FILES.iter().any(|suffix| name.ends_with(suffix));
+        let listing = if is_file { Ok(None) } else { store.list_below(url, interrupt) };
+        match listing {
+            Ok(Some(listing)) => {
+                self.listed(listing, interrupt)?;
+                return Ok(());
+            }
+            Ok(None) | Err(Error::MissingFile { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let suffix = Path::new(&name).extension().unwrap_or_default().as_encoded_bytes();
+        let is_folder = !is_file && !suffix.first().is_some_and(u8::is_ascii_alphabetic);
+        if is_folder || name.ends_with(INDEX) {
+            store::require_no_query(url)?;
+        }
+        if is_folder {
+            // A folder of a server that lists nothing: the files that loaders ask for.
+            let [index, whole] = [format!("{USUAL}{INDEX}"), USUAL.to_owned()];
+            let mut opened = open_each(store, &[store::join(url, &index), store::join(url, &whole)], interrupt)?;
+            let (file, set) = (opened.pop(), opened.pop());
+            if let Some(Ok(set)) = set {
+                return self.index(&store::join(url, &index), index, set, store, interrupt);
+            }
+            if let Some(Ok(file)) = file {
+                self.url(store::join(url, &whole), whole, false, Some(Ok(file)));
+                return Ok(());
+            }
+        }
+        let missing = || Err(Error::MissingFile { path: store::redacted(url), near: Vec::new() });
+        let file = open_each(store, &[url.to_path_buf()], interrupt)?.pop().unwrap_or_else(missing)?;
+        if name.ends_with(INDEX) {
+            return self.index(url, name, file, store, interrupt);
+        }
+        self.url(url.to_path_buf(), name, false, Some(Ok(file)));
+        Ok(())
+    }
+
+    /// Adds an index, and its shards that are there.
+    fn index(
+        &mut self,
+        url: &Path,
+        name: String,
+        file: Arc<dyn Source>,
+        store: &dyn Store,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let open = OpenFile::new(file.clone(), interrupt);
+        let text = if open.len() <= MAX_INDEX { open.first(MAX_INDEX as usize)? } else { Vec::new() };
+        let shards: Vec<String> =
+            crate::json::files_of_index(&text).into_iter().filter(|shard| is_plain(shard)).collect();
+        let folder = store::parent(url);
+        for shards in shards.chunks(AT_A_TIME) {
+            let urls: Vec<PathBuf> = shards.iter().map(|shard| store::join(&folder, shard)).collect();
+            let opened = open_each(store, &urls, interrupt)?;
+            for ((url, shard), opened) in urls.into_iter().zip(shards).zip(opened) {
+                if !matches!(opened, Err(Error::MissingFile { .. })) {
+                    let stays = self.files.len() < AT_A_TIME;
+                    self.url(url, shard.clone(), false, Some(opened).filter(|opened| stays || opened.is_err()));
+                }
+            }
+        }
+        self.url(url.to_path_buf(), name, false, Some(Ok(file)));
+        Ok(())
+    }
+
+    /// Adds what a server lists. What a name leads to that is no path below the folder is not asked for.
+    fn listed(&mut self, listing: Listing, interrupt: Interrupt<'_>) -> Result<()> {
+        let Listing { folder, mut names } = listing;
+        names.sort_unstable();
+        for name in names {
+            interrupt()?;
+            if self.without_git && name.split_once('/').is_some_and(|(first, _)| first == GIT) {
+                self.has_git = true;
+            } else if is_plain(&name) {
+                self.url(store::join(&folder, &name), name, true, None);
+            } else {
+                let path = store::join(&store::redacted(&folder), &name);
+                let cause = io::Error::other("the server lists a name that is no path below the folder");
+                self.unlisted.push((path.clone(), Error::io(&path, "look at it", cause)));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a link leads out of the folder that it has to stay in.
@@ -142,6 +255,32 @@ impl Walk {
     }
 }
 
+/// Opens files of a server, with the first bytes of all at the same time.
+///
+/// # Errors
+/// Ctrl-C.
+pub(crate) fn open_each(
+    store: &dyn Store,
+    urls: &[PathBuf],
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Result<Arc<dyn Source>>>> {
+    let opened = store.open(urls, interrupt);
+    interrupt()?;
+    // What one of them waited for too long was not waited for by the others.
+    let late = |url: &PathBuf| Error::io(&store::redacted(url), "open it", io::ErrorKind::TimedOut.into());
+    let each = opened.into_iter().zip(urls).map(|(opened, url)| match opened {
+        Err(Error::Interrupted) => Err(late(url)),
+        opened => opened,
+    });
+    Ok(each.collect())
+}
+
+/// Whether a name that a server or an index says is a path below the folder, for whoever reads it.
+fn is_plain(name: &str) -> bool {
+    let is_named = |part: &str| !matches!(part, "" | "." | "..");
+    name.len() <= MAX_PATH && name.split('/').all(is_named) && !name.chars().any(char::is_control)
+}
+
 /// How many names a file has in the file system.
 #[cfg(unix)]
 pub(crate) fn links(meta: &fs::Metadata) -> u64 {
@@ -201,6 +340,17 @@ mod tests {
         assert_eq!(found(&walk), ["a/.git/x", "a/b/weights.bin", "a/z", "c.txt"]);
         assert!(walk.has_git);
         assert!(walk.add(&folder.path().join("not there"), &uninterrupted).is_err());
+    }
+
+    #[test]
+    fn names_that_servers_list_are_paths_below_the_folder() {
+        for name in ["a", "a/b.bin", "..%2Fa", "a..", "größe", "a b"] {
+            assert!(is_plain(name), "{name}");
+        }
+        let long = "a".repeat(5000);
+        for name in ["", "/a", "a//b", "../a", "a/../b", "a/.", "a\0", "a\nb", "a/", &long] {
+            assert!(!is_plain(name), "{name}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use max_weights::source::store;
+use max_weights::text;
 
 use crate::failure::Failure;
 use crate::host::{Host, instead};
@@ -34,6 +36,10 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, Failure> {
+    if let Some(url) = options.paths.iter().find(|path| store::is_url(path)) {
+        let url = text::path(&store::redacted(url));
+        return Err(Failure::Usage(format!("{url}: what it is measured beside reads local files: download it")));
+    }
     let mut command = host.module("max_weights._benching")?;
     if let Some(names) = &options.against {
         command.arg(format!("--against={names}"));

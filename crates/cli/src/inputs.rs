@@ -16,7 +16,7 @@ pub(crate) enum Color {
 /// What a command opens.
 #[derive(Debug, Args)]
 pub(crate) struct Checkpoint {
-    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
+    /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]

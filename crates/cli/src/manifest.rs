@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::{ModelCache, with_near_paths};
+use max_weights::source::store;
 use max_weights::{Diagnostic, Error, Result as Read, text, uninterrupted};
 use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, Counts, TensorCounts, bom as bill, check, create};
@@ -40,7 +41,7 @@ impl Manifest {
 /// Write SHA-256 of every file and every tensor, as JSON.
 #[derive(Debug, Args)]
 struct Create {
-    /// A file, a folder, an index with its shards, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    /// A file, a folder, an index with its shards, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
     /// Write to this file instead of standard output.
@@ -72,7 +73,7 @@ struct Check {
     after_help = "It has what the bytes prove, and what the model's files say about it. The same files give the same document."
 )]
 pub(crate) struct Bom {
-    /// A file, a folder, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    /// A file, a folder, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
     /// Write to this file instead of standard output.
@@ -156,6 +157,9 @@ pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, Failure> {
 
 fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     let found = ModelCache::from_environment().resolve(path)?;
+    if store::is_url(&found) && store::store().is_some() {
+        return Ok(found);
+    }
     match std::fs::metadata(&found) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(with_near_paths(Error::MissingFile { path: found, near: Vec::new() }).into())

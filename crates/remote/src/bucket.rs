@@ -125,21 +125,31 @@ impl Bucket {
         Ok(Answer { range: answered, total, tag: found, body })
     }
 
-    /// The names directly below a prefix; none if there is nothing.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+    /// The names of the files directly below a prefix, or, with `below`, the paths of all; none if there is nothing.
+    pub(crate) async fn list(&self, prefix: &str, below: bool) -> Result<Vec<String>, Failure> {
         let prefix = prefix.trim_matches('/');
         let key = if prefix.is_empty() { None } else { Some(key_of(prefix)?) };
+        let store = self.store()?;
         let mut names = Vec::new();
-        let listed = self.store()?.list_with_delimiter(key.as_ref()).await.map_err(of_store)?;
-        for object in listed.objects {
-            if let Some(name) = object.location.filename() {
+        let mut add = |location: &Key| {
+            let name = location.as_ref().strip_prefix(prefix).unwrap_or_default().trim_start_matches('/');
+            if !name.is_empty() {
                 names.push(name.to_owned());
             }
             if names.len() > MOST_NAMES {
-                return Err(Failure::wrong(format!(
-                    "it has more than {MOST_NAMES} files: this is no folder of a checkpoint"
-                )));
+                let cause = format!("it has more than {MOST_NAMES} files: this is no folder of a checkpoint");
+                return Err(Failure::wrong(cause));
             }
+            Ok(())
+        };
+        if below {
+            let mut listed = store.list(key.as_ref());
+            while let Some(object) = listed.next().await {
+                add(&object.map_err(of_store)?.location)?;
+            }
+        } else {
+            let listed = store.list_with_delimiter(key.as_ref()).await.map_err(of_store)?;
+            listed.objects.iter().try_for_each(|object| add(&object.location))?;
         }
         Ok(names)
     }

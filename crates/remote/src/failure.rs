@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use max_weights::memory::changed_at;
+use max_weights::source::store;
 use max_weights::{Error, text};
-
-use crate::url::redacted;
 
 /// What may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,12 +111,12 @@ impl Failure {
         };
         let cause = self.cause.strip_prefix(ANOTHER).unwrap_or(&self.cause);
         let cause = format!("{cause}{}", after(tries, time));
-        Error::io(&redacted(url), action, io::Error::new(kind, cause))
+        Error::io(&store::redacted(url), action, io::Error::new(kind, cause))
     }
 
     /// The error about the file of this URL, where `action` was tried so often for so long.
     pub(crate) fn error(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
-        let path = redacted(url);
+        let path = store::redacted(url);
         let kind = match self.class {
             Class::Missing => return Error::MissingFile { path, near: Vec::new() },
             Class::Changed => return changed_at(&path, self.cause),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, StatusCode};
 use max_weights::memory::{Fingerprint, Identity, Origin};
-use max_weights::source::{Filesystem, Part, Source};
+use max_weights::source::{Filesystem, Part, Source, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -22,7 +22,6 @@ use crate::gate::Gate;
 use crate::options::Options;
 use crate::ranges::{Request, requests};
 use crate::runtime::wait;
-use crate::url::redacted;
 use crate::web::WebFile;
 
 /// What is fetched at opening: the headers of nearly all checkpoints.
@@ -31,6 +30,8 @@ pub(crate) const FIRST: u64 = 128 << 10;
 const MOST_TEXT: usize = 4 << 10;
 /// Tries more at a server that never answered: its name may be wrong.
 const FEW_RETRIES: u32 = 2;
+/// The bytes between parts whose gaps are not wanted that are fetched with them all the same.
+const APART: u64 = 16 << 10;
 /// The shortest and the longest time before another try.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 10.0;
@@ -112,7 +113,7 @@ impl RemoteFile {
         let mut hash = Sha256::new();
         hash.update(tag.as_deref().unwrap_or_default());
         let fingerprint = Fingerprint { len, identity: Identity::Object(hash.finalize().into()) };
-        let path = redacted(&url);
+        let path = store::redacted(&url);
         let kind = match &place {
             Place::Web(_) => "a web server",
             Place::Object(..) => "an object store",
@@ -249,6 +250,29 @@ impl Source for RemoteFile {
     }
 
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        self.read_across_gaps(parts, self.asking.gate.gap(), interrupt)
+    }
+
+    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        self.read_across_gaps(parts, APART, interrupt)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        Ok(()) // each answer is compared
+    }
+
+    fn filesystem(&self) -> Option<Filesystem> {
+        Some(Filesystem::Server(self.kind))
+    }
+
+    fn read_across(&self) -> usize {
+        self.asking.gate.gap() as usize
+    }
+}
+
+impl RemoteFile {
+    /// Fills parts, and fetches gaps of at most so many bytes with their neighbours.
+    fn read_across_gaps(&self, parts: &mut [Part<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for part in parts.iter_mut() {
             let end = part.offset.checked_add(part.bytes.len() as u64).filter(|end| *end <= self.len());
@@ -273,22 +297,10 @@ impl Source for RemoteFile {
             return Ok(());
         }
         let most = self.asking.options.request_bytes.unwrap_or_else(|| self.asking.gate.request());
-        let requests = requests(missing, self.asking.gate.gap(), most);
+        let requests = requests(missing, gap, most);
         let under_way = self.asking.options.requests;
         wait(interrupt, self.asking.options.timeout, async {
             stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(under_way).try_collect().await
         })
-    }
-
-    fn check_unchanged(&self) -> Result<()> {
-        Ok(()) // each answer is compared
-    }
-
-    fn filesystem(&self) -> Option<Filesystem> {
-        Some(Filesystem::Server(self.kind))
-    }
-
-    fn read_across(&self) -> usize {
-        self.asking.gate.gap() as usize
     }
 }

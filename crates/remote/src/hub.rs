@@ -52,17 +52,21 @@ impl Hub {
 
     /// The URL of a file of a model.
     pub(crate) fn file(&self, model: &str, revision: &str, path: &str) -> Result<Url, Failure> {
-        self.url(&[model, "resolve", &revision.replace('/', "%2F"), path])
+        self.url(&[model, "resolve"], revision, path)
     }
 
-    fn url(&self, parts: &[&str]) -> Result<Url, Failure> {
-        let encoded: Vec<String> = parts.iter().map(|part| part.replace('?', "%3F").replace('#', "%23")).collect();
-        self.endpoint.join(&encoded.join("/")).map_err(|_| Failure::wrong("this is no name of a file of the hub"))
+    /// A URL of the hub, where names are no part of the URL: none steps out of its place, or begins a query.
+    fn url(&self, parts: &[&str], revision: &str, path: &str) -> Result<Url, Failure> {
+        let parts = parts.iter().map(|part| encoded(part)).collect::<Vec<_>>().join("/");
+        let revision = encoded(revision).replace('/', "%2F");
+        let path = if path.is_empty() { String::new() } else { format!("/{}", encoded(path)) };
+        let url = self.endpoint.join(&format!("{parts}/{revision}{path}"));
+        url.map_err(|_| Failure::wrong("this is no name of a file of the hub"))
     }
 
     /// The commit that a revision is now, and the names of all files in it.
     pub(crate) async fn files(&self, model: &str, revision: &str) -> Result<(String, Vec<String>), Failure> {
-        let url = self.url(&["api/models", model, "revision", &revision.replace('/', "%2F")])?;
+        let url = self.url(&["api/models", model, "revision"], revision, "")?;
         let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
         let mut request = clients.named.get(url.clone());
         if let Some(token) = self.token.as_ref().filter(|_| url.scheme() == "https" || is_loopback(&url)) {
@@ -96,6 +100,14 @@ fn files_of(bytes: &[u8]) -> Option<(String, Vec<String>)> {
     Some((commit.to_owned(), siblings.iter().take(MOST_FILES).filter_map(name).collect()))
 }
 
+/// The text as a part of the path of a URL.
+fn encoded(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |url, character| match character {
+        '%' | '?' | '#' | '\\' => url + &format!("%{:02X}", character as u32),
+        _ => url + character.encode_utf8(&mut [0; 4]),
+    })
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -112,6 +124,22 @@ fn token() -> Option<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_files_stay_below_their_model() {
+        let hub = Hub { endpoint: Url::parse("https://hub.example/").expect("a URL"), token: None };
+        let url = |path: &str| hub.file("org/model", "refs/pr/1", path).expect("a URL").to_string();
+        let below = "https://hub.example/org/model/resolve/refs%2Fpr%2F1/";
+        for (path, there) in [
+            ("a/b.gguf", "a/b.gguf"),
+            ("%2e%2e/%2e%2e/x", "%252e%252e/%252e%252e/x"),
+            ("..%2Fx", "..%252Fx"),
+            ("..\\..\\x", "..%5C..%5Cx"),
+            ("x?y#z", "x%3Fy%23z"),
+        ] {
+            assert_eq!(url(path), format!("{below}{there}"));
+        }
+    }
 
     #[test]
     fn an_answer_of_the_hub_names_a_commit_and_files() {

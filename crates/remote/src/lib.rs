@@ -45,7 +45,7 @@ use crate::file::{Asking, Place, RemoteFile};
 use crate::gate::Gate;
 use crate::hub::Hub;
 use crate::upload::ObjectUpload;
-use crate::url::{Address, Kind, redacted};
+use crate::url::{Address, Kind};
 use crate::web::WebFile;
 
 /// Opens URLs.
@@ -85,7 +85,7 @@ impl Remote {
     fn object(&self, url: &Path) -> Result<(Arc<Bucket>, String)> {
         match Address::of(url, self.options.allow_http)? {
             Address::Bucket { kind, bucket, key } if !key.is_empty() => Ok((self.bucket(kind, &bucket), key)),
-            _ => Err(not_written(&redacted(url))),
+            _ => Err(not_written(&store::redacted(url))),
         }
     }
 
@@ -102,13 +102,14 @@ impl Remote {
     }
 }
 
-impl Store for Remote {
-    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
+impl Remote {
+    /// The files in a folder; `below`: those in folders of it, too.
+    fn files(&self, folder: &Path, below: bool, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
         let address = Address::of(folder, self.options.allow_http)?;
         let asking = self.asking(folder);
         let listed = |names: Vec<String>, folder: PathBuf| {
             if names.is_empty() {
-                return Err(Error::MissingFile { path: redacted(&folder), near: Vec::new() });
+                return Err(Error::MissingFile { path: store::redacted(&folder), near: Vec::new() });
             }
             Ok(Some(Listing { folder, names }))
         };
@@ -117,7 +118,7 @@ impl Store for Remote {
             Address::Bucket { kind, bucket, key } => {
                 let bucket = self.bucket(kind, &bucket);
                 let names = runtime::wait(interrupt, self.options.timeout, async {
-                    file::tried(&asking, folder, "list it", async |_| bucket.list(&key).await).await
+                    file::tried(&asking, folder, "list it", async |_| bucket.list(&key, below).await).await
                 })?;
                 listed(names, folder.to_path_buf())
             }
@@ -129,13 +130,23 @@ impl Store for Remote {
                     .await
                 })?;
                 // From here on it is this commit, whatever becomes of the branch.
-                let below = if path.is_empty() { String::new() } else { format!("{path}/") };
-                let names = names.iter().filter_map(|name| name.strip_prefix(&below));
-                let names = names.filter(|name| !name.contains('/')).map(str::to_owned).collect();
+                let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+                let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
+                let names = names.filter(|name| below || !name.contains('/')).map(str::to_owned).collect();
                 let pinned = format!("hf://{model}@{commit}/{path}");
                 listed(names, pinned.trim_end_matches('/').into())
             }
         }
+    }
+}
+
+impl Store for Remote {
+    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
+        self.files(folder, false, interrupt)
+    }
+
+    fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
+        self.files(folder, true, interrupt)
     }
 
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>> {

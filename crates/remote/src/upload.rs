@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use max_weights::source::store::{IfExists, Upload};
+use max_weights::source::store::{self, IfExists, Upload};
 use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
 use object_store::MultipartId;
@@ -20,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::failure::{Class, Failure};
 use crate::file::{Asking, Tries, tried_or};
 use crate::runtime::{handle, wait};
-use crate::url::{Kind, redacted, shown};
+use crate::url::{Kind, shown};
 
 /// The bytes of a part where no more are needed.
 const PART: u64 = 8 << 20;
@@ -98,7 +98,7 @@ pub(crate) struct ObjectUpload(Arc<Shared>);
 
 impl fmt::Debug for ObjectUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ObjectUpload({}, {} bytes)", redacted(&self.0.url).display(), self.0.len)
+        write!(f, "ObjectUpload({}, {} bytes)", store::redacted(&self.0.url).display(), self.0.len)
     }
 }
 
@@ -176,7 +176,7 @@ impl Shared {
 
     fn is_there(&self) -> Error {
         let action = "write it, because it is there already, and if_exists is \"fail\"";
-        Error::io(&redacted(&self.url), action, std::io::Error::from_raw_os_error(EXISTS))
+        Error::io(&store::redacted(&self.url), action, std::io::Error::from_raw_os_error(EXISTS))
     }
 
     async fn tried<T>(&self, action: &str, once: impl AsyncFnMut(u32) -> Result<T, Failure>) -> Result<T> {

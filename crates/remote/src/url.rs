@@ -1,8 +1,9 @@
 //! What a URL names, which ones are refused, and how one is shown: a query may be a password, and is never printed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use max_weights::source::store;
 use max_weights::text;
 use max_weights::{Error, Result};
 use url::{Host, Url};
@@ -102,19 +103,7 @@ impl Address {
 
 /// The URL as it is printed: without its query, which may hold a signature.
 pub(crate) fn shown(path: &Path) -> String {
-    text::path(&redacted(path))
-}
-
-/// The URL without its query and without a password.
-pub(crate) fn redacted(path: &Path) -> PathBuf {
-    let text = path.to_string_lossy();
-    let (before, query) = text.split_once('?').map_or((&*text, ""), |(before, _)| (before, "?…"));
-    let before = before.split('#').next().unwrap_or_default();
-    let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
-    let (authority, tail) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let authority = if scheme == "hf" { authority } else { authority.rsplit('@').next().unwrap_or_default() };
-    let separator = if scheme.is_empty() { "" } else { "://" };
-    format!("{scheme}{separator}{authority}{tail}{query}").into()
+    text::path(&store::redacted(path))
 }
 
 /// Whether a URL leads to this machine by its name alone.

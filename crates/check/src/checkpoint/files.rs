@@ -1,11 +1,8 @@
 //! One file of weights by itself: what its header says, and every finding of the core about it.
 
-use std::sync::Arc;
-
 use max_weights::checkpoint::{OpenOptions, inspect};
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::rules::{self, Rule, Verdict};
-use max_weights::source::LocalFile;
 use max_weights::tensor::{Element, checked_elements};
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
@@ -63,7 +60,7 @@ fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Res
 }
 
 fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    let file = Arc::new(LocalFile::open(&context.file.path)?);
+    let Some(file) = context.source.clone() else { return Ok(()) };
     let (catalog, faults) = inspect(file, &OpenOptions::default())?;
     context.go_on()?;
     let is_other = is_other_archive(kind, piece.name, &faults);

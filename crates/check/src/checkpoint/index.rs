@@ -7,7 +7,9 @@ use max_weights::checkpoint::{IndexedShard, ShardName, compare_with_index};
 use max_weights::error::Policy;
 use max_weights::format::index::{Parser, ShardIndex};
 use max_weights::format::{Options, drive};
+use max_weights::source::store;
 use max_weights::text::{listed, shown};
+use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, rules};
 use max_weights::{Error, Result};
 
@@ -44,7 +46,7 @@ pub(super) fn check<'f>(
     let mut read_indices = Vec::new();
     for (entry, stem, suffix) in indices {
         (context.interrupt)()?;
-        let index = match read(entry) {
+        let index = match read(entry, context.interrupt) {
             Ok(index) => index,
             Err(faults) => {
                 faults?.into_iter().for_each(|fault| context.report(&entry.path, fault));
@@ -76,11 +78,11 @@ pub(super) fn check<'f>(
 }
 
 /// What an index says, or why it cannot be read: an error in the error is none of the file.
-fn read(entry: &Entry) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
+fn read(entry: &Entry, interrupt: Interrupt<'_>) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
     let options = Options { policy: Policy::CollectAll, ..Options::default() };
     // That it cannot be opened is said by the check of the file itself.
-    let file = entry.open().map_err(|_| Ok(Vec::new()))?;
-    let read = drive(Parser::new(entry.bytes, &options), &file, &options.interrupt);
+    let file = entry.open(interrupt).map_err(|_| Ok(Vec::new()))?;
+    let read = drive(Parser::new(entry.bytes, &options), &**file.source(), &options.interrupt);
     read.map_err(|error| match error {
         Error::Diagnostics(faults) => Ok(faults),
         Error::Format(fault) | Error::Unsupported(fault) => Ok(vec![*fault]),
@@ -97,6 +99,7 @@ fn compare<'f>(
     taken: &mut HashSet<&'f str>,
     context: &mut FolderContext<'_>,
 ) -> Result<Set<'f>> {
+    let is_url = store::is_url(&entry.path);
     let folder = entry.path.parent().unwrap_or(Path::new(""));
     let files: Vec<Option<&Entry>> = index.shards.iter().map(|shard| names.file(shard)).collect();
     taken.extend(files.iter().flatten().map(|file| file.name()));
@@ -104,7 +107,9 @@ fn compare<'f>(
         Some(Entry { catalog: Some(catalog), .. }) => IndexedShard::There(catalog.table()),
         Some(_) => IndexedShard::Unread,
         // In a folder below this one, or not looked at.
-        None if folder.join(name).exists() => IndexedShard::Unread,
+        // Of what a server has of an index, all is looked at.
+        None if is_url && context.is_looked_at(&store::join(folder, name)) => IndexedShard::Unread,
+        None if !is_url && folder.join(name).exists() => IndexedShard::Unread,
         None => IndexedShard::Missing,
     };
     let shards: Vec<IndexedShard<'_>> = files.iter().copied().zip(&index.shards).map(state).collect();

@@ -13,7 +13,7 @@ use crate::kind::Kind;
 pub(super) fn read(entry: Option<&Entry>, context: &mut FolderContext<'_>) -> Option<Value> {
     // A pointer of git-LFS is reported as such, and a text of this length is none of a model.
     let entry = entry.filter(|entry| entry.kind != Kind::LfsPointer && entry.bytes <= MAX_CONFIGURATION)?;
-    let file = entry.open().ok()?;
+    let file = entry.open(context.interrupt).ok()?;
     let text = file.first(MAX_CONFIGURATION as usize).ok()?;
     match Document::read(&text, Dialect::Python, MAX_VALUES) {
         Ok(Document { value, duplicates }) => {

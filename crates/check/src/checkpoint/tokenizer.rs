@@ -23,7 +23,7 @@ pub(super) fn rows(entry: &Entry, context: &mut FolderContext<'_>) -> Option<u64
         return None;
     }
     // Read in a stream: what is kept is one number.
-    let file = entry.open().ok()?;
+    let file = entry.open(context.interrupt).ok()?;
     let mut deserializer =
         serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, Reader::new(&file, 0)));
     let read = Tokenizer::deserialize(&mut deserializer).and_then(|read| deserializer.end().map(|()| read));

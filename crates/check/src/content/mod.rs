@@ -52,8 +52,12 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
 
 /// A file of weights; `None` if it is something else, or cannot be opened, which is not said here but where its structure is looked at.
 pub(crate) fn open(entry: &Entry) -> Option<Checkpoint> {
-    let open = || Checkpoint::open(&[&entry.path], &OpenOptions::default().strict(false)).ok();
-    holds_weights(entry).then(open).flatten()
+    let options = OpenOptions::default().strict(false);
+    let open = || match &entry.opened {
+        Some(source) => Checkpoint::open_sources(vec![source.clone()], &options),
+        None => Checkpoint::open(&[&entry.at], &options),
+    };
+    holds_weights(entry).then(|| open().ok()).flatten()
 }
 
 fn holds_weights(entry: &Entry) -> bool {

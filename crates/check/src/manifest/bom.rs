@@ -7,6 +7,7 @@ use std::path::Path;
 use max_weights::Result;
 use max_weights::format::pickle::Danger;
 use max_weights::rules;
+use max_weights::source::store;
 use max_weights::workers::Interrupt;
 use serde_json::{Map, Value, json};
 
@@ -41,7 +42,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
     let mut card = Card::of(&tree.files)?;
     for file in tree.files.values() {
         interrupt()?;
-        if let Some(checkpoint) = open(file)? {
+        if let Some(checkpoint) = open(file, interrupt)? {
             card.gguf(&checkpoint);
         }
     }
@@ -159,6 +160,9 @@ fn property(name: &str, value: impl ToString) -> Value {
 
 /// The name of a model that no file says: that of the folder, or of the model whose snapshot in the cache of the hub it is.
 fn name_of(path: &Path) -> String {
+    if store::is_url(path) {
+        return store::name(path);
+    }
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let model =

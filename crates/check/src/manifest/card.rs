@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::source::LocalFile;
-use max_weights::{Checkpoint, Result};
+use max_weights::{Checkpoint, Result, uninterrupted};
 use serde_json::Value;
 
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, OpenFile};
 
 /// The longest configuration or card that is read.
 const MAX_BYTES: u64 = 16 << 20;
@@ -128,7 +127,7 @@ fn word(object: &Value, key: &str) -> Option<String> {
 /// The text of a file; `None` if it is not there, is too long or no text.
 fn text(files: &BTreeMap<String, Arc<Path>>, name: &str) -> Result<Option<String>> {
     let Some(path) = files.get(name) else { return Ok(None) };
-    let file = LocalFile::open(path)?;
+    let file = OpenFile::open(path, &uninterrupted)?;
     if Bytes::len(&file) > MAX_BYTES {
         return Ok(None);
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use max_weights::source::store;
 use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, Error, Result, rules, text};
 
@@ -35,8 +36,8 @@ pub fn check(
     progress: &Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<Checked> {
-    let beside = manifest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let root = path.unwrap_or(beside);
+    let beside = store::parent(manifest);
+    let root = path.unwrap_or(if beside.as_os_str().is_empty() { Path::new(".") } else { &beside });
     let bytes = read(manifest)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
     let tree = Tree::of(root, &own, interrupt)?;
@@ -68,7 +69,7 @@ pub fn check(
         if listed_alone && !said.contains_key(&**below) {
             continue;
         }
-        if let Some(checkpoint) = open(path)? {
+        if let Some(checkpoint) = open(path, interrupt)? {
             names.push(below);
             checkpoints.push(checkpoint);
         }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use max_weights::source::store;
 use max_weights::{Diagnostic, rules};
 use serde::Serialize;
 
@@ -58,6 +59,11 @@ impl Checked {
 
 /// Where a file of a manifest would be.
 pub(super) fn place(root: &Path, below: &str) -> PathBuf {
+    if store::is_url(root) {
+        let is_file = Path::new(&store::name(root)).extension().is_some();
+        let folder = if is_file { store::parent(root) } else { root.to_path_buf() };
+        return store::redacted(&store::join(&folder, below));
+    }
     let folder = if root.is_dir() { root } else { root.parent().unwrap_or(root) };
     folder.strip_prefix(".").unwrap_or(folder).join(below)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::format::{SNIFF_BYTES, sniff};
-use max_weights::source::LocalFile;
+use max_weights::source::store;
 use max_weights::tensor::Element;
 use max_weights::workers::Interrupt;
 use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, rules, text};
@@ -13,7 +13,7 @@ use super::hash::{Hashed, Tensors, hash};
 use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
 use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, OpenFile};
 use crate::progress::Progress;
 
 /// What the files below a path and their tensors are now; but for some files, such as the one that the manifest is written to.
@@ -34,7 +34,7 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
     for (below, path) in &tree.files {
         interrupt()?;
         files.push(path.clone());
-        if let Some(checkpoint) = open(path)? {
+        if let Some(checkpoint) = open(path, interrupt)? {
             names.push(below);
             checkpoints.push(checkpoint);
         }
@@ -83,13 +83,19 @@ pub(super) fn records<'a>(
 }
 
 /// A file of weights; `None` if it is something else, or if its tensors cannot be known, so that only the file has a hash.
-pub(super) fn open(path: &Arc<Path>) -> Result<Option<Checkpoint>> {
-    let file = LocalFile::open(path)?;
+pub(super) fn open(path: &Arc<Path>, interrupt: Interrupt<'_>) -> Result<Option<Checkpoint>> {
+    let file = OpenFile::open(path, interrupt)?;
     let first = file.first(SNIFF_BYTES)?;
     if sniff(&first, Bytes::len(&file)).is_err() {
         return Ok(None);
     }
-    match Checkpoint::open(&[path], &OpenOptions::default().strict(false)) {
+    let options = OpenOptions::default().strict(false);
+    let opened = if store::is_url(path) {
+        Checkpoint::open_sources(vec![file.source().clone()], &options)
+    } else {
+        Checkpoint::open(&[path], &options)
+    };
+    match opened {
         Err(Error::Interrupted) => Err(Error::Interrupted),
         // Such as that too many files are open: then the tensors could be known.
         Err(error @ Error::Io { .. }) => Err(error),

@@ -2,14 +2,15 @@
 //! through others.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use max_weights::check::{Pass, Wanted};
-use max_weights::source::{LocalFile, Source as _};
+use max_weights::source::store;
 use max_weights::workers::{self, Interrupt, in_order};
 use max_weights::{Checkpoint, Error, Result, rules};
 
+use crate::bytes::{Bytes as _, OpenFile};
 use crate::code_digest;
 use crate::progress::Progress;
 
@@ -39,6 +40,7 @@ pub(super) fn hash(
     interrupt: Interrupt<'_>,
 ) -> Result<(Vec<Hashed>, Vec<Tensors>)> {
     let mut jobs: Vec<(u64, Job)> = Vec::new();
+    // Of a server's file the length is known when it is opened.
     let len = |path: &Arc<Path>| std::fs::metadata(path).map_or(0, |meta| meta.len());
     jobs.extend(files.iter().enumerate().map(|(number, path)| (len(path), Job::File(number))));
     for (place, checkpoint) in checkpoints.iter().enumerate() {
@@ -56,7 +58,7 @@ pub(super) fn hash(
     in_order(workers::threads(), jobs, interrupt, |job, pass: &mut Pass, go_on| match job {
         Job::File(number) => {
             let Some(path) = files.get(number) else { return Ok(()) };
-            put(&hashed, number, digest(path, &progress.done, go_on)?);
+            put(&hashed, number, digest(path, progress, go_on)?);
             Ok(())
         }
         Job::Tensor(place, number) => {
@@ -88,9 +90,12 @@ fn put<T>(list: &Mutex<Vec<Option<T>>>, number: usize, value: T) {
     }
 }
 
-fn digest(path: &Path, done: &AtomicU64, go_on: Interrupt<'_>) -> Result<Hashed> {
-    let file = LocalFile::open(path)?;
-    let digest = code_digest::digest(&file, done, go_on)?;
-    file.check_unchanged()?;
+fn digest(path: &Path, progress: &Progress, go_on: Interrupt<'_>) -> Result<Hashed> {
+    let file = OpenFile::open(path, go_on)?;
+    if store::is_url(path) {
+        progress.bytes.fetch_add(file.len(), Ordering::Relaxed);
+    }
+    let digest = code_digest::digest(&file, &progress.done, go_on)?;
+    file.source().check_unchanged()?;
     Ok(Hashed { bytes: file.len(), digest })
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use max_weights::source::store;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result, text};
 
@@ -32,6 +33,9 @@ impl Tree {
     /// # Errors
     /// A folder that cannot be listed, Ctrl-C.
     pub(super) fn of(path: &Path, leave_out: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Self> {
+        if store::is_url(path) && store::store().is_some() {
+            return Self::of_url(path, leave_out, interrupt);
+        }
         let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
         let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
@@ -59,6 +63,20 @@ impl Tree {
             }
         }
         Ok(tree)
+    }
+
+    /// The same of a server, which has no links.
+    fn of_url(url: &Path, leave_out: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Self> {
+        let mut walk = Walk::default();
+        walk.without_git = true;
+        walk.add(url, interrupt)?;
+        if let Some((_, error)) = walk.unlisted.into_iter().next() {
+            return Err(error);
+        }
+        let whole = walk.files.iter().any(|found| found.in_folder);
+        let files = walk.files.into_iter().filter(|found| leave_out.iter().all(|path| **path != *found.at));
+        let files = files.map(|found| (found.below, found.at)).collect();
+        Ok(Self { files, whole, has_git: walk.has_git, ..Self::default() })
     }
 }
 

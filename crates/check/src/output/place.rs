@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
+use max_weights::source::store;
 use max_weights::{Diagnostic, text};
 
 /// Paths as reports have them: relative to a root, with `/`, without `./`.
@@ -23,7 +24,8 @@ impl<'a> Places<'a> {
     /// The path in the root, or the whole path of what lies elsewhere. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
     pub(crate) fn name(&mut self, path: &'a Path) -> &str {
         let (root, here) = (&self.root, &self.here);
-        self.names.entry(path).or_insert_with(|| relative(&whole(path, here), root))
+        let name = || if store::is_url(path) { text::path(path) } else { relative(&whole(path, here), root) };
+        self.names.entry(path).or_insert_with(name)
     }
 }
 
@@ -60,7 +62,7 @@ fn relative(path: &Path, root: &Path) -> String {
 
 /// Whether this is a path in the root.
 pub(super) fn is_inside(name: &str) -> bool {
-    !Path::new(name).is_absolute()
+    !(Path::new(name).is_absolute() || store::is_url(Path::new(name)))
 }
 
 /// The place in the file, for people: `archive/data.pkl, tensor 'a', byte 12`; empty if there is none.
@@ -73,12 +75,13 @@ pub(super) fn inside(finding: &Diagnostic) -> String {
 
 /// The path as a reference of a URI.
 pub(super) fn uri(name: &str) -> String {
+    let is_url = store::is_url(Path::new(name));
     let mut uri = String::with_capacity(name.len());
-    if !is_inside(name) {
+    if !is_url && !is_inside(name) {
         uri.push_str(if name.starts_with('/') { "file://" } else { "file:///" });
     }
     for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/!$&'()*+,;=@".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || b"-._~/!$&'()*+,;=@".contains(&byte) || is_url && b":%?#[]".contains(&byte) {
             uri.push(char::from(byte));
         } else {
             uri.push_str(&format!("%{byte:02X}"));
@@ -110,6 +113,7 @@ mod tests {
     fn uris_have_escapes() {
         assert_eq!(uri("models/a b%#?ü:.bin"), "models/a%20b%25%23%3F%C3%BC%3A.bin");
         assert_eq!(uri("/elsewhere/a"), "file:///elsewhere/a");
+        assert_eq!(uri("https://host:1/a%20b c"), "https://host:1/a%20b%20c");
     }
 
     #[test]

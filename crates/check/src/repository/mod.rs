@@ -225,7 +225,7 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
         context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_TOO_LONG, sentence));
         return Ok(None);
     }
-    let read = entry.open().and_then(|file| file.first(most as usize));
+    let read = entry.open(context.interrupt).and_then(|file| file.first(most as usize));
     match read {
         Ok(bytes) => {
             context.looked(&entry.path, Depth::Structure);

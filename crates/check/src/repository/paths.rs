@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use max_weights::source::store;
 use max_weights::text::{listed, path as shown_path, shown};
 use max_weights::{Diagnostic, rules};
 
@@ -46,7 +47,8 @@ fn leads_out(file: &str) -> Option<&'static str> {
 /// Looks at links of files to elsewhere.
 pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) {
     let mut twins = Vec::new();
-    for entry in &folder.files {
+    // Servers have no links.
+    for entry in folder.files.iter().filter(|entry| !store::is_url(&entry.at)) {
         let Ok(meta) = fs::symlink_metadata(&entry.path) else { continue };
         if meta.is_symlink() {
             if let Some(target) = outside(entry) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use max_weights::source::store;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 use serde_json::{Map, Value};
@@ -58,7 +59,7 @@ impl Beside<'_> {
         let plain = !module.is_empty() && module.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
         let file = format!("{}.py", module.replace('.', "/"));
         self.programs.contains_key(file.as_str())
-            || plain && self.folder.is_some_and(|folder| folder.join(file).is_file())
+            || plain && self.folder.is_some_and(|folder| !store::is_url(folder) && folder.join(file).is_file())
     }
 
     /// The module beside it that defines a class of this name.

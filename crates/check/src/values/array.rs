@@ -43,8 +43,9 @@ pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, con
         let pace = context.pace();
         let mut pass = Pass::default();
         pass.bins = if context.options.histograms { BINS } else { 0 };
+        let values = values.on_threads();
         let read = |offset: u64, into: &mut [u8]| {
-            values.read_at(offset, into)?;
+            values(offset, into)?;
             if array.is_swapped && item > 1 {
                 into.chunks_exact_mut(item).for_each(<[u8]>::reverse);
             }

@@ -83,7 +83,7 @@ pub(crate) struct Split {
 /// What is read, and where it is written.
 #[derive(Debug, Default, Args)]
 struct Places {
-    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
+    /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
     /// The output; a URL, too.

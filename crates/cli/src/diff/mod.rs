@@ -22,7 +22,7 @@ use crate::{CLEAN, FINDINGS};
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1 if anything differs. The two may have different formats.")]
 pub(crate) struct Diff {
-    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "A", value_hint = ValueHint::AnyPath)]
     a: PathBuf,
     /// What to compare it with.

@@ -1,5 +1,6 @@
 //! What differs, for people: a table for each kind of difference, and what is the same.
 
+use max_weights::source::store;
 use max_weights::text;
 use max_weights_check::difference::{Changed, Difference, Tensor, Values};
 
@@ -69,7 +70,7 @@ fn summary(found: &Difference, options: &Diff, screen: &mut Screen) -> Result<()
     let paint = screen.paint;
     for (label, path, side) in [("A", &options.a, &found.a), ("B", &options.b, &found.b)] {
         let what = format!("{}, {}", text::plural(side.tensors, "weight"), text::size(side.bytes));
-        screen.line(&format!("{0}{label}{0:#}  {1}: {what}", paint.dim, text::path(path)))?;
+        screen.line(&format!("{0}{label}{0:#}  {1}: {what}", paint.dim, text::path(&store::redacted(path))))?;
     }
     let all = found.same + found.close;
     let close = match (found.close, options.rtol > 0.0 || options.atol > 0.0) {

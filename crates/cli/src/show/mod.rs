@@ -37,7 +37,7 @@ struct Below<'a> {
     after_help = "A prefix shows its subtree. Without a name, the metadata is shown, and those values of a PyTorch file that are not tensors."
 )]
 pub(crate) struct Show {
-    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
     /// A weight, a prefix of several, or a metadata key; without one: the metadata.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text::{shape, shown};
+use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, Result};
 
 use super::config::Config;
@@ -30,6 +31,7 @@ const AT_A_TIME: usize = 4096;
 struct Check<'c, 's, 'f> {
     set: &'s Set<'f>,
     declared: Option<&'c Declared>,
+    interrupt: Interrupt<'c>,
     found: RefCell<Vec<(Arc<Path>, Diagnostic)>>,
     /// What is known of names without their numbers.
     known: RefCell<HashMap<String, bool>>,
@@ -86,7 +88,7 @@ impl<'s> Check<'_, 's, '_> {
         if !says || info.bytes() > most || info.view.is_some() {
             return None;
         }
-        let file = self.set.files.get(info.file as usize).copied().flatten()?.open().ok()?;
+        let file = self.set.files.get(info.file as usize).copied().flatten()?.open(self.interrupt).ok()?;
         file.part(info.span.start(), usize::try_from(info.bytes()).ok()?).ok()
     }
 }
@@ -103,7 +105,8 @@ pub(super) fn check(
         // The configuration is that of the model, and not of other files that lie beside it.
         let of_model = set.is_usual() && set.stem != "adapter_model";
         let declared = declared.as_ref().filter(|_| of_model);
-        let check = Check { set, declared, found: RefCell::default(), known: RefCell::default() };
+        let check =
+            Check { set, declared, interrupt: context.interrupt, found: RefCell::default(), known: RefCell::default() };
         let table = set.table();
         let layers = quantized::layers(table, 0..table.len());
         (context.interrupt)()?;

@@ -27,6 +27,8 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     if kind == Kind::Hdf5 || is_other && !has_suffix(piece.name, "h5 hdf5 keras") {
         return Ok(());
     }
+    let places = (FIRST_BLOCK.ilog2()..u64::BITS).map(|power| 1 << power).take_while(|at| *at < piece.bytes.len());
+    piece.bytes.expect(&places.map(|at| (at, HDF5.len() as u64)).collect::<Vec<_>>())?;
     let mut at = FIRST_BLOCK;
     while at < piece.bytes.len() {
         if piece.bytes.part(at, HDF5.len())? == HDF5 {

@@ -100,6 +100,9 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let mut spans = found.spans;
     context.go_on()?;
     spans.sort_unstable();
+    let of_bytes = spans.iter().filter(|(_, _, is_bytes)| *is_bytes).take(MAX_LOOKED_AT);
+    bytes
+        .expect(&of_bytes.map(|(start, ..)| (data.saturating_add(*start), PICKLE_BYTES as u64)).collect::<Vec<_>>())?;
     let (mut at, mut looked) = (0, 0);
     for (start, end, is_bytes) in spans {
         let hole = (start > at).then_some((at, start));

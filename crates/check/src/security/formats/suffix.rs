@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use max_weights::rules::{self, Verdict};
+use max_weights::source::store;
 use max_weights::text::{shown, size};
 use max_weights::{Diagnostic, Result};
 
@@ -126,9 +127,11 @@ pub(crate) fn unexamined(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
 /// Whether a file beside it, or the package that it lies in, says that a `.bin` is raw data of another program: of OpenVINO, ncnn, ONNX, Core ML, MLC, TensorFlow.js or CTranslate2.
 pub(crate) fn is_raw_data(path: &Path) -> bool {
     let names = words::each(NAMES_RAW_DATA).map(|name| path.with_file_name(name));
+    // Of what a server has beside it, nothing is known here.
+    let is_here = !store::is_url(path);
     let beside = BESIDE_RAW_DATA.iter().map(|suffix| path.with_extension(suffix));
     let is_packaged = path.ancestors().any(|folder| folder.extension().is_some_and(|suffix| suffix == "mlpackage"));
-    is_packaged || names.chain(beside).any(|other| other.is_file())
+    is_packaged || is_here && names.chain(beside).any(|other| other.is_file())
 }
 
 /// Something that can run code under the name of a format that cannot.

@@ -12,6 +12,16 @@ pub(super) const LOCKED: u16 = 1 | 1 << 5 | 1 << 6 | 1 << 13;
 /// Bytes that are read beyond the name, in which extra fields mostly end.
 const EXTRA: usize = 96;
 
+/// Bytes before a header that belong to the member before it: a descriptor of its sizes.
+const BEFORE: u64 = 64;
+
+/// Where the header of a member is, and what is looked at around it.
+pub(super) fn around(member: &Record) -> (u64, u64) {
+    let start = member.header.saturating_sub(BEFORE);
+    let len = Header::BYTES + member.name.len() + EXTRA;
+    (start, (member.header - start).saturating_add(len as u64))
+}
+
 /// The header before a member.
 #[derive(Debug)]
 pub(super) struct Local {

@@ -143,6 +143,7 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
             check_end(piece, end, more.len() as u64, found.too_many, context);
         }
         zip.regions.push((end.directory, found.end.max(end.directory)));
+        bytes.expect(&more.iter().map(local::around).collect::<Vec<_>>())?;
         for (number, record) in more.into_iter().enumerate() {
             if number.is_multiple_of(256) {
                 context.go_on()?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use max_weights::source::store;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, rules};
 
@@ -16,6 +17,10 @@ pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Co
     if leads_out(location) || is_url || location.starts_with('~') {
         let message = format!("a tensor is in '{}', outside the model's folder", shown(location));
         context.report(piece, Diagnostic::new(rules::ONNX_PATH, message).offset(at));
+        return false;
+    }
+    // What a file of a server names is not asked for.
+    if store::is_url(&context.file.path) {
         return false;
     }
     if piece.member.is_none() {

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use max_weights::source::LocalFile;
 use max_weights::tensor::checked_elements;
 use max_weights::text::{shape, shown};
-use max_weights::{DType, Diagnostic, Result, rules};
+use max_weights::{DType, Diagnostic, Result, rules, uninterrupted};
 
 use super::super::protobuf::{Fields, Value};
 use super::{location, text};
-use crate::bytes::{Bytes, Slice};
+use crate::bytes::{Bytes, OpenFile, Slice};
 use crate::context::{Context, Piece};
 use crate::options::Level;
 use crate::values::array::{self, Array};
@@ -83,7 +82,7 @@ pub(super) struct Tensors {
     /// By their names; `None` for those that are not to be opened.
     files: HashMap<String, Option<Beside>>,
     /// The last one that was read.
-    open: Option<(PathBuf, LocalFile)>,
+    open: Option<(PathBuf, OpenFile<'static>)>,
 }
 
 impl Tensors {
@@ -147,7 +146,7 @@ impl Tensors {
             return Ok(());
         }
         if self.open.as_ref().is_none_or(|(open, _)| *open != path) {
-            self.open = Some((path.clone(), LocalFile::open(&path)?));
+            self.open = Some((path.clone(), OpenFile::open(&path, &uninterrupted)?));
         }
         if let Some((_, file)) = &self.open {
             tensor.values(piece, &Slice::new(file, offset, len), at, context)?;
