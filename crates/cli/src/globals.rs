@@ -63,7 +63,7 @@ runs-code:    calling it runs code, or reaches files or the network
 Every file below the paths is looked at. Exit status 1 if any is not harmless,
 3 if something could not be looked at; `max-weights scan` says more.")]
 pub(crate) struct Globals {
-    /// Files, folders, indexes, URLs, ORG/MODEL in the local cache; - for stdin.
+    /// Files, folders, indexes, URLs, ORG/MODEL in the cache; - for stdin.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// One JSON object.

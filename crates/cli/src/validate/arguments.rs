@@ -51,7 +51,7 @@ pub(crate) struct Scan {
 /// What `validate` and `scan` share.
 #[derive(Debug, Args)]
 pub(crate) struct Checking {
-    /// Files, folders, indexes, URLs, ORG/MODEL in the local cache; - for stdin.
+    /// Files, folders, indexes, URLs, ORG/MODEL in the cache; - for stdin.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// Not these.
