@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from max_weights.conversion._rules import ConversionRule
     from max_weights.conversion._view import Config
 
-__all__ = ["left_out", "new_names_and_heads", "renamed"]
+__all__ = ["FromGGUF", "from_gguf", "left_out", "renamed"]
 
 _SCHEME = "hf"
 _BLOCK = re.compile(r"(?P<front>(?:.*\.)?blk\.)(?P<number>\d+)(?P<rest>\..+)", re.DOTALL)
@@ -34,6 +34,9 @@ _ROTARY = re.compile(r"(?:.*\.)?blk\.(?P<number>\d+)\.attn_(?P<side>[qk])\.(?:we
 # The architectures for which llama.cpp's converter permutes the rows of queries and keys, and transformers permutes
 # them back.
 _PERMUTED = frozenset({"llama"})
+# The architectures for which it adds 1 to the weights of norms, which transformers takes away again.
+_SHIFTED = frozenset({"gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron"})
+_NORM = "norm.weight"
 # Names that neither the prefix nor the order of gguf-py decides, by GGUF name: the part after the block number, or the
 # whole name outside blocks; first for models in general, then for one architecture.
 _USUAL = {
@@ -95,11 +98,23 @@ class _Candidate(NamedTuple):
     after: str
 
 
+class FromGGUF(NamedTuple):
+    """What a Hugging Face checkpoint has otherwise than a GGUF file, by the names in the file."""
+
+    names: dict[str, str]
+    """The new names of the weights that gguf-py knows."""
+    heads: dict[str, int]
+    """The number of heads of weights whose rows are in another order; 0 where the metadata does not give it."""
+    amounts: dict[str, int]
+    """What is added to the elements of weights."""
+
+
 def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config: Config | None = None) -> WeightsNode:
     """Return the weights by the names, and in the layout, of another library, as a tree over the same files.
 
     Nothing is read. Names that no rule fits stay as they are. Of a GGUF file, the names are those that the package gguf
-    knows; where llama.cpp's converter permuted the rows of queries and keys, they come in the model's order again.
+    knows; where llama.cpp's converter permuted the rows of queries and keys, they come in the model's order again, and
+    where it added 1 to the weights of norms, that is taken away.
 
     Args:
         node: The root of a tree.
@@ -123,23 +138,22 @@ def renamed(node: WeightsNode, scheme: str | Iterable[ConversionRule], *, config
     if scheme not in (_SCHEME, *LAYOUTS):
         layouts = ", ".join(map(repr, (_SCHEME, *LAYOUTS)))
         raise ArgumentError(f"there is no naming scheme {scheme!r}; there are {layouts}")
-    if scheme == _SCHEME and node._scheme == scheme:
-        return node
-    if scheme != _SCHEME or not isinstance(node, GGUFWeights):
-        return converted(node, scheme, config)
+    if isinstance(node, GGUFWeights) and node._scheme not in (_SCHEME, *LAYOUTS):
+        node = _renamed_gguf(node)
+    return node if node._scheme == scheme else converted(node, scheme, config)
+
+
+def _renamed_gguf(node: WeightsNode) -> WeightsNode:
+    """Return the weights of a GGUF file as a Hugging Face checkpoint has them."""
     names = [info.name for info in infos(node)]
-    new, heads = new_names_and_heads(node, names)
-    if not any(new.get(name, name) != name for name in names):
-        warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=2)
-    return _rename_weights(node, scheme, new, heads)
+    new = from_gguf(node, names)
+    if not any(new.names.get(name, name) != name for name in names):
+        warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=3)
+    return _rename_weights(node, _SCHEME, *new)
 
 
-def new_names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the Hugging Face names of weights, and the numbers of heads of weights with permuted rows.
-
-    The first result is {name in the file: Hugging Face's name} of the names that gguf-py knows. The second is {name in
-    the file: number of heads} of the weights whose rows are in another order in the file, with 0 where the metadata
-    does not give a number of heads.
+def from_gguf(node: WeightsNode, names: list[str]) -> FromGGUF:
+    """Return what a Hugging Face checkpoint has otherwise than a GGUF file.
 
     Args:
         node: The root of a tree of GGUF weights.
@@ -150,7 +164,9 @@ def new_names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, 
         ImportError: gguf-py is missing.
     """
     architecture = node.metadata.get("general.architecture")
-    return _new_names(architecture, names), _heads(node, architecture, names)
+    adds = isinstance(architecture, str) and architecture in _SHIFTED
+    shifted = [name for name in names if adds and name.endswith(_NORM)]
+    return FromGGUF(_new_names(architecture, names), _heads(node, architecture, names), dict.fromkeys(shifted, -1))
 
 
 def left_out(names: Iterable[str]) -> list[str]:

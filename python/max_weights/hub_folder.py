@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import GGUFWeights, infos, place_file, shown
 from max_weights._expected_config import expectation_of_config, quiet
-from max_weights._renaming import left_out, new_names_and_heads
+from max_weights._renaming import from_gguf, left_out
 from max_weights._shape import listed
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
@@ -45,14 +45,12 @@ StrPath = str | os.PathLike[str]
 
 # Architectures whose GGUF files have other values or shapes than a Hugging Face checkpoint, which new names do not
 # undo.
-_NORMS = "1 is added to the weights of norms"
 _DECAY = "A_log is stored as -exp(A_log)"
 _ROWS = "the rows of queries and keys are in a different order"
 _FUSED = "queries, keys and values of a fused matrix are in a different order"
 _CHANGED = {
-    **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron"), _NORMS),
     **dict.fromkeys(("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "plamo2"), _DECAY),
-    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), f"{_NORMS}, and {_DECAY}"),
+    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), f"1 is added to the weights of norms, and {_DECAY}"),
     **dict.fromkeys(("baichuan", "deci", "granite", "granitemoe", "internlm2", "minicpm", "xverse"), _ROWS),
     **dict.fromkeys(("bloom", "gptneox"), _FUSED),
     **dict.fromkeys(("lfm2", "lfm2moe"), "the kernels of convolutions have one axis fewer"),
@@ -76,8 +74,8 @@ def hub_names(paths: StrPath | Iterable[StrPath]) -> JSONObject:
 
     Returns:
         `names`: {name in the file: name}; `heads`: {name in the file: number of heads} of the weights whose rows are in
-        another order in the file, with pairs of rows where a checkpoint has halves of a head; `left_out`: the weights
-        that such a checkpoint does not have.
+        another order in the file, with pairs of rows where a checkpoint has halves of a head; `amounts`: {name in the
+        file: what is added to its elements}; `left_out`: the weights that such a checkpoint does not have.
 
     Raises:
         UnsupportedError: not a GGUF file, an architecture that gguf-py has no names for, or one whose files have other
@@ -97,7 +95,7 @@ def names_of(node: WeightsNode) -> JSONObject:
     _check_values(node, names)
     without = left_out(names)
     names = [name for name in names if name not in set(without)]
-    new, heads = new_names_and_heads(node, names)
+    new, heads, amounts = from_gguf(node, names)
     for name, count in heads.items():
         if count < 1:
             raise ArgumentError(
@@ -108,7 +106,12 @@ def names_of(node: WeightsNode) -> JSONObject:
         other = old_names.setdefault(new.get(name, name), name)
         if other != name:
             raise ArgumentError(f"'{shown(other)}' and '{shown(name)}' are both '{shown(new.get(name, name))}'")
-    return {"names": {name: new.get(name, name) for name in names}, "heads": heads, "left_out": without}
+    return {
+        "names": {name: new.get(name, name) for name in names},
+        "heads": heads,
+        "amounts": amounts,
+        "left_out": without,
+    }
 
 
 def _check_values(node: WeightsNode, names: list[str]) -> None:

@@ -67,6 +67,7 @@ impl Making<'_> {
                 order.swap(*first, *second);
                 tensor.transpose(&order)
             }
+            Step::Add(amount) => of(slot, element)?.with_sum(*amount),
             Step::Interleave(axis, groups) => {
                 let cut = |slot: usize| {
                     let tensor = of(slot, element)?;

@@ -92,6 +92,8 @@ impl fmt::Display for Action {
         match conversion {
             Conversion::Nothing => Ok(()),
             Conversion::Cast { from, to } => write!(f, ", convert {from} to {to}"),
+            Conversion::Add { from, to, amount } if from == to => write!(f, ", add {amount}"),
+            Conversion::Add { from, to, amount } => write!(f, ", add {amount}, convert {from} to {to}"),
             Conversion::Decode { encoding, to } => write!(f, ", decode {encoding} to {to}"),
         }
     }

@@ -296,7 +296,9 @@ impl Layout {
         let Some(one) = self.wanted.get(number) else {
             return Some((position, "it is made of several pieces".to_owned()));
         };
-        let reason = if one.conversion != Conversion::Nothing {
+        let reason = if let Conversion::Add { amount, .. } = one.conversion {
+            format!("{amount} is added to its elements")
+        } else if one.conversion != Conversion::Nothing {
             format!("it is converted to {}", one.dtype)
         } else if one.cut.is_some() {
             "its part is not one range of bytes".to_owned()

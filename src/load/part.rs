@@ -94,7 +94,7 @@ impl Wanted {
         };
         let (per, bytes) = match self.conversion {
             Conversion::Decode { encoding, .. } => (encoding.elements_per_block(), encoding.bytes_per_block()),
-            Conversion::Cast { from, .. } => plain(from),
+            Conversion::Cast { from, .. } | Conversion::Add { from, .. } => plain(from),
             Conversion::Nothing => plain(self.dtype),
         };
         let (per, bytes, placement) = (per as i64, bytes as i64, &self.placement);

@@ -255,6 +255,17 @@ impl Recipe {
         Ok(Self { dtype, shape, grid, axes, device, in_order: self.in_order, pieces })
     }
 
+    /// The same with a number that is added to each element, as [`Conversion::Add`] does it. No view of a file is left of it.
+    ///
+    /// # Errors
+    /// Packed blocks; pieces that have something added to them already.
+    pub fn with_sum(mut self, amount: i32) -> Result<Self> {
+        for Piece { wanted, .. } in &mut self.pieces {
+            wanted.conversion = wanted.conversion.with_sum(wanted.dtype, amount)?;
+        }
+        Ok(self)
+    }
+
     /// The same in C order: it is no view of a file that has the elements in another.
     #[must_use]
     pub fn in_order(self) -> Self {

@@ -108,7 +108,7 @@ impl Layout {
         for run in &self.runs {
             if kernels.iter().all(|(known, _)| *known != run.conversion) {
                 let kernel = match run.conversion {
-                    Conversion::Nothing => None,
+                    Conversion::Nothing | Conversion::Add { .. } => None,
                     Conversion::Cast { from, to } => Kernel::cast(from, to, false),
                     Conversion::Decode { encoding, to } => Kernel::dequantize(encoding, to),
                 };

@@ -3,7 +3,7 @@
 use super::cut::{Cut, Region};
 use super::placement::{Placement, Transform};
 use crate::buffer::{Buffer, checked_size, dequantize};
-use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
+use crate::cast::{CastOptions, add, cast, elements_per_group, is_supported};
 use crate::checkpoint::Catalog;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -27,6 +27,15 @@ pub enum Conversion {
         /// What they become.
         to: DType,
     },
+    /// A number is added to them in float32, or in float64 where they are that, and they are cast from there.
+    Add {
+        /// What they are.
+        from: DType,
+        /// What they become.
+        to: DType,
+        /// What is added to each.
+        amount: i32,
+    },
     /// Packed blocks are decoded.
     Decode {
         /// How they are packed.
@@ -41,7 +50,7 @@ impl Conversion {
     pub(crate) fn unit(self) -> (usize, usize) {
         match self {
             Self::Nothing => (1, 1),
-            Self::Cast { from, to } => {
+            Self::Cast { from, to } | Self::Add { from, to, .. } => {
                 let elements = elements_per_group(from).max(elements_per_group(to));
                 (elements * from.bits() / 8, elements * to.bits() / 8)
             }
@@ -55,8 +64,22 @@ impl Conversion {
     pub(super) fn count(self, bytes: usize) -> usize {
         match self {
             Self::Nothing => bytes,
-            Self::Cast { from, .. } => bytes * 8 / from.bits(),
+            Self::Cast { from, .. } | Self::Add { from, .. } => bytes * 8 / from.bits(),
             Self::Decode { encoding, .. } => bytes / encoding.bytes_per_block(),
+        }
+    }
+
+    /// It with a number that is added to the elements, of this dtype if they are not converted so far.
+    pub(super) fn with_sum(self, dtype: DType, amount: i32) -> Result<Self> {
+        match self {
+            Self::Nothing => Ok(Self::Add { from: dtype, to: dtype, amount }),
+            Self::Cast { from, to } => Ok(Self::Add { from, to, amount }),
+            Self::Add { amount: other, .. } => {
+                Err(Error::Argument(format!("{amount} is added to what {other} was added to on the way")))
+            }
+            Self::Decode { encoding, .. } => {
+                Err(Error::Argument(format!("nothing is added to packed blocks of {encoding}: decode them first")))
+            }
         }
     }
 
@@ -66,6 +89,7 @@ impl Conversion {
         match self {
             Self::Nothing => to.copy_from_slice(from),
             Self::Cast { from: dtype, to: target } => cast(dtype, target, from, to, options)?,
+            Self::Add { from: dtype, to: target, amount } => add(dtype, target, amount, from, to)?,
             Self::Decode { encoding, to: target } if is_decoded_to(target) => {
                 quant::dequantize(encoding, from, target, to, stream)?;
             }
@@ -122,19 +146,25 @@ impl Wanted {
     ) -> Result<Buffer> {
         let read = match (&self.cut, self.conversion) {
             (Some(cut), _) => self.gathered(&read, cut, interrupt)?,
-            (None, Conversion::Cast { from, .. }) => self.typed(read, from, interrupt)?,
+            (None, Conversion::Cast { from, .. } | Conversion::Add { from, .. }) => {
+                self.typed(read, from, interrupt)?
+            }
             (None, Conversion::Nothing) => self.typed(read, self.dtype, interrupt)?,
             (None, Conversion::Decode { .. }) => read,
         };
+        let read = match self.conversion {
+            Conversion::Add { .. } => self.added(&read, interrupt)?,
+            _ => read,
+        };
         let made = match (self.conversion, &mut out) {
-            (Conversion::Nothing, None) => return Ok(read),
+            (Conversion::Nothing | Conversion::Add { .. }, None) => return Ok(read),
             (Conversion::Decode { encoding, to }, out) if is_decoded_to(to) => {
                 return dequantize(&read, encoding, to, &self.shape, out.as_deref_mut(), interrupt);
             }
             (Conversion::Decode { encoding, .. }, _) => {
                 dequantize(&read, encoding, DType::Float32, &self.shape, None, interrupt)?
             }
-            (Conversion::Nothing | Conversion::Cast { .. }, _) => read,
+            (Conversion::Nothing | Conversion::Cast { .. } | Conversion::Add { .. }, _) => read,
         };
         match out {
             None => made.astype(self.dtype, false, interrupt),
@@ -154,6 +184,16 @@ impl Wanted {
         Buffer::contiguous_at(bytes.storage().clone(), bytes.offset(), dtype, &self.shape)
     }
 
+    /// Elements that were read, in C order, with what is added to them.
+    fn added(&self, read: &Buffer, interrupt: Interrupt<'_>) -> Result<Buffer> {
+        let read = read.contiguous(interrupt)?;
+        let bytes = read.bytes();
+        let bytes = bytes.ok_or_else(|| Error::Argument("a tensor that is not in host memory".to_owned()))?;
+        let mut block = Block::any(self.size()?)?;
+        self.conversion.apply(bytes, block.as_mut_slice(), false, &mut Vec::new())?;
+        Buffer::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
+    }
+
     fn gathered(&self, whole: &Buffer, cut: &Cut, interrupt: Interrupt<'_>) -> Result<Buffer> {
         let whole = whole.contiguous(interrupt)?;
         let mut block = Block::any(cut.rows * cut.payload())?;
@@ -163,7 +203,7 @@ impl Wanted {
         let size = block.as_mut_slice().len() as i64;
         match self.conversion {
             Conversion::Decode { .. } => Buffer::contiguous_at(block.freeze(), 0, DType::UInt8, &[size]),
-            Conversion::Nothing | Conversion::Cast { .. } => {
+            Conversion::Nothing | Conversion::Cast { .. } | Conversion::Add { .. } => {
                 Buffer::contiguous_at(block.freeze(), 0, whole.dtype(), &self.shape)
             }
         }
@@ -202,7 +242,7 @@ impl Catalog {
         };
         let dtype = match conversion {
             Conversion::Nothing => placement.dtype,
-            Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => to,
+            Conversion::Cast { to, .. } | Conversion::Add { to, .. } | Conversion::Decode { to, .. } => to,
         };
         Ok(Wanted { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
     }

@@ -61,7 +61,7 @@ impl Steps {
     pub(super) fn dtype(self) -> Option<DType> {
         match self.conversion {
             Conversion::Nothing => None,
-            Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
+            Conversion::Cast { to, .. } | Conversion::Add { to, .. } | Conversion::Decode { to, .. } => Some(to),
         }
     }
 

@@ -62,9 +62,9 @@ def write(tmp_path: Path) -> Write:
 
 
 def shapes_of_blocks(
-    *, bias: bool = False, head: bool = True, head_size: int = 8, norms: bool = False
+    *, bias: bool = False, head: bool = True, head_size: int = 8, norms: bool = False, post: bool = False
 ) -> dict[str, tuple[int, ...]]:
-    """Of four heads and two of keys, which may have norms, as those of Qwen 3."""
+    """Of four heads and two of keys, which may have norms, as those of Qwen 3; `post`: and norms behind each half."""
     wide, narrow = 4 * head_size, 2 * head_size
     vocabulary = len(gguf_models.TOKENS)
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, 32), "output_norm.weight": (32,)}
@@ -86,7 +86,15 @@ def shapes_of_blocks(
             found |= {f"blk.{i}.attn_{side}.bias": (wide if side == "q" else narrow,) for side in "qkv"}
         if norms:
             found |= {f"blk.{i}.attn_{side}_norm.weight": (head_size,) for side in "qk"}
+        if post:
+            found |= {f"blk.{i}.post_{half}_norm.weight": (32,) for half in ("attention", "ffw")}
     return found
+
+
+def shapes_of_nemotron() -> dict[str, tuple[int, ...]]:
+    """Norms have biases, and nothing is a gate."""
+    found = {name: shape for name, shape in shapes_of_blocks().items() if "gate" not in name}
+    return found | {name.replace(".weight", ".bias"): shape for name, shape in found.items() if "_norm" in name}
 
 
 def opened(folder: Path, **options: Any) -> Any:
@@ -173,6 +181,25 @@ def test_other_architectures_become_the_same_model(
     assert "generation_config.json" in made["files"]
     check_model(path, tmp_path / "out")
     check_tokenizer(path, tmp_path / "out", "in an inn")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shapes"),
+    [
+        ("gemma2", shapes_of_blocks(head=False, head_size=256, post=True)),
+        ("gemma3", shapes_of_blocks(head=False, head_size=256, norms=True, post=True)),
+        ("nemotron", shapes_of_nemotron()),
+    ],
+)
+def test_norms_with_1_added_become_those_of_the_same_model(
+    tmp_path: Path, write: Write, architecture: str, shapes: dict[str, tuple[int, ...]]
+) -> None:
+    path = write(architecture, shapes)
+    convert(path, tmp_path / "out")
+    check_model(path, tmp_path / "out")
+    command = [sys.executable, "-m", "max_weights", "convert", path, tmp_path / "by_command", "--rename", "hf"]
+    subprocess.run([*command, "--dtype", "float32"], capture_output=True, check=True)
+    check_model(path, tmp_path / "by_command")
 
 
 def test_what_llama_cpp_computes_is_left_out(tmp_path: Path, write: Write) -> None:
@@ -268,7 +295,7 @@ def test_the_command_prints_one_json_object_and_refuses_in_one_line(tmp_path: Pa
 
     refused = {
         "No such file": run("names", tmp_path / "none.gguf"),
-        "'gemma2'": run("files", write("gemma2", shapes_of_blocks()), tmp_path / "other"),
+        "'granite'": run("files", write("granite", shapes_of_blocks()), tmp_path / "other"),
         "--dtype": run("files", path, tmp_path / "other", "--dtype"),
         "not int8": run("files", path, tmp_path / "other", "--dtype", "int8"),
     }
@@ -292,7 +319,7 @@ def test_without_transformers_it_is_said_what_to_install(tmp_path: Path) -> None
 
 
 def test_what_new_names_do_not_make_a_checkpoint_of_is_refused_by_name(tmp_path: Path, write: Write) -> None:
-    for architecture in ("gpt2", "gemma3", "nemotron", "bloom", "mamba", "lfm2", "granite"):
+    for architecture in ("gpt2", "bloom", "mamba", "lfm2", "granite", "qwen3next"):
         with pytest.raises(UnsupportedError, match=f"'{architecture}'.*transformers converts it"):
             hub_names(write(architecture, {"token_embd.weight": (4, 32)}))
     experts = shapes_of_blocks() | {"blk.0.ffn_gate_exps.weight": (2, 48, 32)}

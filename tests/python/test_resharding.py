@@ -249,7 +249,7 @@ def test_the_command_prints_the_plan_writes_it_and_refuses_in_one_line(tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("architecture", ["gemma2", "olmo2"])
+@pytest.mark.parametrize("architecture", ["granite", "olmo2"])
 def test_a_gguf_file_of_which_no_checkpoint_is_made_is_refused(tmp_path: Path, architecture: str) -> None:
     import gguf
 

@@ -51,16 +51,17 @@ impl Shared {
     }
 
     /// A tree over the same open files with other names: {name in the file: new name}, and for weights whose rows are pairs to be taken apart
-    /// {name in the file: heads}.
+    /// {name in the file: heads}, and for those that need it {name in the file: what is added}.
     pub(crate) fn renamed(
         &self,
         py: Python<'_>,
         scheme: String,
         names: &HashMap<String, String>,
         heads: &HashMap<String, u64>,
+        amounts: &HashMap<String, i32>,
     ) -> Outcome<Self> {
         let checkpoint = self.checkpoint()?;
-        let catalog = Arc::new(checkpoint.catalog().renamed_with_heads(names, heads)?);
+        let catalog = Arc::new(checkpoint.catalog().renamed_from_gguf(names, heads, amounts)?);
         Ok(self.with(py, &checkpoint, catalog, Renaming { scheme, of: self.base(), rules: None }))
     }
 

@@ -282,14 +282,15 @@ pub(crate) fn rename_weights<'py>(
     scheme: String,
     names: HashMap<String, String>,
     heads: HashMap<String, u64>,
+    amounts: HashMap<String, i32>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
     let py = node.py();
-    let shared = node.get().shared().renamed(py, scheme, &names, &heads)?;
+    let shared = node.get().shared().renamed(py, scheme, &names, &heads, &amounts)?;
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }
 
 /// A rule as Python has it: its sources, its targets, and its steps, each a name, numbers, and proportions.
-type PythonRule = (Vec<String>, Vec<String>, Vec<(String, Vec<usize>, Vec<u64>)>);
+type PythonRule = (Vec<String>, Vec<String>, Vec<(String, Vec<i64>, Vec<u64>)>);
 
 /// A tree over the same open files with the weights as rules make them: [`Shared::converted`]. `rules` are the same for pickles.
 #[pyfunction]
@@ -320,7 +321,13 @@ pub(crate) fn first_fitting(node: &Bound<'_, WeightsNode>, templates: Vec<String
 fn rule((sources, targets, steps): &PythonRule) -> Result<ConversionRule, Error> {
     let templates =
         |names: &[String]| names.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>();
-    let step = |(name, numbers, parts): &(String, Vec<usize>, Vec<u64>)| {
+    let step = |(name, numbers, parts): &(String, Vec<i64>, Vec<u64>)| {
+        let unknown = || Error::Argument(format!("there is no step {name} of {numbers:?}"));
+        if let ("add", [amount]) = (name.as_str(), numbers.as_slice()) {
+            return Ok(Step::Add(i32::try_from(*amount).map_err(|_| unknown())?));
+        }
+        let numbers = numbers.iter().map(|number| usize::try_from(*number).map_err(|_| unknown()));
+        let numbers = numbers.collect::<Result<Vec<_>, Error>>()?;
         let groups = |numbers: &[usize]| numbers.first().map(|groups| *groups as u64);
         Ok(match (name.as_str(), numbers.as_slice()) {
             ("stack", [axis]) => Step::Stack(*axis),
@@ -330,7 +337,7 @@ fn rule((sources, targets, steps): &PythonRule) -> Result<ConversionRule, Error>
             ("transpose", [first, second]) => Step::Transpose(*first, *second),
             ("interleave", [axis, rest @ ..]) => Step::Interleave(*axis, groups(rest)),
             ("deinterleave", [axis, rest @ ..]) => Step::Deinterleave(*axis, groups(rest), parts.clone()),
-            _ => return Err(Error::Argument(format!("there is no step {name} of {numbers:?}"))),
+            _ => return Err(unknown()),
         })
     };
     let steps = steps.iter().map(step).collect::<Result<Vec<_>, Error>>()?;

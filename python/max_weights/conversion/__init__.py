@@ -5,6 +5,7 @@
 """
 
 from max_weights.conversion._rules import (
+    Add,
     Concatenate,
     ConversionRule,
     Deinterleave,
@@ -17,6 +18,7 @@ from max_weights.conversion._rules import (
 from max_weights.conversion._view import conversion_rules
 
 __all__ = [
+    "Add",
     "Concatenate",
     "ConversionRule",
     "Deinterleave",

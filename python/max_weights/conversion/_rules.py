@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from max_weights.errors import ArgumentError
 
 __all__ = [
+    "Add",
     "Concatenate",
     "ConversionRule",
     "Deinterleave",
@@ -104,6 +105,21 @@ class Transpose(Step):
     def reverse(self) -> Step:
         """Return the step that undoes this one, which is the same."""
         return self
+
+
+@dataclass(frozen=True)
+class Add(Step):
+    """A whole number is added to each element: the weights of norms, which some libraries store with 1 added.
+
+    The sum is that of float32, or of float64 for float64 elements; it is rounded from there to the dtype in which the
+    tensor is taken.
+    """
+
+    amount: int
+
+    def reverse(self) -> Step:
+        """Return the step that subtracts the same. What was lost by rounding does not come back."""
+        return Add(-self.amount)
 
 
 @dataclass(frozen=True)

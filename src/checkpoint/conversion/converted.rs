@@ -68,6 +68,20 @@ impl Catalog {
         self.made(number).is_some()
     }
 
+    /// Whether something is added to the elements of the weight of this number.
+    fn adds(&self, number: u32) -> bool {
+        let (Some(composition), Some(made)) = (self.composition(), self.made(number as usize)) else { return false };
+        match made {
+            Made::Same(number) => composition.of.adds(number),
+            Made::Of { group, .. } => {
+                let (rule, sources) = &composition.groups[group as usize];
+                let mut weights = sources.iter().flat_map(|source| &**source);
+                composition.rules[*rule].adds() || weights.any(|&weight| composition.of.adds(weight))
+            }
+            Made::Refused(_) => false,
+        }
+    }
+
     /// Whether any weight is made of others.
     pub fn makes_any(&self) -> bool {
         self.composition().is_some_and(|composition| !composition.made.is_empty())
@@ -90,7 +104,14 @@ impl Catalog {
             match entry {
                 Entry::Same(number, name) => weights.push_same(number, name.as_deref())?,
                 Entry::Group(number) => {
-                    let (rule, _) = &sources[number];
+                    let (rule, of) = &sources[number];
+                    let mut of = of.iter().flat_map(|source| &**source);
+                    if rules[*rule].adds()
+                        && let Some(&weight) = of.find(|&&weight| self.adds(weight))
+                    {
+                        let cause = "something is added to it already: save these weights first".to_owned();
+                        return refused(&rules[*rule], &self.table.get(weight as usize), cause).map_err(named);
+                    }
                     weights.push_made(number, &groups[number], &rules[*rule]).map_err(named)?;
                 }
             }

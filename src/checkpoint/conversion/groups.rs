@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::rule::{ConversionRule, Slot};
 use crate::budget;
-use crate::cast::elements_per_group;
+use crate::cast::{elements_per_group, is_addable};
 use crate::error::{Diagnostic, Result};
 use crate::names::{Captures, Template};
 use crate::rules;
@@ -148,6 +148,11 @@ impl Group {
             Element::Packed(encoding) => encoding.elements_per_block() as u64,
             other => return refused(rule, first, format!("its elements are {other}, of which nothing is made")),
         };
+        if rule.adds()
+            && let Some(cause) = not_addable(first.element)
+        {
+            return refused(rule, first, cause);
+        }
         let slots = firsts.iter().map(|info| Slot { shape: info.shape.to_vec(), count }).collect();
         match rule.apply(slots, block) {
             Ok(slots) => Ok((first.element, slots)),
@@ -169,6 +174,17 @@ impl Group {
         let missing = rule.sources.get(source as usize).map(|template| template.fill(&stars, number));
         let missing = text::shown(&missing.unwrap_or_default());
         refused(rule, &table.get(self.first()), format!("'{missing}', which belongs to it, is not there"))
+    }
+}
+
+/// Why nothing is added to elements like these, if that is so.
+pub(super) fn not_addable(element: Element<'_>) -> Option<String> {
+    match element {
+        Element::Plain(dtype) if is_addable(dtype) => None,
+        Element::Packed(encoding) => {
+            Some(format!("nothing is added to packed blocks of {encoding}: save it as floats first"))
+        }
+        other => Some(format!("numbers are added to float16, bfloat16, float32 and float64, and not to {other}")),
     }
 }
 

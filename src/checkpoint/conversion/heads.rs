@@ -1,4 +1,5 @@
-//! The two orders of the rows of query and key matrices under rotary position embedding, as a rule.
+//! What llama.cpp's converter does to weights beside giving them names, undone by rules: the order of the rows of query and key matrices under rotary
+//! position embedding, and 1 that is added to the weights of norms.
 //!
 //! A head's rows are pairs that are rotated together. llama.cpp wants the two of a pair side by side; Hugging Face has the first ones of all
 //! pairs, then the second ones. Rows stay whole, so that the same works for packed blocks.
@@ -6,47 +7,61 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::groups::not_addable;
 use super::rule::{ConversionRule, Step};
 use crate::checkpoint::Catalog;
 use crate::error::{Diagnostic, Result};
 use crate::names::Template;
-use crate::rules;
+use crate::rules::{self, Rule};
 use crate::tensor::TensorInfo;
 
 impl ConversionRule {
     /// The rows of `heads` heads, pair by pair, become all first rows of a head and then all second ones, under the same name.
     fn pairs_to_halves(name: &str, heads: u64) -> Result<Self> {
         let steps = vec![Step::Deinterleave(0, None, vec![1, 1]), Step::Interleave(0, Some(heads))];
+        Self::of_one(name, steps)
+    }
+
+    /// A rule for one weight, which keeps its name.
+    fn of_one(name: &str, steps: Vec<Step>) -> Result<Self> {
         Self::new(vec![Template::exact(name)], vec![Template::exact(name)], steps)
     }
 }
 
 impl Catalog {
     /// The weights of a GGUF file as a Hugging Face checkpoint has them: under other names, by their names in the file; and of query and key matrices
-    /// whose rows are pairs in the file, by the name in the file the number of heads.
+    /// whose rows are pairs in the file, by the name in the file the number of heads; and of weights that need it, by the name in the file what is added.
     ///
     /// # Errors
-    /// Two weights that get one name. Rows that are not so many heads of pairs are an error when that weight is taken.
-    pub fn renamed_with_heads(
+    /// Two weights that get one name. Rows that are not so many heads of pairs, and elements that nothing is added to, are an error when that weight is
+    /// taken.
+    pub fn renamed_from_gguf(
         self: &Arc<Self>,
         names: &HashMap<String, String>,
         heads: &HashMap<String, u64>,
+        amounts: &HashMap<String, i32>,
     ) -> Result<Self> {
         let renamed = self.renamed(|number| names.get(self.table().name(number)).cloned())?;
-        let (mut rules, mut refused) = (Vec::new(), Vec::new());
+        let (mut conversions, mut refused) = (Vec::new(), Vec::new());
         for number in 0..self.table().len() {
-            let (Some(&heads), info) = (heads.get(self.table().name(number)), renamed.table().get(number)) else {
+            let (name, info) = (self.table().name(number), renamed.table().get(number));
+            let (fault, rule) = if let Some(&heads) = heads.get(name) {
+                (renamed.unlike_heads(&info, heads), ConversionRule::pairs_to_halves(info.name, heads))
+            } else if let Some(&amount) = amounts.get(name) {
+                let fault = not_addable(info.element).map(|cause| renamed.fault(rules::NAMES_CONVERSION, cause, &info));
+                (fault, ConversionRule::of_one(info.name, vec![Step::Add(amount)]))
+            } else {
                 continue;
             };
-            match renamed.unlike_heads(&info, heads) {
+            match fault {
                 Some(fault) => refused.push((number, fault)),
-                None => rules.push(ConversionRule::pairs_to_halves(info.name, heads)?),
+                None => conversions.push(rule?),
             }
         }
-        if rules.is_empty() && refused.is_empty() {
+        if conversions.is_empty() && refused.is_empty() {
             return Ok(renamed);
         }
-        let mut converted = Arc::new(renamed).converted(rules)?;
+        let mut converted = Arc::new(renamed).converted(conversions)?;
         // Each of these rules is for one weight, so that all keep their numbers.
         if let Some(composition) = converted.composition.as_mut().and_then(Arc::get_mut) {
             for (number, fault) in refused {
@@ -65,12 +80,17 @@ impl Catalog {
                 .to_owned(),
             _ => format!("the rows of shape {:?} are not {heads} heads of pairs of rows", info.shape),
         };
-        let fault = Diagnostic::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
+        Some(self.fault(rules::GGUF_HEADS, cause, info))
+    }
+
+    /// What is wrong with a weight that cannot be as a Hugging Face checkpoint has it.
+    fn fault(&self, rule: &'static Rule, cause: String, info: &TensorInfo<'_>) -> Diagnostic {
+        let fault = Diagnostic::new(rule, cause).tensor(info.name).offset(info.span.start());
         let fault = fault.help("Take the weight from the tree with the file's own names");
-        Some(match self.files().get(info.file as usize) {
+        match self.files().get(info.file as usize) {
             Some(file) => fault.path(&file.path),
             None => fault,
-        })
+        }
     }
 }
 
@@ -93,7 +113,7 @@ mod tests {
         let checkpoint = Checkpoint::open(&[&path], &OpenOptions::default()).expect("opened");
         let names = HashMap::from([("q".to_owned(), "query".to_owned())]);
         let heads = HashMap::from([("q".to_owned(), 2), ("k".to_owned(), 2)]);
-        let renamed = checkpoint.catalog().renamed_with_heads(&names, &heads).expect("renamed");
+        let renamed = checkpoint.catalog().renamed_from_gguf(&names, &heads, &HashMap::new()).expect("renamed");
         let checkpoint = checkpoint.with_catalog(Arc::new(renamed));
         let query = checkpoint.tensor(checkpoint.catalog().require("query").expect("there")).expect("taken");
         assert_eq!(

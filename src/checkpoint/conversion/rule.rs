@@ -6,6 +6,9 @@ use crate::names::Template;
 /// The most tensors that one is taken apart into.
 const MAX_APART: u64 = 1 << 16;
 
+/// The most that is added to elements, or taken from them: float32 has all whole numbers up to it.
+const MAX_AMOUNT: u32 = 1 << 24;
+
 /// What is done to tensors on the way from their files' layout to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -24,6 +27,8 @@ pub enum Step {
     Interleave(usize, Option<u64>),
     /// A tensor becomes one for each target: along an axis it is cut into so many equal groups, in each of which the targets have these proportions.
     Deinterleave(usize, Option<u64>, Vec<u64>),
+    /// A number is added to each element: in float32, or in float64 where they are that, and rounded from there to what the tensor is wanted as.
+    Add(i32),
 }
 
 /// Names, and what becomes of the tensors that have them.
@@ -85,7 +90,13 @@ impl ConversionRule {
                     one("Deinterleave")?;
                     slots = self.slots_of(parts)?;
                 }
-                Step::Transpose(..) => {}
+                Step::Add(amount) if amount.unsigned_abs() > MAX_AMOUNT => {
+                    return Err(format!("Add adds numbers up to {MAX_AMOUNT}, and not {amount}"));
+                }
+                Step::Add(_) if self.steps[..number].iter().any(|step| matches!(step, Step::Add(_))) => {
+                    return Err("Add comes once, with the sum".into());
+                }
+                Step::Transpose(..) | Step::Add(_) => {}
             }
         }
         if slots != self.targets.len() {
@@ -123,9 +134,14 @@ impl ConversionRule {
             Step::Concatenate(_) | Step::Interleave(..) => 1,
             Step::Split(_, parts) | Step::Deinterleave(_, _, parts) if parts.is_empty() => self.targets.len(),
             Step::Split(_, parts) | Step::Deinterleave(_, _, parts) => parts.len(),
-            Step::Stack(_) | Step::Unstack(_) | Step::Transpose(..) => slots,
+            Step::Stack(_) | Step::Unstack(_) | Step::Transpose(..) | Step::Add(_) => slots,
         };
         self.steps[..steps].iter().fold(self.sources.len(), after)
+    }
+
+    /// Whether it adds something to the elements.
+    pub(super) fn adds(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Add(_)))
     }
 
     /// Whether it gives one weight another name, and nothing else.
@@ -189,6 +205,7 @@ impl Step {
                     shape.swap(*first, *second);
                 }
             }
+            Self::Add(_) => {}
         }
         Ok(slots)
     }
@@ -357,6 +374,8 @@ mod tests {
         assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, and it has 2"));
         assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("none may be 0"));
         assert!(wrong(&["a", "b"], &["c", "d"], &[Step::Split(0, vec![])]).contains("takes one tensor"));
+        assert!(wrong(&["a"], &["b"], &[Step::Add(1), Step::Add(1)]).contains("Add comes once"));
+        assert!(wrong(&["a"], &["b"], &[Step::Add(i32::MIN)]).contains("numbers up to 16777216"));
         assert!(wrong(&["a.#", "b"], &["c"], &[]).contains("either all sources"));
         assert!(wrong(&[], &[], &[]).contains("no source"));
     }

@@ -14,12 +14,13 @@ use crate::host::Host;
 /// The module of the Python package that is asked.
 const MODULE: &str = "max_weights.hub_folder";
 
-/// New names by those in the file; and of the matrices whose rows have another order there, the number of heads.
+/// New names by those in the file; of the matrices whose rows have another order there, the number of heads; and what is added to others.
 #[derive(Debug, Deserialize)]
 pub(super) struct Names {
     #[serde(rename = "names")]
     pub(super) by_name: HashMap<String, String>,
     pub(super) heads: HashMap<String, u64>,
+    pub(super) amounts: HashMap<String, i32>,
     /// Those that a checkpoint of Hugging Face does not have.
     pub(super) left_out: HashSet<String>,
 }

@@ -54,7 +54,7 @@ pub(super) fn items(
     if wanted.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
         return Err(Failure::Usage("--dtype: there are no floats to convert; integers keep their dtype".into()));
     }
-    Ok((items, names.in_order(checkpoint)?))
+    Ok((items, names.with_values(checkpoint)?))
 }
 
 /// Whether the elements are floats, packed ones among them.
@@ -118,10 +118,13 @@ impl Names {
         of_scheme.map_or(name, String::as_str).to_owned()
     }
 
-    /// The checkpoint whose matrices have their rows in the order in which they are under the new names, where that is another one.
-    fn in_order(&self, checkpoint: &Checkpoint) -> Result<Option<Checkpoint>, Failure> {
-        let Some(known) = self.hugging_face.as_ref().filter(|known| !known.heads.is_empty()) else { return Ok(None) };
-        let catalog = checkpoint.catalog().renamed_with_heads(&HashMap::new(), &known.heads)?;
+    /// The checkpoint whose weights have the values that they have under the new names, where these are others.
+    fn with_values(&self, checkpoint: &Checkpoint) -> Result<Option<Checkpoint>, Failure> {
+        let Some(known) = self.hugging_face.as_ref() else { return Ok(None) };
+        if known.heads.is_empty() && known.amounts.is_empty() {
+            return Ok(None);
+        }
+        let catalog = checkpoint.catalog().renamed_from_gguf(&HashMap::new(), &known.heads, &known.amounts)?;
         Ok(Some(checkpoint.with_catalog(Arc::new(catalog))))
     }
 }

@@ -4,6 +4,7 @@
 //! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
 //! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
 
+mod add;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod lines;
@@ -15,6 +16,7 @@ mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use add::{add, is_addable};
 pub(crate) use lines::{Lines, VALUES, from_f32};
 pub use scale::{BlockScaled, require_scalable, scale_block_rows, scale_block_rows_at};
 
