@@ -208,8 +208,9 @@ class WeightsNode(Node):
     ) -> WeightStream[Any]:
         """Return an iterator of (name, tensor) over this weight, if it is one, and all below it, in bounded memory.
 
-        They come in file order; a thread reads ahead. Every tensor has its own memory, which goes when the tensor does:
-        those that are kept take memory beside `max_host_bytes`. The stream ends with its last weight, with an error,
+        They come in file order, but that the scales and other parts of a quantized weight follow it at once; a thread
+        reads ahead. Every tensor owns its memory and is no view of a file; the memory goes when the tensor does: those
+        that are kept take memory beside `max_host_bytes`. The stream ends with its last weight, with an error,
         with `close()` or the end of a `with` block, and when its last reference goes, as after a `break`. It holds its
         files: closing the weights does not end it. Threads may share it; a forked child opens its own.
 

@@ -26,7 +26,9 @@ _Tensor_co = TypeVar("_Tensor_co", covariant=True)
 
 
 class WeightStream(Generic[_Tensor_co]):
-    """An iterator of (name, tensor), in the order of the files. A thread reads ahead of it, within `max_host_bytes`.
+    """An iterator of (name, tensor), in which the scales of a quantized weight follow it.
+
+    A thread reads ahead of it, within `max_host_bytes`.
 
     The stream ends after the last weight, on an error, and on `close()`, which is also called at the end of a `with`
     block and when the last reference goes: after a `break` nothing of it is left running.
@@ -46,6 +48,7 @@ class WeightStream(Generic[_Tensor_co]):
         self._convert = convert
         self._report, self._finish = progress
         self._done = 0
+        self._left = len(infos)
         self._reported_at = 0.0
         self._bytes = sum(info.bytes for info in infos)
 
@@ -65,8 +68,8 @@ class WeightStream(Generic[_Tensor_co]):
             position, buffer = next(self._tensors)
             info = self._infos[position]
             self._done += info.bytes
-            last = position == len(self._infos) - 1
-            if self._report is not None and (last or time.monotonic() - self._reported_at >= _REPORT_EVERY):
+            self._left -= 1
+            if self._report is not None and (not self._left or time.monotonic() - self._reported_at >= _REPORT_EVERY):
                 self._reported_at = time.monotonic()
                 self._report(self._done, self._bytes)
             return self._names[position], self._convert(buffer, info)

@@ -3,6 +3,7 @@
 use std::num::NonZero;
 
 use max_weights::load::{LoadOptions, Stream, StreamOptions};
+use max_weights_check::quantized::with_parts_together;
 use pyo3::prelude::*;
 
 use crate::buffer_protocol::recycled;
@@ -13,7 +14,7 @@ use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
 /// An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the dtype beside it (None: as it
-/// is), in this order.
+/// is), in this order; but the parts of a quantized weight follow the packed one.
 ///
 /// Args:
 ///     node: Any node of the tree.
@@ -31,6 +32,8 @@ use crate::tensor::Buffer;
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TensorStream {
     stream: Stream,
+    /// The positions of the names in the order of the stream.
+    order: Vec<usize>,
 }
 
 #[pymethods]
@@ -60,13 +63,15 @@ impl TensorStream {
         let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole, max_host_bytes: None };
         let places = device.map(|device| vec![(device, names.len())]);
         let asked = node.asked(&names, &dtypes, cuts, places)?;
-        let stream = detached(py, || {
-            let wanted = asked.recipes(&catalog, whole)?;
+        detached(py, || {
+            let order = with_parts_together(catalog.table(), &asked.numbers);
+            let wanted = in_order(asked.recipes(&catalog, whole)?, &order);
+            let digests = verify.map(|digests| in_order(digests, &order));
             let recycled = reuse.then(recycled);
-            let options = StreamOptions { budget: max_host_bytes, recycled, load, digests: verify };
-            Stream::new(checkpoint, catalog, asked.numbers, wanted, options)
-        })?;
-        Ok(Self { stream })
+            let options = StreamOptions { budget: max_host_bytes, recycled, load, digests };
+            let stream = Stream::new(checkpoint, catalog, in_order(asked.numbers, &order), wanted, options)?;
+            Ok(Self { stream, order })
+        })
     }
 
     /// The most bytes of host memory that tensors take which are read, wait, were given last, or travel.
@@ -87,11 +92,17 @@ impl TensorStream {
 
     fn __next__(&self, py: Python<'_>) -> Outcome<Option<(usize, Buffer)>> {
         let next = detached(py, || self.stream.next(&interrupt))?;
-        Ok(next.map(|(position, tensor)| (position, Buffer::new(tensor))))
+        Ok(next.map(|(number, tensor)| (self.order[number], Buffer::new(tensor))))
     }
 
     /// Ends the stream. Tensors that were given stay valid, unless their memory is reused.
     fn close(&self, py: Python<'_>) {
         detached(py, || self.stream.close());
     }
+}
+
+/// The same, in the order of these positions, each of which is there once.
+fn in_order<T>(list: Vec<T>, order: &[usize]) -> Vec<T> {
+    let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();
+    order.iter().filter_map(|&position| list.get_mut(position)?.take()).collect()
 }
