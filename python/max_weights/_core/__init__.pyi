@@ -335,7 +335,7 @@ class Ahead:
 @final
 class TensorStream:
     """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
-    dtype beside it (None: as it is), in this order.
+    dtype beside it (None: as it is), in this order; but the parts of a quantized weight follow the packed one.
     """
 
     def __new__(
