@@ -7,8 +7,10 @@ environment and the profile say who asks. It is for what they do not say.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from max_weights._core import RangeSource, RemoteStore
@@ -49,6 +51,12 @@ class Remote:
     """Seconds without a byte after which a request is tried again."""
     timeout: float | None = None
     """The most seconds that opening, or one read, may take in all."""
+    cache: str | os.PathLike[str] | None = None
+    """A folder in which what was read is kept for the next process that reads it, made if there is none. It must be
+    this user's alone. Default: nothing is kept."""
+    cache_bytes: int | str = "100GB"
+    """The most bytes in that folder. A file counts with its whole length; those that were not used for the longest time
+    are removed."""
     _store: RemoteStore = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +83,8 @@ class Remote:
             retries=self.retries,
             stall=self.stall,
             timeout=self.timeout,
+            cache=None if self.cache is None else Path(self.cache).expanduser(),
+            cache_bytes=bytes_of(self.cache_bytes, "cache_bytes"),
         )
         object.__setattr__(self, "_store", store)
 

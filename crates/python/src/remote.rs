@@ -62,7 +62,7 @@ pub(crate) struct RemoteStore {
 #[pymethods]
 impl RemoteStore {
     #[new]
-    #[pyo3(signature = (*, endpoint, region, credentials, anonymous, allow_http, requests, request_bytes, retries, stall, timeout))]
+    #[pyo3(signature = (*, endpoint, region, credentials, anonymous, allow_http, requests, request_bytes, retries, stall, timeout, cache, cache_bytes))]
     #[expect(clippy::too_many_arguments, reason = "they are the fields of the Python class")]
     fn new(
         endpoint: Option<String>,
@@ -75,10 +75,12 @@ impl RemoteStore {
         retries: u32,
         stall: f64,
         timeout: Option<f64>,
+        cache: Option<PathBuf>,
+        cache_bytes: u64,
     ) -> Outcome<Self> {
         #[cfg(feature = "remote")]
         {
-            use max_weights_remote::{Credentials, Options, Remote, Secret};
+            use max_weights_remote::{CacheOptions, Credentials, Options, Remote, Secret};
             use std::time::Duration;
 
             let seconds = |value: f64, name: &str| {
@@ -96,6 +98,12 @@ impl RemoteStore {
             options.retries = retries;
             options.stall = seconds(stall, "stall")?;
             options.timeout = timeout.map(|timeout| seconds(timeout, "timeout")).transpose()?;
+            options.cache = cache.map(|folder| {
+                let mut cache = CacheOptions::new(folder);
+                cache.limit = cache_bytes;
+                cache.warn = Some(Arc::new(warn));
+                cache
+            });
             options.credentials = match credentials {
                 _ if anonymous => Credentials::Anonymous,
                 None => Credentials::Found,
@@ -129,6 +137,8 @@ impl RemoteStore {
                 retries,
                 stall,
                 timeout,
+                cache,
+                cache_bytes,
             );
             Err(Error::Argument("this build opens no URLs: it was built without the feature `remote`".into()).into())
         }
@@ -139,6 +149,18 @@ impl RemoteStore {
     pub(crate) fn handle(&self) -> StoreHandle {
         StoreHandle(self.store.clone())
     }
+}
+
+/// Warns the user, from any thread.
+#[cfg(feature = "remote")]
+fn warn(text: &str) {
+    reattached(|py| {
+        let warned = py.import("warnings").and_then(|warnings| warnings.call_method1("warn", (text,)));
+        if let Err(error) = warned {
+            // Where warnings are errors: what is read is right all the same.
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 /// A file of which a function reads ranges of bytes: `max_weights.remote.source`.

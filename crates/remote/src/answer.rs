@@ -17,6 +17,8 @@ pub(crate) struct Answer {
     pub(crate) total: u64,
     /// What differs where the content does: the entity tag, or else the time of the last change.
     pub(crate) tag: Option<String>,
+    /// The URL that was asked, without its query, and before the server led elsewhere.
+    pub(crate) address: String,
     /// The bytes.
     pub(crate) body: BoxStream<'static, Result<Bytes, Failure>>,
 }

@@ -1,5 +1,6 @@
 //! Objects of S3, Google Cloud Storage and Azure: `object_store` signs and finds credentials, and our service sends and judges. Writing is in `object`.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::client::clients;
 use crate::credentials::{self, Client};
 use crate::failure::{Class, Failure, of_store};
 use crate::options::{Credentials, Options};
-use crate::url::Kind;
+use crate::url::{Kind, without_query};
 
 /// How long what a function gave as credentials is used.
 const RENEWED: Duration = Duration::from_secs(300);
@@ -43,6 +44,8 @@ pub(crate) struct Bucket {
 tokio::task_local! {
     /// Whether the upload that is completed must not replace anything: the library has no other way to say so.
     pub(crate) static CREATES: bool;
+    /// Where the library sent the request of this task.
+    static ADDRESS: Cell<String>;
 }
 
 /// The client of one process.
@@ -108,7 +111,10 @@ impl Bucket {
             version,
             ..GetOptions::default()
         };
-        let result = self.store()?.get_opts(&key, options).await.map_err(of_store)?;
+        let store = self.store()?;
+        let asked = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
+        let (result, address) = ADDRESS.scope(Cell::default(), asked).await;
+        let result = result.map_err(of_store)?;
         let (total, found) = (result.meta.size, tag_of(&result.meta));
         if let Some(expected) = tag
             && found.as_deref() != Some(expected)
@@ -122,7 +128,7 @@ impl Bucket {
         let answered = result.range.clone();
         let GetResultPayload::Stream(stream) = result.payload;
         let body = stream.map_err(of_store).boxed();
-        Ok(Answer { range: answered, total, tag: found, body })
+        Ok(Answer { range: answered, total, tag: found, address, body })
     }
 
     /// The names of the files directly below a prefix, or, with `below`, the paths of all; none if there is nothing.
@@ -204,6 +210,8 @@ impl HttpService for Service {
             insert(request.headers_mut(), header::IF_NONE_MATCH, "*");
         }
         let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
+        let address = request.uri().to_string();
+        let _ = ADDRESS.try_with(|known| known.set(without_query(&address).to_owned()));
         let response = self.0.call(request).await?;
         let (mut parts, mut body) = response.into_parts();
         if writes && parts.status.is_success() {

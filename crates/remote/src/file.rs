@@ -62,6 +62,8 @@ pub(crate) struct Asking {
 /// A file of a server, as it was when it was opened.
 pub(crate) struct RemoteFile {
     url: PathBuf,
+    /// The URL that the server was asked for.
+    address: String,
     place: Place,
     asking: Asking,
     origin: Arc<Origin>,
@@ -86,7 +88,7 @@ impl RemoteFile {
             let _pass = asking.gate.enter().await;
             let began = Instant::now();
             let answer = match head(place.get(0..FIRST, None), asking.options.stall).await {
-                Err(failure) if failure.cause.starts_with("416") => return Ok((0, None)),
+                Err(failure) if failure.cause.starts_with("416") => return Ok((0, None, String::new())),
                 answer => answer?,
             };
             let latency = began.elapsed();
@@ -107,9 +109,9 @@ impl RemoteFile {
                 return Err(Failure::again(format!("only {} of {len} bytes came", first.len())));
             }
             asking.gate.ended_well(latency, len, began.elapsed());
-            Ok((answer.total, answer.tag))
+            Ok((answer.total, answer.tag, answer.address))
         });
-        let (len, tag) = got.await?;
+        let (len, tag, address) = got.await?;
         let mut hash = Sha256::new();
         hash.update(tag.as_deref().unwrap_or_default());
         let fingerprint = Fingerprint { len, identity: Identity::Object(hash.finalize().into()) };
@@ -119,7 +121,24 @@ impl RemoteFile {
             Place::Object(..) => "an object store",
         };
         let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
-        Ok(Self { url, place, asking, origin, tag, first, kind })
+        Ok(Self { url, address, place, asking, origin, tag, first, kind })
+    }
+
+    /// Where it is, and what differs where its bytes do; `None` if the server says nothing that does: a time has seconds, and a weak tag is of what
+    /// bytes mean.
+    pub(crate) fn identity(&self) -> Option<(&str, &str)> {
+        let tag = self.tag.as_deref().filter(|tag| tag.contains('"') && !tag.starts_with("W/"))?;
+        (!self.address.is_empty()).then_some((&self.address, tag))
+    }
+
+    /// How many of the first bytes need no request.
+    pub(crate) fn first_len(&self) -> u64 {
+        self.first.len() as u64
+    }
+
+    /// How long nothing may come.
+    pub(crate) fn stall(&self) -> Duration {
+        self.asking.options.stall
     }
 
     /// Fetches what one request asks for, and goes on where a failed one ended.

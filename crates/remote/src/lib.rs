@@ -11,6 +11,7 @@
 
 mod answer;
 mod bucket;
+mod cache;
 mod client;
 mod credentials;
 mod failure;
@@ -37,9 +38,10 @@ use max_weights::source::store::{self, IfExists, Listing, Store, Upload, not_wri
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-pub use options::{Credentials, Fields, Options, Provider, Secret};
+pub use options::{CacheOptions, Credentials, Fields, Options, Provider, Secret, Warn};
 
 use crate::bucket::Bucket;
+use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::file::{Asking, Place, RemoteFile};
 use crate::gate::Gate;
@@ -55,12 +57,14 @@ pub struct Remote {
     buckets: ForkMutex<HashMap<(Kind, String), Arc<Bucket>>>,
     /// By what is before the path of a URL: requests to one server pass one gate.
     gates: ForkMutex<HashMap<String, Arc<Gate>>>,
+    cache: Option<Arc<Cache>>,
 }
 
 impl Remote {
     /// Opens URLs with these options.
     pub fn new(options: Options) -> Self {
-        Self { options: Arc::new(options), ..Self::default() }
+        let cache = options.cache.clone().map(|cache| Arc::new(Cache::new(cache)));
+        Self { options: Arc::new(options), cache, ..Self::default() }
     }
 
     /// Makes this what opens URLs in this process, where nothing else is said; the first one stays.
@@ -156,15 +160,30 @@ impl Store for Remote {
                 Ok(place) => RemoteFile::open(url.clone(), place, self.asking(&url)).await,
                 Err(error) => Err(error),
             };
-            (number, opened.map(|file| Arc::new(file) as Arc<dyn Source>))
+            (number, opened)
         };
         let opened = runtime::wait(interrupt, self.options.timeout, async {
             Ok(stream::iter(0..urls.len()).map(open).buffer_unordered(self.options.requests).collect::<Vec<_>>().await)
         });
         match opened {
-            Ok(mut opened) => {
-                opened.sort_unstable_by_key(|(number, _)| *number);
-                opened.into_iter().map(|(_, file)| file).collect()
+            Ok(opened) => {
+                let mut files = Vec::new();
+                let mut sources = Vec::new();
+                for (number, opened) in opened {
+                    match opened {
+                        Ok(file) => files.push((number, file)),
+                        Err(error) => sources.push((number, Err(error))),
+                    }
+                }
+                let files = match &self.cache {
+                    Some(cache) => cache.admit(files, interrupt),
+                    None => {
+                        files.into_iter().map(|(number, file)| (number, Arc::new(file) as Arc<dyn Source>)).collect()
+                    }
+                };
+                sources.extend(files.into_iter().map(|(number, source)| (number, Ok(source))));
+                sources.sort_unstable_by_key(|(number, _)| *number);
+                sources.into_iter().map(|(_, source)| source).collect()
             }
             Err(error) => {
                 let mut all: Vec<Result<Arc<dyn Source>>> =

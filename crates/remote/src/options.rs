@@ -1,6 +1,7 @@
 //! What a user may say about how files are fetched, and the secrets among it, which nothing prints.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,34 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// A function that tells the user something that is no error.
+pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Where files are kept that were read.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct CacheOptions {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The most bytes in it. Each file counts with its whole length.
+    pub limit: u64,
+    /// What is told why the folder is not used.
+    pub warn: Option<Warn>,
+}
+
+impl CacheOptions {
+    /// In this folder, up to 100 GB.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), limit: 100_000_000_000, warn: None }
+    }
+}
+
+impl fmt::Debug for CacheOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheOptions").field("folder", &self.folder).field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
 /// How files are fetched.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -78,6 +107,8 @@ pub struct Options {
     pub stall: Duration,
     /// How long opening, or a read, may take in all.
     pub timeout: Option<Duration>,
+    /// Where files are kept that were read; nowhere if it is left out.
+    pub cache: Option<CacheOptions>,
 }
 
 impl Default for Options {
@@ -92,6 +123,7 @@ impl Default for Options {
             retries: 10,
             stall: Duration::from_secs(10),
             timeout: None,
+            cache: None,
         }
     }
 }

@@ -106,6 +106,11 @@ pub(crate) fn shown(path: &Path) -> String {
     text::path(&store::redacted(path))
 }
 
+/// A URL without its query and what follows it.
+pub(crate) fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
+}
+
 /// Whether a URL leads to this machine by its name alone.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {

@@ -13,7 +13,7 @@ use crate::answer::{Answer, Head, shown};
 use crate::client::clients;
 use crate::failure::{Class, Failure};
 use crate::options::Secret;
-use crate::url::{is_loopback, names_inner};
+use crate::url::{is_loopback, names_inner, without_query};
 
 /// Redirects that are followed for one request.
 const MOST_REDIRECTS: usize = 5;
@@ -64,7 +64,7 @@ impl WebFile {
                 if url != self.url {
                     self.set_led_to(Some(url));
                 }
-                return answer_of(response, range, tag).await;
+                return answer_of(response, without_query(self.url.as_str()), range, tag).await;
             }
             let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
             let Some(target) = location.and_then(|location| url.join(location).ok()) else {
@@ -117,13 +117,18 @@ impl WebFile {
 }
 
 /// The bytes that a response brings.
-pub(crate) async fn answer_of(response: Response, range: &Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+async fn answer_of(
+    response: Response,
+    address: &str,
+    range: &Range<u64>,
+    tag: Option<&str>,
+) -> Result<Answer, Failure> {
     let (status, headers) = (response.status(), response.headers().clone());
     let head = if status.is_success() { Some(Head::of(status, &headers, range, tag)) } else { None };
     match head {
         Some(Ok(Head { range, total, tag })) => {
             let body = response.bytes_stream().map_err(Failure::from).boxed();
-            Ok(Answer { range, total, tag, body })
+            Ok(Answer { range, total, tag, address: address.to_owned(), body })
         }
         Some(Err(failure)) if status == StatusCode::PARTIAL_CONTENT => Err(failure),
         head => {

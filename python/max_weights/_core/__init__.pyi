@@ -185,7 +185,7 @@ class RemoteStore:
     def __new__(
         cls, *, endpoint: str | None, region: str | None, credentials: Callable[[], Mapping[str, str | None]] | None,
         anonymous: bool, allow_http: bool, requests: int, request_bytes: int | None, retries: int, stall: float,
-        timeout: float | None,
+        timeout: float | None, cache: str | PathLike[str] | None, cache_bytes: int,
     ) -> Self: ...  # fmt: skip
 
 def open_weights(

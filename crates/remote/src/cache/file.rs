@@ -1,0 +1,331 @@
+//! A file of a server of which units are kept: those that are here are read here, the others are fetched and kept. Once all are here it is a file of
+//! this machine, and is mapped as such.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::thread::sleep;
+use std::time::Instant;
+
+use max_weights::memory::{Origin, Storage};
+use max_weights::source::{Filesystem, LocalFile, Part, Source};
+use max_weights::workers::Interrupt;
+use max_weights::{Error, Result};
+
+use super::entry::Entry;
+use super::units::{Piece, UNIT, pieces, range};
+use super::{Cache, Claim, LOCKED, MOST_LOCKED, TICK};
+use crate::file::RemoteFile;
+
+/// The most memory for units of which a read wants a part.
+const MOST_PARTIAL: usize = 16 << 20;
+
+/// A file of a server, and what the cache has of it.
+#[derive(Debug)]
+pub(crate) struct CachedFile {
+    remote: RemoteFile,
+    entry: Entry,
+    cache: Arc<Cache>,
+    /// The same file, once it is all here.
+    local: OnceLock<LocalFile>,
+}
+
+/// A unit that is fetched, and the pieces that are wanted of it.
+struct Fetch<'a> {
+    offset: u64,
+    pieces: Vec<Piece<'a>>,
+    /// Where it goes, unless one piece is all of it.
+    whole: Option<Vec<u8>>,
+}
+
+impl Fetch<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.whole.as_deref().unwrap_or_else(|| self.pieces.first().map_or(&[], |piece| &*piece.bytes))
+    }
+
+    fn part(&mut self) -> Option<Part<'_>> {
+        let bytes = match &mut self.whole {
+            Some(whole) => &mut whole[..],
+            None => &mut *self.pieces.first_mut()?.bytes,
+        };
+        Some(Part { offset: self.offset, bytes })
+    }
+
+    fn hand_out(&mut self) {
+        let Some(whole) = &self.whole else { return };
+        for piece in &mut self.pieces {
+            let within = piece.within();
+            piece.bytes.copy_from_slice(&whole[within]);
+        }
+    }
+}
+
+impl CachedFile {
+    pub(crate) fn new(remote: RemoteFile, entry: Entry, cache: Arc<Cache>) -> Self {
+        Self { remote, entry, cache, local: OnceLock::new() }
+    }
+
+    /// The file of the cache, if all of it is there.
+    fn local(&self) -> Option<&LocalFile> {
+        if self.cache.is_off() {
+            return None;
+        }
+        if let Some(local) = self.local.get() {
+            return Some(local);
+        }
+        if !self.entry.is_complete().unwrap_or(false) || !self.entry.is_in_place() {
+            return None;
+        }
+        // Two threads may open it; a lock here would be one that a forked child never gets.
+        let local = LocalFile::open(self.entry.path()).ok().filter(|local| local.len() == self.len())?;
+        let _ = self.local.set(local);
+        self.local.get()
+    }
+
+    /// Reads the pieces that are in units which are there; the others are left.
+    fn read_kept<'a>(&self, pieces: Vec<Piece<'a>>) -> io::Result<Vec<Piece<'a>>> {
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(pieces) };
+        let first = first.unit;
+        let there = self.entry.there(first..last.unit + 1)?;
+        let mut missing = Vec::new();
+        for piece in pieces {
+            if there[(piece.unit - first) as usize] {
+                self.entry.read(piece.offset, piece.bytes)?;
+            } else {
+                missing.push(piece);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Fills the pieces that nobody else fetches, and gives back the others.
+    fn fetch_unclaimed<'a>(&self, pieces: Vec<Piece<'a>>, interrupt: Interrupt<'_>) -> Outcome<Vec<Piece<'a>>> {
+        let (mut claims, mut asked): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
+        let (mut ours, mut others) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let number = piece.unit / LOCKED;
+            let is_ours = match asked {
+                Some((of, is_ours)) if of == number => is_ours,
+                _ if claims.len() == MOST_LOCKED => false,
+                _ => {
+                    let claim = self.cache.claim(self.entry.key, piece.unit)?;
+                    let is_ours = claim.is_some();
+                    claims.extend(claim);
+                    asked = Some((number, is_ours));
+                    is_ours
+                }
+            };
+            if is_ours { ours.push(piece) } else { others.push(piece) }
+        }
+        // Some may have come before the lock was ours.
+        let ours = self.read_kept(ours)?;
+        self.fetch(ours, interrupt)?;
+        drop(claims);
+        Ok(others)
+    }
+
+    /// Fetches the units of these pieces, and keeps them.
+    fn fetch(&self, pieces: Vec<Piece<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
+        let (mut units, mut partial): (Vec<Fetch<'_>>, usize) = (Vec::new(), 0);
+        let mut pieces = pieces.into_iter().peekable();
+        while let Some(first) = pieces.next() {
+            let unit = first.unit;
+            let bytes = range(unit, self.len());
+            let mut of_unit = vec![first];
+            while let Some(piece) = pieces.next_if(|piece| piece.unit == unit) {
+                of_unit.push(piece);
+            }
+            let len = (bytes.end - bytes.start) as usize;
+            let is_whole = of_unit.len() == 1 && of_unit[0].bytes.len() == len;
+            partial += if is_whole { 0 } else { len };
+            let whole = (!is_whole).then(|| vec![0; len]);
+            units.push(Fetch { offset: bytes.start, pieces: of_unit, whole });
+            if partial >= MOST_PARTIAL || pieces.peek().is_none() {
+                self.fetch_units(&mut units, interrupt)?;
+                units.clear();
+                partial = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_units(&self, units: &mut [Fetch<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let mut parts: Vec<Part<'_>> = units.iter_mut().filter_map(Fetch::part).collect();
+        self.remote.read(&mut parts, interrupt)?;
+        if !self.cache.is_off()
+            && let Err(error) = self.entry.keep(units.iter().map(|unit| (unit.offset, unit.bytes())))
+        {
+            self.cache.give_up(&error);
+        }
+        units.iter_mut().for_each(Fetch::hand_out);
+        Ok(())
+    }
+
+    fn read_pieces(&self, mut pieces: Vec<Piece<'_>>, interrupt: Interrupt<'_>) -> Outcome<()> {
+        let mut waits_since = Instant::now();
+        loop {
+            pieces = self.read_kept(pieces)?;
+            if pieces.is_empty() {
+                return Ok(());
+            }
+            // Who fetches them was stopped, or is slow: they can be fetched twice.
+            if waits_since.elapsed() > self.remote.stall() {
+                return Ok(self.fetch(pieces, interrupt)?);
+            }
+            let before = pieces.len();
+            pieces = self.fetch_unclaimed(pieces, interrupt)?;
+            if pieces.len() < before {
+                waits_since = Instant::now();
+            } else {
+                interrupt()?;
+                sleep(TICK);
+            }
+        }
+    }
+
+    /// Reads the parts by way of the folder; `None` where the server is to be asked for them.
+    fn read_here(
+        &self,
+        parts: &mut [Part<'_>],
+        interrupt: Interrupt<'_>,
+        read: impl FnOnce(Vec<Piece<'_>>) -> Outcome<()>,
+    ) -> Option<Result<()>> {
+        // What reaches beyond the end is an error that the file of the server has words for.
+        if self.cache.is_off() || self.is_at_hand(parts) || !self.is_within(parts) {
+            return None;
+        }
+        let trouble = match self.local().map(|local| local.read(parts, interrupt)) {
+            Some(Ok(())) => return Some(Ok(())),
+            Some(Err(Error::Interrupted)) => return Some(Err(Error::Interrupted)),
+            Some(Err(error)) => io::Error::other(error.to_string()),
+            None => match read(pieces(parts)) {
+                Ok(()) => return Some(Ok(())),
+                Err(Trouble::Read(error)) => return Some(Err(error)),
+                Err(Trouble::Folder(error)) => error,
+            },
+        };
+        self.cache.give_up(&trouble);
+        None
+    }
+
+    /// Whether no part needs the server or the cache.
+    fn is_at_hand(&self, parts: &[Part<'_>]) -> bool {
+        let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
+        parts.iter().all(|part| end(part) <= self.remote.first_len())
+    }
+
+    fn is_within(&self, parts: &[Part<'_>]) -> bool {
+        parts.iter().all(|part| part.offset.checked_add(part.bytes.len() as u64).is_some_and(|end| end <= self.len()))
+    }
+}
+
+/// What went wrong with a read.
+enum Trouble {
+    /// With the folder: the server is asked instead.
+    Folder(io::Error),
+    /// With the server, or the caller is to stop.
+    Read(Error),
+}
+
+type Outcome<T> = std::result::Result<T, Trouble>;
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Folder(error)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl Source for CachedFile {
+    fn origin(&self) -> &Arc<Origin> {
+        self.remote.origin()
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        match self.read_here(parts, interrupt, |pieces| self.read_pieces(pieces, interrupt)) {
+            Some(read) => read,
+            None => self.remote.read(parts, interrupt),
+        }
+    }
+
+    /// Whole units would be what is between the parts, too: nothing is kept of them.
+    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let read = self.read_here(parts, interrupt, |pieces| {
+            let missing = self.read_kept(pieces)?;
+            let mut parts: Vec<Part<'_>> =
+                missing.into_iter().map(|piece| Part { offset: piece.offset, bytes: piece.bytes }).collect();
+            Ok(self.remote.read_apart(&mut parts, interrupt)?)
+        });
+        match read {
+            Some(read) => read,
+            None => self.remote.read_apart(parts, interrupt),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        Ok(()) // each answer is compared, and what is kept has the identity of what was opened
+    }
+
+    fn filesystem(&self) -> Option<Filesystem> {
+        self.local().map_or_else(|| self.remote.filesystem(), Source::filesystem)
+    }
+
+    fn read_across(&self) -> usize {
+        self.local().map_or_else(|| self.remote.read_across(), Source::read_across)
+    }
+
+    fn read_ahead(&self, offset: u64, len: u64) {
+        if let Some(local) = self.local() {
+            local.read_ahead(offset, len);
+        }
+    }
+
+    fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {
+        self.local()?.is_cached(offset, len)
+    }
+
+    fn forget(&self, offset: u64, len: u64) {
+        if let Some(local) = self.local() {
+            local.forget(offset, len);
+        }
+    }
+
+    fn open_direct(&self) -> Option<std::fs::File> {
+        self.local()?.open_direct()
+    }
+
+    fn copy_to(&self, offset: u64, len: u64, file: &std::fs::File, at: u64) -> Result<bool> {
+        self.local().map_or(Ok(false), |local| local.copy_to(offset, len, file, at))
+    }
+
+    fn mapping(&self) -> Result<&Arc<Storage>, &str> {
+        self.local().map_or(Err("it is not all in the cache"), Source::mapping)
+    }
+
+    fn fetch(&self, offset: u64, len: u64) -> Result<()> {
+        self.local().map_or(Ok(()), |local| local.fetch(offset, len))
+    }
+
+    fn is_written(&self, offset: u64, len: u64) -> bool {
+        self.local.get().is_some_and(|local| local.is_written(offset, len))
+    }
+
+    fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {
+        self.local.get().map_or(Ok(false), |local| local.any_written(interrupt))
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.local.get().is_some_and(Source::is_mapped)
+    }
+
+    fn path(&self) -> &Path {
+        &self.origin().path
+    }
+}
+
+const _: () = assert!(MOST_PARTIAL as u64 >= UNIT);
