@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use max_weights::tensor::TensorTable;
 
-use super::parts::layers;
+use super::group::Group;
+use super::parts::{Layer, layers};
 
 /// The positions of these tensors of a table in their order, but for parts of quantized weights: those follow the packed one at once.
 pub fn with_parts_together(table: &TensorTable, numbers: &[usize]) -> Vec<usize> {
@@ -12,7 +13,9 @@ pub fn with_parts_together(table: &TensorTable, numbers: &[usize]) -> Vec<usize>
     // A name may fit two layers: the tensor belongs to the first.
     let mut group_of: HashMap<usize, usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for layer in layers(table, numbers.iter().copied()).list {
+    // Scales may lie beside weights that are stored as they were: those stay where they are.
+    let is_quantized = |layer: &Layer<'_>| Group::new(table, layer, (None, None), &|_, _| None).is_quantized();
+    for layer in layers(table, numbers.iter().copied()).list.into_iter().filter(is_quantized) {
         let parts = layer.parts().map(|(_, number)| number).filter(|number| !group_of.contains_key(number));
         let parts: Vec<usize> = parts.collect();
         if parts.len() > 1 {
@@ -27,7 +30,7 @@ pub fn with_parts_together(table: &TensorTable, numbers: &[usize]) -> Vec<usize>
     for (position, number) in numbers.iter().enumerate() {
         match group_of.get(number) {
             None => order.push(position),
-            // The first of its parts is the packed weight, if it has one.
+            // The first of its parts is the packed weight.
             Some(&group) if groups[group].first() == Some(number) => {
                 order.extend(groups[group].iter().filter_map(|number| positions.get(number)));
             }
@@ -43,11 +46,11 @@ mod tests {
     use max_weights::dtype::DType;
     use max_weights::tensor::{Element, Span, TensorInfo};
 
-    fn order(names: &[&str]) -> Vec<String> {
+    fn order(dtype: DType, names: &[&str]) -> Vec<String> {
         let mut table = TensorTable::default();
         for name in names {
             let span = Span::within(1, 0, 1).expect("a span");
-            let element = Element::Plain(DType::UInt8);
+            let element = Element::Plain(dtype);
             let info = TensorInfo { name, element, shape: &[1], file: 0, span, view: None };
             table.push(&info).expect("added");
         }
@@ -58,12 +61,15 @@ mod tests {
     #[test]
     fn parts_follow_their_weight_and_all_else_stays_where_it_is() {
         let plain = ["b.weight", "a.weight", "a.bias"];
-        assert_eq!(order(&plain), plain);
-        let found = order(&["a.weight_scale", "norm.weight", "b.weight_scale", "b.weight", "a.bias", "a.weight"]);
+        assert_eq!(order(DType::UInt8, &plain), plain);
+        let found =
+            order(DType::UInt8, &["a.weight_scale", "norm.weight", "b.weight_scale", "b.weight", "a.bias", "a.weight"]);
         assert_eq!(found, ["norm.weight", "b.weight", "b.weight_scale", "a.bias", "a.weight", "a.weight_scale"]);
-        let gptq = order(&["x.scales", "x.g_idx", "x.qzeros", "y.scales", "x.qweight", "y.qweight"]);
+        let gptq = order(DType::UInt8, &["x.scales", "x.g_idx", "x.qzeros", "y.scales", "x.qweight", "y.qweight"]);
         assert_eq!(gptq, ["x.qweight", "x.qzeros", "x.scales", "x.g_idx", "y.qweight", "y.scales"]);
-        assert_eq!(order(&["e_scales", "e_bias", "e_blocks"]), ["e_bias", "e_blocks", "e_scales"]);
+        let floats = ["a.scale", "b.weight_scale", "b.weight", "a.weight"];
+        assert_eq!(order(DType::BFloat16, &floats), floats, "nothing is packed");
+        assert_eq!(order(DType::UInt8, &["e_scales", "e_bias", "e_blocks"]), ["e_bias", "e_blocks", "e_scales"]);
     }
 
     #[test]
@@ -74,7 +80,7 @@ mod tests {
             ["a_scale_inv", "a.weight_scale_inv", "a", "a.weight_scale"],
             ["x.scale", "x.weight", "x.weight.absmax", "x.weight.quant_map"],
         ] {
-            let mut found = order(&names);
+            let mut found = order(DType::UInt8, &names);
             found.sort_unstable();
             let mut all = names.map(str::to_owned);
             all.sort_unstable();
