@@ -103,7 +103,7 @@ impl ModelCache {
     /// revision is not in the cache.
     pub fn find(&self, name: &str) -> Result<Option<PathBuf>> {
         let Some(asked) = ModelName::of(name) else { return Ok(None) };
-        let model = self.folder.join(format!("models--{}", asked.repo.replace('/', "--")));
+        let model = self.model(asked.repo);
         if !model.is_dir() {
             let of_file = OF_FILES.iter().any(|suffix| name.ends_with(suffix));
             if of_file || Path::new(name).parent().is_some_and(Path::is_dir) {
@@ -113,16 +113,33 @@ impl ModelCache {
             return Err(asked.miss(name, cause));
         }
         let revision = asked.revision.unwrap_or(DEFAULT_REVISION);
-        // A commit stands for itself.
-        let commit = commit_of(&model, revision)?.unwrap_or_else(|| revision.to_owned());
-        let snapshot = model.join("snapshots").join(&commit);
-        if is_name(&commit) && snapshot.is_dir() {
+        if let Some(snapshot) = self.snapshot(asked.repo, revision)? {
             return Ok(Some(snapshot));
         }
         let found = revisions(&model)?;
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
         let found = text::cut(&found, MAX_LIST);
         Err(asked.miss(name, format!("the cache has no revision '{revision}' of the model (it has: {found})")))
+    }
+
+    /// The folder of a model, `ORG/MODEL`, whether it is there or not.
+    fn model(&self, repo: &str) -> PathBuf {
+        self.folder.join(format!("models--{}", repo.replace('/', "--")))
+    }
+
+    /// The folder with the files of `ORG/MODEL` in a revision (a branch, a tag, a commit), if there is one.
+    pub fn snapshot(&self, repo: &str, revision: &str) -> Result<Option<PathBuf>> {
+        let model = self.model(repo);
+        // A commit stands for itself.
+        let commit = commit_of(&model, revision)?.unwrap_or_else(|| revision.to_owned());
+        let snapshot = model.join("snapshots").join(&commit);
+        Ok((is_name(&commit) && snapshot.is_dir()).then_some(snapshot))
+    }
+
+    /// The folders of all revisions of `ORG/MODEL`. What cannot be listed is none.
+    pub fn snapshots(&self, repo: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.model(repo).join("snapshots")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
     }
 
     /// What a user's argument stands for: the path, if something is there; else the snapshot of the model of this name, if it can be one;

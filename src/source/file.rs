@@ -39,6 +39,11 @@ pub struct LocalFile {
 impl LocalFile {
     /// Opens a regular file.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_as(path, path)
+    }
+
+    /// Opens a regular file that is a copy of what is elsewhere, under whose name it is known from then on.
+    pub fn open_as(path: &Path, name: &Path) -> Result<Self> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => Error::MissingFile { path: path.to_path_buf(), near: Vec::new() },
             _ => Error::io(path, "open", source),
@@ -54,7 +59,7 @@ impl LocalFile {
         let metadata = file.metadata().map_err(failed)?;
         check_kind(path, &metadata)?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        let origin = Origin { path: path.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
+        let origin = Origin { path: name.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
         Ok(Self { origin: Arc::new(origin), file: Some(file), mapping: OnceBox::new() })
     }
 

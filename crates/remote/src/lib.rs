@@ -18,6 +18,7 @@ mod failure;
 mod file;
 mod gate;
 mod hub;
+mod hub_cache;
 mod object;
 mod options;
 mod ranges;
@@ -33,8 +34,8 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use max_weights::memory::ForkMutex;
-use max_weights::source::Source;
 use max_weights::source::store::{self, IfExists, Listing, Store, Upload, not_written};
+use max_weights::source::{LocalFile, Source};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
@@ -46,6 +47,7 @@ use crate::failure::Failure;
 use crate::file::{Asking, Place, RemoteFile};
 use crate::gate::Gate;
 use crate::hub::Hub;
+use crate::hub_cache::{HubFile, offline};
 use crate::upload::ObjectUpload;
 use crate::url::{Address, Kind};
 use crate::web::WebFile;
@@ -127,12 +129,18 @@ impl Remote {
                 listed(names, folder.to_path_buf())
             }
             Address::Hub { model, revision, path } => {
-                let (commit, names) = runtime::wait(interrupt, self.options.timeout, async {
-                    file::tried(&asking, folder, "list it", async |_| {
-                        Hub::new(&self.options)?.files(&model, &revision).await
-                    })
-                    .await
-                })?;
+                let (commit, names) = match offline() {
+                    Some(variable) => {
+                        let missing = || HubFile { model: &model, revision: &revision, path: &path }.missing(variable);
+                        hub_cache::files(&model, &revision)?.ok_or_else(missing)?
+                    }
+                    None => runtime::wait(interrupt, self.options.timeout, async {
+                        file::tried(&asking, folder, "list it", async |_| {
+                            Hub::new(&self.options)?.files(&model, &revision).await
+                        })
+                        .await
+                    })?,
+                };
                 // From here on it is this commit, whatever becomes of the branch.
                 let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
                 let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
@@ -141,6 +149,43 @@ impl Remote {
                 listed(names, pinned.trim_end_matches('/').into())
             }
         }
+    }
+}
+
+/// A file that was opened.
+enum Opened {
+    Remote(Box<RemoteFile>),
+    /// Of the hub's cache.
+    Local(LocalFile),
+}
+
+impl Remote {
+    async fn open_one(&self, url: &Path) -> Result<Opened> {
+        let mut url = url.to_path_buf();
+        if let Address::Hub { model, revision, path } = Address::of(&url, self.options.allow_http)? {
+            let file = HubFile { model: &model, revision: &revision, path: &path };
+            if let Some(variable) = offline() {
+                return file.open()?.map(Opened::Local).ok_or_else(|| file.missing(variable));
+            }
+            let mut commit = None;
+            if !file.is_of_commit() && file.is_known() {
+                // What the cache knows of a branch may be old.
+                let asked = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
+                commit = Some(file::tried(&self.asking(&url), &url, "open it", asked).await?.0);
+            }
+            if let Some(commit) = &commit {
+                url = format!("hf://{model}@{commit}/{path}").into();
+            }
+            let file = HubFile { revision: commit.as_deref().unwrap_or(&revision), ..file };
+            if file.is_of_commit()
+                && let Some(file) = file.open()?
+            {
+                return Ok(Opened::Local(file));
+            }
+        }
+        let place = self.place(&url)?;
+        let asking = self.asking(&url);
+        Ok(Opened::Remote(Box::new(RemoteFile::open(url, place, asking).await?)))
     }
 }
 
@@ -154,14 +199,7 @@ impl Store for Remote {
     }
 
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>> {
-        let open = async |number: usize| {
-            let url = urls[number].clone();
-            let opened = match self.place(&url) {
-                Ok(place) => RemoteFile::open(url.clone(), place, self.asking(&url)).await,
-                Err(error) => Err(error),
-            };
-            (number, opened)
-        };
+        let open = async |number: usize| (number, self.open_one(&urls[number]).await);
         let opened = runtime::wait(interrupt, self.options.timeout, async {
             Ok(stream::iter(0..urls.len()).map(open).buffer_unordered(self.options.requests).collect::<Vec<_>>().await)
         });
@@ -171,7 +209,8 @@ impl Store for Remote {
                 let mut sources = Vec::new();
                 for (number, opened) in opened {
                     match opened {
-                        Ok(file) => files.push((number, file)),
+                        Ok(Opened::Remote(file)) => files.push((number, *file)),
+                        Ok(Opened::Local(file)) => sources.push((number, Ok(Arc::new(file) as Arc<dyn Source>))),
                         Err(error) => sources.push((number, Err(error))),
                     }
                 }
