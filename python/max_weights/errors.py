@@ -16,6 +16,7 @@ __all__ = [
     "GraphIndexError",
     "MissingFileError",
     "NoGraphError",
+    "RankError",
     "UnsupportedError",
     "WeightAttributeError",
     "WeightNotFoundError",
@@ -79,6 +80,19 @@ class ClosedError(WeightsError, ValueError):
 
 class ArgumentError(WeightsError, ValueError):
     """An argument is not valid."""
+
+
+class RankError(WeightsError, RuntimeError):
+    """One of several ranks that load or save together has failed, is gone, or does not answer: the same on all of them.
+
+    The attributes of the error that the rank had are those of this one.
+    """
+
+    rank: int | None = None
+    """Which rank of the group."""
+    host: str | None = None
+    """The name of its machine."""
+    _failure: object = None
 
 
 class GraphError(WeightsError, ValueError):

@@ -23,6 +23,7 @@ mod part;
 mod pieces;
 mod placement;
 mod prefetch;
+pub mod ranks;
 mod recipe;
 mod scan;
 mod slice;

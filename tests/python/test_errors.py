@@ -18,6 +18,7 @@ BUILT_IN = {
     errors.MissingFileError: FileNotFoundError,
     errors.ClosedError: ValueError,
     errors.ArgumentError: ValueError,
+    errors.RankError: RuntimeError,
     errors.GraphError: ValueError,
     errors.GraphIndexError: IndexError,
     errors.NoGraphError: LookupError,

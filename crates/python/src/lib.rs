@@ -31,6 +31,7 @@ mod place;
 mod plan;
 mod prefetch;
 mod quantized;
+mod ranks;
 mod remote;
 mod save;
 mod save_gguf;
@@ -80,6 +81,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<quantized::QuantizedRecord>()?;
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
+    module.add_class::<ranks::RankPlan>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<remote::RangeSource>()?;
     module.add_class::<remote::RemoteStore>()?;
@@ -124,6 +126,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::printable, module)?)?;
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
+    module.add_function(function!(ranks::file_identities, module)?)?;
     module.add_function(function!(walk::aliases, module)?)?;
     module.add_function(function!(walk::files, module)?)?;
     module.add_function(function!(walk::infos, module)?)?;

@@ -37,15 +37,16 @@ _Places = Sequence[tuple[object, int]] | None
 __all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
     "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "RangeSource",
-    "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
-    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_convert_weights",
-    "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "aliases", "buffers",
-    "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups", "difference_of",
-    "digests_of", "export_dlpack", "files", "get_threads", "infos", "load_tensors", "missing_accelerator",
-    "near_names", "objects", "open_weights", "place_file", "plan_tensors", "printable", "quantize", "quantized_record",
-    "read_quantization_config", "release_memory", "renamed_names", "safetensors_header", "save_converted",
-    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
-    "shown", "statistics_of", "torch_globals", "tree", "validate_files", "verify_checksums", "versions", "warnings",
+    "RankPlan", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
+    "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
+    "_convert_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count",
+    "aliases", "buffers", "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups",
+    "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "get_threads", "infos",
+    "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights", "place_file", "plan_tensors",
+    "printable", "quantize", "quantized_record", "read_quantization_config", "release_memory", "renamed_names",
+    "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks",
+    "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files",
+    "verify_checksums", "versions", "warnings",
 ]
 # fmt: on
 
@@ -331,6 +332,57 @@ class Ahead:
     def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
         """Says that the weight at this position is going to be taken now."""
+
+_Rows = Sequence[tuple[int, int, int, int, int]]
+_Ends = tuple[int, int]
+
+@final
+class RankPlan:
+    """Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same
+    arguments has the same plan.
+    """
+
+    def __new__(
+        cls, node: WeightsNode, names: Sequence[str], sharings: Sequence[int | _Cuts], *,
+        meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]],
+        part_of: Sequence[int], nodes: Sequence[int], unit_bytes: int | None = None, round_bytes: int | None = None,
+    ) -> Self: ...  # fmt: skip
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+    def hash(self) -> bytes:
+        """A hash of all that the plan is a function of."""
+    def parts(self, rank: int) -> list[tuple[int, list[list[tuple[int, int]]]] | None]:
+        """What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a
+        rank that has no part of it.
+        """
+    def round(
+        self, number: int, rank: int
+    ) -> tuple[
+        list[tuple[int, int]],
+        list[tuple[int, _Rows]],
+        list[tuple[int, _Rows]],
+        list[tuple[int, int, _Ends, _Ends, int, int]],
+        list[tuple[int, int, int, list[tuple[int, _Ends, _Ends, int, int]]]],
+    ]:
+        """What a rank does in a round: the units that it reads with their sizes; rows of them for each rank; rows of
+        tensors that come from each; rows of its own units that it needs; units that are broadcast, with their owners,
+        sizes and rows.
+        """
+    def read(
+        self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
+        drop_cache: bool = False,
+    ) -> list[list[Buffer]]:  # fmt: skip
+        """Reads the units of a rank for a round: the bytes of each, one tensor after the other."""
+    def costs(self) -> tuple[list[int], int, int, int, int]:
+        """What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to
+        which most comes from others, and rounds.
+        """
+
+def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
+    """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes
+    when its content does.
+    """
 
 @final
 class TensorStream:

@@ -19,14 +19,29 @@ from max_weights._progress import progress_of
 from max_weights._read_options import ReadOptions
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, RankError
 from max_weights.sharding._by_name import shape_of
-from max_weights.torch._slots import Slot, Slots, can_initialize, initialize_missing, require_local
+from max_weights.torch._slots import (
+    Slot,
+    Slots,
+    can_initialize,
+    has_distributed,
+    initialize_missing,
+    is_distributed,
+    local,
+    run_hooks,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    import torch.distributed as dist
+
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights._loading import LoadOptions
+    from max_weights._ranks.session import Session
+    from max_weights.sharding._by_name import Cut
+    from max_weights.torch._distributed import Spread, Together
 
 __all__ = ["load_into"]
 
@@ -39,6 +54,9 @@ def load_into(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     strict: bool = True,
+    group: dist.ProcessGroup | None = None,
+    spread: Spread = "auto",
+    timeout: float = 600.0,
     **options: Unpack[LoadOptions],
 ) -> LoadReport:
     """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
@@ -57,8 +75,8 @@ def load_into(
       device they are taken from the file, or computed by a model of transformers; other modules have to make them.
     - Modules that have a `_load_from_state_dict`, hooks, or extra state of their own, such as `BatchNorm2d`, load
       themselves, with `load_state_dict`, and with `assign=True` if they have anything on the meta device.
-    - Modules with distributed tensors (`DTensor`, as of FSDP2) are refused: `torch.distributed.checkpoint` fills them,
-      with the `WeightsReader` of `max_weights.integrations.distributed`.
+    - Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank gets its part: all ranks call
+      this together. On the meta device, parts get memory on the device of their mesh.
 
     Everything is checked before the module is changed, except what modules that have their own loader refuse: they load
     first. An error while the file is read leaves the module with a part of the new values.
@@ -68,6 +86,13 @@ def load_into(
         path: Anything that `load_weights` accepts.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
             report lists them. A shape that does not fit is always an error.
+        group: The ranks that load together, each byte read by one of them: a process group of torch.distributed, all of
+            whose ranks call this with the same file. Default: all ranks for a module with distributed tensors, and
+            otherwise this process alone.
+        spread: Who reads for whom: `rank`, each for itself; `node`, one for all ranks of its machine; `world`, one for
+            all; `auto`: `rank` for local files, whose pages the machine keeps for all its ranks, otherwise `node`, or
+            `world` over NCCL.
+        timeout: For how many seconds ranks wait for one that does not answer.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, verify,
             progress, options (a `max_weights.types.ReadOptions`) and its fields. `dtype` applies to tensors on the
             meta device.
@@ -78,15 +103,46 @@ def load_into(
     Raises:
         ArgumentError: something does not fit (a ValueError); the message lists everything that does not.
         FormatError: the file is damaged.
+        RankError: on all ranks, what went wrong on one of them: which, on which host, with which tensor and why.
     """
     began = time.perf_counter()
     if not isinstance(module, nn.Module):
         raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
-    require_local(module)
-    with load_weights(path) as weights:
-        plan = _Plan(module, weights, strict, options)
-        plan.require_fit()
-        return plan.run(began)
+    if group is None and not has_distributed(module):
+        with load_weights(path) as weights:
+            own = _Plan(module, weights, strict, options)
+            own.require_fit()
+            return own.run(began)
+    from max_weights._ranks.session import Session
+
+    with Session(group, timeout, "load_into") as session:
+        plan: _Plan | None = None
+        together: Together | None = None
+        error: Exception | None = None
+        try:
+            run_hooks(module, before=True)
+            weights = load_weights(path)
+            plan = _Plan(module, weights, strict, options)
+            plan.require_fit()
+            together = plan.together(session, spread)
+        except Exception as failed:
+            error = failed
+        records = session.agree({} if together is None else together.record, error)
+        assert plan is not None
+        assert together is not None
+        together.plan(records)
+        session.note = "the module may have some of the new values"
+        try:
+            report = plan.run(began, together)
+            run_hooks(module, before=False)
+            error = None
+        except RankError:
+            raise
+        except Exception as failed:
+            error = failed
+        session.agree({}, error)
+        weights.close()
+        return report
 
 
 @dataclass
@@ -116,6 +172,8 @@ class _Plan:
     kept: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     fills: list[_Fill] = field(default_factory=list)
+    _cuts: dict[str, Cut | None] = field(default_factory=dict)
+    """What this rank has of weights that are distributed."""
 
     def __post_init__(self) -> None:
         options: dict[str, Any] = dict(self.options)
@@ -177,7 +235,7 @@ class _Plan:
         if slot.tensor.is_meta and self._unpacks and info.encoding is not None:
             dtype = DType.from_torch(slot.tensor.dtype)
         if not slot.tensor.is_meta:
-            out = slot.destination(shape) if isinstance(info.dtype, DType) else None
+            out = slot.destination(shape) if isinstance(info.dtype, DType) and not is_distributed(slot.tensor) else None
             if out is not None:
                 dtype = DType.from_torch(out.dtype)
             elif info.encoding is None:
@@ -192,7 +250,43 @@ class _Plan:
             remedy = "strict=False takes what fits, and reports the rest; rename= gives weights other names"
             raise mismatch_error(what, missing, unexpected, self.problems, remedy)
 
-    def run(self, began: float) -> LoadReport:
+    def together(self, session: Session, spread: Spread) -> Together:
+        """Return the plan of all ranks for what is not loaded by modules themselves."""
+        from max_weights.torch._distributed import Part, Together
+
+        if self.options.get("shard") is not None:
+            raise ArgumentError("shard= is for one rank of several; with group=, the tensors say the parts")
+        if self.options.get("verify") is not None:
+            raise ArgumentError("verify= compares whole tensors, which no rank has; see max_weights.digests")
+        request = self._request.only({fill.name: fill.dtype for fill in self.fills})
+        parts = {fill.name: Part(fill.name, fill.slot.tensor, fill.dtype) for fill in self.fills}
+        return Together(session, request, parts, spread)
+
+    def _fills_of_rank(self, together: Together) -> list[_Fill]:
+        """Give memory to what has none, have the bytes exchanged, and return what this rank reads for itself."""
+        alone = together.reads_alone
+        for fill in self.fills:
+            slot, part = fill.slot, together.parts[fill.name]
+            if slot.tensor.is_meta and (is_distributed(slot.tensor) or not alone):
+                dtype = fill.info.dtype if fill.dtype is None else fill.dtype
+                slot.tensor = part.give_memory(dtype)
+            if alone and is_distributed(slot.tensor):
+                fill.out = part.destination()
+                if fill.out is not None:
+                    fill.dtype = DType.from_torch(fill.out.dtype)
+        if not alone:
+            together.run(self._how.read, self._note)
+            return []
+        self._cuts = together.cuts()
+        return [fill for fill in self.fills if fill.name in self._cuts]
+
+    def _note(self, size: int) -> None:
+        """Report bytes that were exchanged."""
+        self._done += size
+        if self._report_progress is not None:
+            self._report_progress(self._done, max(self._total, self._done))
+
+    def run(self, began: float, together: Together | None = None) -> LoadReport:
         """Carry out the plan."""
         total = sum(fill.info.bytes for fill in self.fills) + sum(
             self._infos[name].bytes for name in self.custom_loaded
@@ -201,14 +295,16 @@ class _Plan:
         self._report_progress, finish = progress_of(self._progress)
         try:
             self._load_custom()
-            straight = [fill for fill in self.fills if fill.out is not None or fill.slot.tensor.is_meta]
-            staged = [fill for fill in self.fills if fill.out is None and not fill.slot.tensor.is_meta]
+            fills = self.fills if together is None else self._fills_of_rank(together)
+            straight = [fill for fill in fills if fill.out is not None or fill.slot.tensor.is_meta]
+            staged = [fill for fill in fills if fill.out is None and not fill.slot.tensor.is_meta]
             self._fill_straight(straight)
             for batch in _batches(staged):
                 loaded = self._load({fill.name: fill.dtype for fill in batch}, {})
                 with torch.no_grad():
                     for fill in batch:
-                        fill.slot.tensor.copy_(loaded.pop(fill.name).reshape(fill.slot.tensor.shape))
+                        own = local(fill.slot.tensor)
+                        own.copy_(loaded.pop(fill.name).reshape(own.shape))
         finally:
             finish()
         for slot in self.slots:
@@ -229,7 +325,7 @@ class _Plan:
                 if fill.out is None:
                     fill.slot.tensor = fill.slot.materialize(loaded[fill.name])
                 else:
-                    torch.autograd.graph.increment_version(fill.slot.tensor)
+                    torch.autograd.graph.increment_version(local(fill.slot.tensor))
 
     def _load_custom(self) -> None:
         """Load the modules that have their own way of loading."""
@@ -264,6 +360,9 @@ class _Plan:
                 return progress(self._done, max(self._total, before + of))
 
         request = self._request.only(dtypes)
+        if self._cuts:
+            cuts = zip(request.new_names, request.parts, strict=True)
+            request = request._replace(parts=[self._cuts.get(name, part) for name, part in cuts])
         device = resolve_device(None, outs)
         loaded = load_resolved(
             request,
@@ -287,7 +386,7 @@ class _Plan:
             new = _name(fill.slot.tensor.dtype)
             if old != new and (fill.info.encoding is None or fill.dtype is not None):
                 converted[fill.name] = (old, new)
-        size = sum(fill.slot.tensor.nbytes for fill in self.fills) + sum(
+        size = sum(local(fill.slot.tensor).nbytes for fill in self.fills) + sum(
             self._infos[name].bytes for name in self.custom_loaded
         )
         return LoadReport(

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import nn
@@ -15,9 +15,21 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from max_weights._core import shown
 from max_weights.devices import torch_gpu
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError
 
-__all__ = ["Place", "Slot", "Slots", "can_initialize", "initialize_missing", "require_local"]
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+__all__ = [
+    "Place",
+    "Slot",
+    "Slots",
+    "can_initialize",
+    "has_distributed",
+    "initialize_missing",
+    "is_distributed",
+    "local",
+    "run_hooks",
+]
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,10 @@ class Slot:
     def refusal(self) -> str | None:
         """Return why it cannot be filled; `None` if it can."""
         tensor = self.tensor
+        if is_distributed(tensor):
+            from max_weights._ranks.placements import refusal
+
+            return refusal(tensor)
         if _is_wrapper(tensor):
             return (
                 f"it is a {type(tensor).__name__}, which stores its elements in its own way; load first, then "
@@ -122,14 +138,18 @@ class Slots:
 
     def destroyed(self) -> list[str]:
         """Return what is wrong with modules with their own loader: `assign=True` would put plain tensors in place of
-        tensors on the meta device that store their elements in their own way.
+        tensors on the meta device that store their elements in their own way, and of distributed ones they would get
+        all in place of a part.
         """
-        return [
-            f"'{shown(prefix + name)}': {Slot(tensor).refusal()}"
-            for prefix, owner in self.custom_loaders.items()
-            for name, tensor in (*owner.named_parameters(), *owner.named_buffers())
-            if tensor.is_meta and _is_wrapper(tensor)
-        ]
+        refused = []
+        for prefix, owner in self.custom_loaders.items():
+            for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
+                if is_distributed(tensor):
+                    why = "it is distributed, and its module loads itself: load that one first, then distribute it"
+                    refused.append(f"'{shown(prefix + name)}': {why}")
+                elif tensor.is_meta and _is_wrapper(tensor):
+                    refused.append(f"'{shown(prefix + name)}': {Slot(tensor).refusal()}")
+        return refused
 
     def tie(self, names: set[str]) -> None:
         """Merge two slots that the model declares to be tied, if only one of them is given."""
@@ -176,11 +196,23 @@ def _memory(tensor: torch.Tensor) -> object:
 def _loads_itself(module: nn.Module) -> bool:
     kind = type(module)
     own = ("_load_from_state_dict", "load_state_dict", "set_extra_state")
-    return bool(
-        any(getattr(kind, name) is not getattr(nn.Module, name) for name in own)
-        or module._load_state_dict_pre_hooks
-        or module._load_state_dict_post_hooks
-    )
+    hooks = (*module._load_state_dict_pre_hooks.values(), *module._load_state_dict_post_hooks.values())
+    return any(getattr(kind, name) is not getattr(nn.Module, name) for name in own) or not all(map(_is_of_fsdp, hooks))
+
+
+def _is_of_fsdp(hook: Any) -> bool:
+    """Whether it is a hook of FSDP2, which gathers no parameters: it says that they were replaced."""
+    function = getattr(hook, "hook", hook)
+    return getattr(function, "__module__", "").startswith("torch.distributed.fsdp._fully_shard")
+
+
+def run_hooks(module: nn.Module, *, before: bool) -> None:
+    """Call what FSDP2 has to do before parameters are filled (reshard), or after it (take those that were replaced)."""
+    for owner in module.modules():
+        hooks = owner._load_state_dict_pre_hooks if before else owner._load_state_dict_post_hooks
+        for hook in list(hooks.values()):
+            if _is_of_fsdp(hook):
+                hook(owner, None)
 
 
 def _declared_ties(module: nn.Module) -> dict[str, str]:
@@ -199,31 +231,26 @@ def _is_wrapper(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def require_local(module: nn.Module) -> None:
-    """Refuse a module whose tensors are distributed over several processes, in whatever way it loads itself.
-
-    Raises:
-        ArgumentError: a parameter or buffer is a DTensor.
-    """
+def is_distributed(tensor: torch.Tensor) -> TypeGuard[DTensor]:
+    """Whether each of several processes has a part of a tensor."""
     library = sys.modules.get("torch.distributed.tensor")
-    if library is None:
-        return
-    # Names are dear, and seldom needed.
-    local_tensors = itertools.chain.from_iterable(
-        (*owner._parameters.values(), *owner._buffers.values()) for owner in module.modules()
-    )
-    if not any(isinstance(tensor, library.DTensor) for tensor in local_tensors):
-        return
-    tensors = (*module.named_parameters(), *module.named_buffers())
-    names = [name for name, tensor in tensors if isinstance(tensor, library.DTensor)]
-    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    raise ArgumentError(
-        f"{type(module).__name__}: '{shown(names[0])}'{others} is a DTensor, of which each process has a part; "
-        "load_into fills whole tensors. Load with torch.distributed.checkpoint: "
-        "`state = module.state_dict(); dcp.load(state, storage_reader=WeightsReader(path)); "
-        "module.load_state_dict(state)`, with the WeightsReader of max_weights.integrations.distributed, after "
-        "to_empty(device=...) if the module is on the meta device; or load first, then distribute"
-    )
+    return library is not None and isinstance(tensor, library.DTensor)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this process has of a tensor: its part of a distributed one, else the tensor."""
+    if not is_distributed(tensor):
+        return tensor
+    own: torch.Tensor = tensor.to_local()
+    return own.detach()
+
+
+def has_distributed(module: nn.Module) -> bool:
+    """Whether a parameter or buffer of a module is distributed."""
+    # Names are dear, and not needed.
+    owners = module.modules()
+    tensors = itertools.chain.from_iterable((*one._parameters.values(), *one._buffers.values()) for one in owners)
+    return any(tensor is not None and is_distributed(tensor) for tensor in tensors)
 
 
 def can_initialize(module: nn.Module) -> bool:

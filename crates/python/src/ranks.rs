@@ -1,0 +1,218 @@
+//! Loading by several ranks: the plan, and what a rank reads for it. What is sent to whom is torch's affair.
+
+use std::num::NonZero;
+use std::sync::atomic::AtomicU64;
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::dtype::DType;
+use max_weights::error::Error;
+use max_weights::load::ranks::{Broadcast, Member, Mesh, Move, Plan, Runs, Sharing, Sizes, Split};
+use max_weights::load::{Layout, LoadOptions, TensorMemory};
+use max_weights::memory::Identity;
+use max_weights::text;
+use max_weights::workers::now_and_then;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::load::PythonCut;
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
+
+/// Who has which part: None for all, the number of a mesh, or the cut of each part.
+#[derive(FromPyObject)]
+enum PythonSharing {
+    Mesh(usize),
+    Parts(Vec<Option<PythonCut>>),
+}
+
+/// Ranks (one that is no part of this, as the largest number), sizes, and for each size the axis that is split (None for none) and in how many chunks it is already (0 for one).
+type PythonMesh = (Vec<u32>, Vec<u32>, Vec<(Option<usize>, u64)>);
+
+/// Bytes, and the ranges of each axis.
+type PythonPart = (u64, Vec<Vec<(u64, u64)>>);
+/// Unit, first byte there, bytes from row to row, rows, bytes of each.
+type Send = (u32, u64, u64, u64, u64);
+/// Tensor, first byte in the part, bytes from row to row, rows, bytes of each.
+type Receive = (u32, u64, u64, u64, u64);
+/// Unit, tensor, and both ends of rows.
+type Own = (u32, u32, (u64, u64), (u64, u64), u64, u64);
+/// Unit, owner, size, and tensors with both ends of rows.
+type PythonBroadcast = (u32, u32, u64, Vec<(u32, (u64, u64), (u64, u64), u64, u64)>);
+/// Units that are read with their sizes, what is sent to each rank, what comes from each, what stays, and what is broadcast.
+type Round = (Vec<(u32, u64)>, Vec<(u32, Vec<Send>)>, Vec<(u32, Vec<Receive>)>, Vec<Own>, Vec<PythonBroadcast>);
+
+/// Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same arguments has the same plan.
+///
+/// Args:
+///     node: Any node of the tree.
+///     names: Full names.
+///     sharings: Who has which part of each: None for all of it on every rank, the number of a mesh, or a list with the cut of each part.
+///     meshes: Ranks, sizes, and for each size the axis of the tensor that is split, None for none, and in how many chunks it is by then.
+///     part_of: The number of the part of each rank, where there are parts.
+///     nodes: The number of the node of each rank.
+///     unit_bytes: About how much is read at once; None for what is best.
+///     round_bytes: How much a rank reads for one exchange; None for what is best.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct RankPlan {
+    plan: Plan,
+    names: Vec<String>,
+    numbers: Vec<usize>,
+}
+
+#[pymethods]
+impl RankPlan {
+    #[new]
+    #[pyo3(signature = (node, names, sharings, *, meshes, part_of, nodes, unit_bytes=None, round_bytes=None))]
+    #[expect(clippy::too_many_arguments, reason = "all that a plan is a function of, by name")]
+    fn new(
+        node: &Bound<'_, WeightsNode>,
+        names: Vec<String>,
+        sharings: Vec<Option<PythonSharing>>,
+        meshes: Vec<PythonMesh>,
+        part_of: Vec<u32>,
+        nodes: Vec<u32>,
+        unit_bytes: Option<u64>,
+        round_bytes: Option<u64>,
+    ) -> Outcome<Self> {
+        let (py, node) = (node.py(), node.get());
+        let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
+        let catalog = node.catalog();
+        let plan = detached(py, || {
+            let world = nodes.len() as u32;
+            let meshes = meshes.into_iter().map(|(ranks, dims, splits)| {
+                let splits = splits.into_iter().map(|split| match split {
+                    (None, _) => Split::Replicate,
+                    (Some(axis), 0) => Split::Shard { axis },
+                    (Some(axis), factor) => Split::Strided { axis, factor },
+                });
+                Mesh::new(world, ranks, dims, splits.collect())
+            });
+            let meshes = meshes.collect::<Result<Vec<Mesh>, Error>>()?;
+            let members = numbers.iter().zip(sharings).map(|(&number, sharing)| {
+                let sharing = match sharing {
+                    None => Sharing::Everyone,
+                    Some(PythonSharing::Mesh(mesh)) => Sharing::Mesh(mesh),
+                    Some(PythonSharing::Parts(parts)) => Sharing::Parts(parts.into_iter().map(region).collect()),
+                };
+                Member::of(catalog, number, sharing)
+            });
+            let members = members.collect::<Result<Vec<Member>, Error>>()?;
+            Plan::new(members, meshes, part_of, nodes, Sizes { unit: unit_bytes, round: round_bytes })
+        })?;
+        Ok(Self { plan, names, numbers })
+    }
+
+    /// How many rounds there are.
+    #[getter]
+    fn rounds(&self) -> usize {
+        self.plan.rounds()
+    }
+
+    /// A hash of all that the plan is a function of.
+    fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.plan.hash())
+    }
+
+    /// What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a rank that has no part of it.
+    fn parts(&self, py: Python<'_>, rank: u32) -> Outcome<Vec<Option<PythonPart>>> {
+        let named = |at: usize, error: Error| match error {
+            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(&self.names[at]))),
+            other => other,
+        };
+        let part = |at: usize| self.plan.part_of_rank(at, rank).map_err(|error| named(at, error));
+        let parts = detached(py, || (0..self.numbers.len()).map(part).collect::<Result<Vec<_>, Error>>())?;
+        let part = |(bytes, runs): (u64, Runs)| {
+            (bytes, runs.into_iter().map(|runs| runs.into_iter().map(|run| (run.start, run.end)).collect()).collect())
+        };
+        Ok(parts.into_iter().map(|one| one.map(part)).collect())
+    }
+
+    /// What a rank does in a round: the units that it reads with their sizes; rows of them for each rank; rows of tensors that come from each;
+    /// rows of its own units that it needs; units that are broadcast, with their owners, sizes and rows.
+    fn round(&self, py: Python<'_>, number: usize, rank: u32) -> Outcome<Round> {
+        let round = detached(py, || self.plan.round(number, rank))?;
+        let sent = |(unit, one): (u32, Move)| (unit, one.from, one.from_stride, one.rows, one.len);
+        let got = |(member, one): (u32, Move)| (member, one.to, one.to_stride, one.rows, one.len);
+        let ends = |one: Move| ((one.from, one.from_stride), (one.to, one.to_stride), one.rows, one.len);
+        let own = round.own.into_iter().map(|(unit, member, one)| {
+            let (from, to, rows, len) = ends(one);
+            (unit, member, from, to, rows, len)
+        });
+        let broadcasts = round.broadcasts.into_iter().map(|Broadcast { unit, owner, len, moves }| {
+            let moves = moves.into_iter().map(|(member, one)| {
+                let (from, to, rows, len) = ends(one);
+                (member, from, to, rows, len)
+            });
+            (unit, owner, len, moves.collect())
+        });
+        Ok((
+            round.reads.into_iter().map(|(unit, len, _)| (unit, len)).collect(),
+            round.sends.into_iter().map(|(peer, rows)| (peer, rows.into_iter().map(sent).collect())).collect(),
+            round.receives.into_iter().map(|(peer, rows)| (peer, rows.into_iter().map(got).collect())).collect(),
+            own.collect(),
+            broadcasts.collect(),
+        ))
+    }
+
+    /// Reads the units of a rank for a round: the bytes of each, one tensor after the other.
+    #[pyo3(signature = (node, number, rank, *, backend="auto", threads=None, drop_cache=false))]
+    fn read(
+        &self,
+        node: &Bound<'_, WeightsNode>,
+        number: usize,
+        rank: u32,
+        backend: &str,
+        threads: Option<NonZero<usize>>,
+        drop_cache: bool,
+    ) -> Outcome<Vec<Vec<Buffer>>> {
+        let (backend, _) = crate::open::load_backend(backend)?;
+        let (py, node) = (node.py(), node.get());
+        let checkpoint = node.shared().checkpoint()?;
+        let options = LoadOptions { backend, threads, drop_cache, per_tensor: true, ..LoadOptions::default() };
+        let units = detached(py, || {
+            let reads = self.plan.round(number, rank)?.reads;
+            let extents: Vec<_> = reads.iter().flat_map(|(_, _, extents)| extents.iter().cloned()).collect();
+            let recipes = self.plan.recipes(&checkpoint, &self.numbers, &extents)?;
+            let layout = Layout::of_recipes(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
+            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?;
+            let mut read = read.into_iter();
+            let mut units: Vec<Vec<Tensor>> = Vec::with_capacity(reads.len());
+            for (_, _, extents) in &reads {
+                let unit = extents.iter().zip(read.by_ref()).map(|(extent, tensor)| bytes_of(&tensor, extent.len));
+                units.push(unit.collect::<Result<_, Error>>()?);
+            }
+            Ok::<_, Error>(units)
+        })?;
+        Ok(units.into_iter().map(|unit| unit.into_iter().map(Buffer::new).collect()).collect())
+    }
+
+    /// What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to which most comes from others,
+    /// and rounds.
+    fn costs(&self, py: Python<'_>) -> Outcome<(Vec<u64>, u64, u64, u64, usize)> {
+        let costs = detached(py, || Ok::<_, Error>(self.plan.costs()))?;
+        Ok((costs.read, costs.requests, costs.exchanged, costs.fabric, costs.rounds))
+    }
+}
+
+fn region(cut: Option<PythonCut>) -> Option<max_weights::load::Region> {
+    let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
+    cut.map(|cut| cut.into_iter().map(|(axis, cut)| (axis, ranges(cut))).collect())
+}
+
+/// The elements of a tensor in C order, as bytes.
+fn bytes_of(tensor: &Tensor, len: u64) -> Result<Tensor, Error> {
+    let tensor = tensor.contiguous(&interrupt)?;
+    Tensor::contiguous_at(tensor.storage().clone(), tensor.offset(), DType::UInt8, &[len as i64])
+}
+
+/// What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes when its content does.
+#[pyfunction]
+pub(crate) fn file_identities(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(u64, bool, i128)>> {
+    let checkpoint = node.get().shared().checkpoint()?;
+    let identity = |one: max_weights::memory::Fingerprint| {
+        (one.len, matches!(one.identity, Identity::Object(_)), one.identity.mark())
+    };
+    Ok(checkpoint.fingerprints().map(identity).collect())
+}

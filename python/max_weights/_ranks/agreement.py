@@ -1,0 +1,75 @@
+"""What all ranks have to have alike before they load together, and the error that says who has something else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from max_weights._core import __version__, file_identities
+from max_weights._ranks.failure import Failure
+
+if TYPE_CHECKING:
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._ranks.session import Session
+
+__all__ = ["digest", "record_of", "require_alike"]
+
+
+def digest(rows: Iterable[object]) -> str:
+    """Return a hash of rows of plain values, which is the same for equal rows."""
+    hashed = hashlib.sha256()
+    for row in rows:
+        hashed.update(json.dumps(row, default=str).encode() + b"\n")
+    return hashed.hexdigest()
+
+
+def record_of(node: WeightsNode, infos: Sequence[WeightInfo], **more: object) -> dict[str, Any]:
+    """Return what this rank sees: its files and weights, its versions, and what else has to be alike, by name."""
+    weights = ([info.name, str(info.dtype), info.shape, info.offset] for info in infos)
+    versions = f"torch {torch.__version__}, max_weights {__version__}"
+    return {"files": file_identities(node), "weights": digest(weights), "versions": versions, **more}
+
+
+def require_alike(session: Session, records: Sequence[Mapping[str, Any]], alike: Mapping[str, str]) -> None:
+    """Raise an error on all ranks if one of them sees other files or weights, or has other values of `alike`.
+
+    Args:
+        session: The ranks.
+        records: What each of them sees.
+        alike: What has to be the same, and what to say of a rank that has another one.
+
+    Raises:
+        RankError: the first rank that differs from rank 0.
+    """
+    first, machines = records[0], session.machines
+    for rank, record in enumerate(records):
+        same_machine = machines[rank] == machines[0]
+        why = _other_files(first["files"], record["files"], same_machine)
+        if why is None and record["weights"] != first["weights"]:
+            why = "sees other weights than rank 0: names, dtypes, shapes or places in the files differ"
+        for key, text in alike.items():
+            if why is None and record.get(key) != first.get(key):
+                why = f"{text} than rank 0"
+        if why is not None:
+            if record["versions"] != first["versions"]:
+                why += f" (it has {record['versions']}, rank 0 has {first['versions']})"
+            raise Failure(rank, session.host_of(rank), why).error(session.note)
+
+
+def _other_files(first: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]], same_machine: bool) -> str | None:
+    """Return in what the files of another rank differ. A copy on another machine may have another time."""
+    if len(first) != len(other):
+        return f"sees {len(other)} files, and rank 0 sees {len(first)}"
+    for number, ((size, _, mark), (other_size, is_object, other_mark)) in enumerate(zip(first, other, strict=True)):
+        name = f"file {number + 1} of {len(first)}"
+        if size != other_size:
+            return f"sees another file than rank 0: {name} has {other_size:,} bytes there, and {size:,} on rank 0"
+        if is_object and mark != other_mark:
+            return f"sees another object than rank 0: {name} has another ETag or version"
+        if same_machine and mark != other_mark:
+            return f"sees another file than rank 0: {name} was changed at another time"
+    return None

@@ -1,0 +1,292 @@
+"""Carrying out a plan: this rank reads its units ahead of what is exchanged, and puts what it needs into its place."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from max_weights._ranks.failure import Failure
+
+if TYPE_CHECKING:
+    from max_weights._core import RankPlan, WeightsNode
+    from max_weights._ranks.session import Session
+    from max_weights._read_options import ReadOptions
+
+__all__ = ["Target", "exchange"]
+
+_AHEAD = 2
+"""So many rounds are read before they are exchanged."""
+_STATUS = 64
+"""So many bytes go to every rank in each round: the first is 1 if the sender has failed."""
+_IN_FLIGHT = 4
+"""So many broadcasts are under way at once."""
+
+
+class Target:
+    """Where the bytes of this rank's part of a tensor go.
+
+    Args:
+        size: How many they are.
+        memory: The memory that they go to straight, as bytes; `None` if they are changed on the way.
+        finish: Called with all bytes of the part, where they did not go straight.
+    """
+
+    def __init__(
+        self, size: int, memory: torch.Tensor | None, finish: Callable[[torch.Tensor], None] | None = None
+    ) -> None:
+        self._left = size
+        self._size = size
+        self._memory = memory
+        self._finish = None if memory is not None else finish
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the bytes stay what they are where they are written."""
+        return self._finish is None
+
+    def bytes_on(self, device: torch.device) -> torch.Tensor:
+        """Return the memory to write to."""
+        if self._memory is None:
+            self._memory = torch.empty(self._size, dtype=torch.uint8, device=device)
+        return self._memory
+
+    def add(self, count: int) -> None:
+        """Note that so many bytes have been written."""
+        self._left -= count
+        if self._left == 0 and self._finish is not None and self._memory is not None:
+            memory, self._memory = self._memory, None
+            self._finish(memory)
+
+
+@dataclass
+class _Round:
+    """What this rank does in one round, and the units that it has read for it."""
+
+    sends: Sequence[tuple[int, Sequence[tuple[int, int, int, int, int]]]]
+    receives: Sequence[tuple[int, Sequence[tuple[int, int, int, int, int]]]]
+    own: Sequence[tuple[int, int, tuple[int, int], tuple[int, int], int, int]]
+    broadcasts: Sequence[tuple[int, int, int, Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]]]]
+    units: dict[int, torch.Tensor]
+    error: Exception | None
+
+
+def exchange(
+    plan: RankPlan,
+    node: WeightsNode,
+    targets: Sequence[Target | None],
+    session: Session,
+    read: ReadOptions,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Read and exchange all that a plan says, and fill the targets.
+
+    Args:
+        plan: The plan, which all ranks have.
+        node: The tree to read from.
+        targets: What this rank has of each tensor of the plan.
+        session: The ranks.
+        read: How files are read.
+        progress: Called with the bytes that were filled since it was called last.
+
+    Raises:
+        RankError: a rank could not read, or is gone.
+    """
+    runner = _Runner(plan, node, targets, session, read, progress)
+    executor = ThreadPoolExecutor(1, "max_weights-read")
+    try:
+        waiting: deque[Future[_Round]] = deque()
+        for number in range(plan.rounds):
+            while len(waiting) <= _AHEAD and number + len(waiting) < plan.rounds:
+                waiting.append(executor.submit(runner.read, number + len(waiting)))
+            runner.run(runner.result(waiting.popleft()))
+    finally:
+        # After an error nobody waits for what is being read.
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _Runner:
+    def __init__(
+        self,
+        plan: RankPlan,
+        node: WeightsNode,
+        targets: Sequence[Target | None],
+        session: Session,
+        read: ReadOptions,
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        self._plan, self._node, self._targets, self._session = plan, node, targets, session
+        self._read, self._progress = read, progress
+        self._device = session.device
+
+    def read(self, number: int) -> _Round:
+        """Read what this rank reads for a round; runs ahead, on another thread."""
+        rank, options = self._session.rank, self._read
+        reads, sends, receives, own, broadcasts = self._plan.round(number, rank)
+        units: dict[int, torch.Tensor] = {}
+        error: Exception | None = None
+        try:
+            extents = self._plan.read(
+                self._node,
+                number,
+                rank,
+                backend=options.backend_for(),
+                threads=options.threads,
+                drop_cache=options.drop_cache,
+            )
+            for (unit, _), buffers in zip(reads, extents, strict=True):
+                parts = [buffer.torch() for buffer in buffers]
+                units[unit] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        except Exception as failed:
+            error = failed
+            units = {unit: torch.zeros(size, dtype=torch.uint8) for unit, size in reads}
+        return _Round(sends, receives, own, broadcasts, units, error)
+
+    def result(self, future: Future[_Round]) -> _Round:
+        """Wait for what is read, and look for errors of other ranks meanwhile."""
+        while True:
+            try:
+                return future.result(0.1)
+            except FutureTimeoutError:
+                if future.done():
+                    raise
+                self._session.check()
+
+    def run(self, one: _Round) -> None:
+        """Exchange one round."""
+        session, device = self._session, self._device
+        units = one.units if device.type == "cpu" else {n: unit.to(device) for n, unit in one.units.items()}
+        if session.size == 1:
+            if one.error is not None:
+                raise one.error
+            self._keep(one.own, units)
+            return
+        sends, receives = dict(one.sends), dict(one.receives)
+        to = [_STATUS + _size(sends.get(peer, ())) for peer in range(session.size)]
+        of = [_STATUS + _size(receives.get(peer, ())) for peer in range(session.size)]
+        message = torch.empty(sum(to), dtype=torch.uint8, device=device)
+        at = 0
+        for peer in range(session.size):
+            message[at : at + _STATUS] = 0
+            message[at] = one.error is not None
+            at += _STATUS
+            for unit, start, stride, rows, size in sends.get(peer, ()):
+                _copy(message, (at, size), units[unit], (start, stride), rows, size)
+                at += rows * size
+        arrived = torch.empty(sum(of), dtype=torch.uint8, device=device)
+        work = dist.all_to_all_single(arrived, message, of, to, group=session.group, async_op=True)
+        if one.error is None:
+            self._keep(one.own, units)
+        session.wait(work)
+        self._require_all(arrived, of, one.error)
+        at = 0
+        for peer in range(session.size):
+            at += _STATUS
+            for member, start, stride, rows, size in receives.get(peer, ()):
+                self._put(member, (start, stride), arrived, (at, size), rows, size)
+                at += rows * size
+        self._broadcast(one.broadcasts, units)
+
+    def _require_all(self, arrived: torch.Tensor, of: Sequence[int], error: Exception | None) -> None:
+        """Raise the error of a rank that could not read for this round."""
+        starts = [sum(of[:peer]) for peer in range(len(of))]
+        if not bool(arrived[starts].any()):
+            return
+        session = self._session
+        own = b"" if error is None else Failure.of(error, session.number, session.host).encoded()
+        failures = [Failure.decoded(said) for said in session.gather(own) if said]
+        raise failures[0].error(session.note) from error
+
+    def _broadcast(
+        self,
+        broadcasts: Iterable[tuple[int, int, int, Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]]]],
+        units: dict[int, torch.Tensor],
+    ) -> None:
+        under_way: deque[tuple[dist.Work | None, torch.Tensor, Any]] = deque()
+        session = self._session
+
+        def take() -> None:
+            work, unit, moves = under_way.popleft()
+            session.wait(work)
+            for member, source, place, rows, size in moves:
+                self._put(member, place, unit, source, rows, size)
+
+        for number, owner, length, moves in broadcasts:
+            straight = None if owner == session.rank else self._straight(moves, length)
+            if owner == session.rank:
+                unit = units[number]
+            elif straight is not None:
+                unit = straight
+            else:
+                unit = torch.empty(length, dtype=torch.uint8, device=self._device)
+            source = session.ranks[owner]
+            work = dist.broadcast(unit, source, group=session.group, async_op=True)
+            if straight is not None:
+                under_way.append((work, unit, ()))
+                self._count(moves[0][0], length)
+            else:
+                under_way.append((work, unit, moves))
+            if len(under_way) >= _IN_FLIGHT:
+                take()
+        while under_way:
+            take()
+
+    def _straight(
+        self, moves: Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]], length: int
+    ) -> torch.Tensor | None:
+        """Return the memory of a tensor that a unit is a piece of, and of which nothing has to be changed later."""
+        if len(moves) != 1 or moves[0][3] != 1 or moves[0][4] != length:
+            return None
+        target, (start, _) = self._targets[moves[0][0]], moves[0][2]
+        if target is None or not target.is_straight:
+            return None
+        return target.bytes_on(self._device)[start : start + length]
+
+    def _keep(
+        self, own: Iterable[tuple[int, int, tuple[int, int], tuple[int, int], int, int]], units: dict[int, torch.Tensor]
+    ) -> None:
+        for unit, member, source, place, rows, size in own:
+            self._put(member, place, units[unit], source, rows, size)
+
+    def _put(
+        self, member: int, place: tuple[int, int], source: torch.Tensor, at: tuple[int, int], rows: int, size: int
+    ) -> None:
+        target = self._targets[member]
+        if target is not None:
+            _copy(target.bytes_on(self._device), place, source, at, rows, size)
+            self._count(member, rows * size)
+
+    def _count(self, member: int, size: int) -> None:
+        target = self._targets[member]
+        if target is not None:
+            target.add(size)
+        if self._progress is not None:
+            self._progress(size)
+
+
+def _size(moves: Iterable[tuple[int, int, int, int, int]]) -> int:
+    return sum(rows * size for _, _, _, rows, size in moves)
+
+
+def _copy(
+    to: torch.Tensor, place: tuple[int, int], source: torch.Tensor, at: tuple[int, int], rows: int, size: int
+) -> None:
+    """Copy rows of bytes; `place` and `at` are the first byte, and the bytes from one row to the next."""
+    if rows == 1:
+        to[place[0] : place[0] + size].copy_(source[at[0] : at[0] + size])
+        return
+    # As larger numbers, where all begins at multiples of these: fewer elements to copy.
+    for dtype, width in ((torch.int64, 8), (torch.int16, 2)):
+        starts = (*place, *at, size, to.storage_offset(), source.storage_offset(), to.numel(), source.numel())
+        if not any(number % width for number in starts):
+            to, source = to.view(dtype), source.view(dtype)
+            place, at, size = (place[0] // width, place[1] // width), (at[0] // width, at[1] // width), size // width
+            break
+    target = to.as_strided((rows, size), (place[1], 1), to.storage_offset() + place[0])
+    target.copy_(source.as_strided((rows, size), (at[1], 1), source.storage_offset() + at[0]))

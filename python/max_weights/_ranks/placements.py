@@ -1,0 +1,108 @@
+"""Which part of a DTensor each rank has: meshes and placements as the plan takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+from max_weights.errors import ArgumentError
+
+__all__ = ["ABSENT", "Mesh", "Meshes", "refusal", "splits_of", "together"]
+
+ABSENT = 2**32 - 1
+"""Stands in a mesh for a rank that is no part of the load."""
+
+Split = tuple[int | None, int]
+"""The axis that one dimension of a mesh splits, or `None`; and in how many chunks it is by then, 0 for one."""
+Mesh = tuple[list[int], list[int], list[Split]]
+"""Ranks, sizes, and what each dimension does."""
+
+
+def refusal(tensor: DTensor) -> str | None:
+    """Return why the values of a file cannot be put into a distributed tensor, or `None` if they can."""
+    for placement in tensor.placements:
+        if isinstance(placement, Partial):
+            return (
+                f"it is placed as {placement}: its values are sums over ranks, which no file has; redistribute it to "
+                "Replicate() or Shard() first"
+            )
+        if _split(placement) is None:
+            return f"it is placed as {placement}, which this version does not know"
+    return None
+
+
+def splits_of(tensor: DTensor) -> list[Split]:
+    """Return what each dimension of the mesh does to a tensor that is not refused."""
+    return [_split(placement) or (None, 0) for placement in tensor.placements]
+
+
+def _split(placement: Any) -> Split | None:
+    if isinstance(placement, Replicate):
+        return None, 0
+    # FSDP2 over tensor parallelism has shards of shards; their class is not public, and no subclass of Shard.
+    if type(placement).__name__ == "_StridedShard":
+        return placement.dim, placement.split_factor
+    return (placement.dim, 0) if isinstance(placement, Shard) else None
+
+
+@dataclass
+class Meshes:
+    """The different meshes of the tensors of one process."""
+
+    ranks: Sequence[int]
+    """The global ranks of the group, by their rank there."""
+    tables: list[Mesh] = field(default_factory=list)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, tensor: DTensor) -> int | None:
+        """Return the number of the mesh and placements of a tensor; `None` if every rank has all of it.
+
+        Raises:
+            ArgumentError: ranks of the mesh are not in the group (a ValueError).
+        """
+        mesh, splits = tensor.device_mesh.mesh, splits_of(tensor)
+        places = {rank: place for place, rank in enumerate(self.ranks)}
+        ranks = [places.get(rank, ABSENT) for rank in mesh.flatten().tolist()]
+        if ABSENT in ranks:
+            outside = sorted(set(mesh.flatten().tolist()) - set(places))
+            raise ArgumentError(f"its mesh has the ranks {outside}: give a group that has them")
+        if all(axis is None for axis, _ in splits) and len(ranks) == len(self.ranks):
+            return None
+        table: Mesh = (ranks, list(mesh.shape), splits)
+        if (key := repr(table)) not in self._numbers:
+            self._numbers[key] = len(self.tables)
+            self.tables.append(table)
+        return self._numbers[key]
+
+
+def together(tables: Sequence[Sequence[Mesh]]) -> list[Mesh]:
+    """Return the meshes of all ranks as one list: what each rank calls by one number is one mesh.
+
+    A rank sees the part of a larger mesh that it is in, as tensor parallelism within a replica is: these are put beside
+    each other, and what is in one is again in each.
+
+    Raises:
+        ArgumentError: they are of different sizes, or overlap (a ValueError).
+    """
+    meshes: list[Mesh] = []
+    for of_ranks in zip(*tables, strict=True):
+        # They were sent as lists.
+        plain: list[Mesh] = [
+            (list(ranks), list(sizes), [(axis, factor) for axis, factor in splits]) for ranks, sizes, splits in of_ranks
+        ]
+        parts = {repr(one): one for one in plain}
+        first, *others = parts.values()
+        if any(one[1:] != first[1:] for one in others):
+            raise ArgumentError("ranks have meshes of different sizes, or other placements, for the same tensor")
+        if not others:
+            meshes.append(first)
+            continue
+        ranks = [rank for one in parts.values() for rank in one[0]]
+        if len(set(ranks)) != len(ranks):
+            raise ArgumentError("ranks have meshes that overlap for the same tensor")
+        splits: list[Split] = [(None, 0), *first[2]]
+        meshes.append((ranks, [len(parts), *first[1]], splits))
+    return meshes

@@ -1,0 +1,355 @@
+"""`Session`: several ranks that do one thing together, of which each finds out soon if another one cannot go on.
+
+What ranks send to each other goes through a process group of the session's own: it is given up if something fails, and
+the user's is as it was. That a rank is alive, and why one ends, stands in the store that torch.distributed has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+
+from max_weights._ranks.failure import Failure
+from max_weights._ranks.topology import host_name, is_running, machine
+from max_weights.errors import ArgumentError, RankError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Session"]
+
+_BEAT = 0.25
+"""Seconds between two signs of life."""
+_SILENT = 1.2
+"""A rank that gave none for so many seconds, while a connection broke, is gone."""
+_sessions: dict[str, int] = {}
+
+
+class Session:
+    """The ranks of a process group, for one load or save.
+
+    Args:
+        group: The process group; `None` for all ranks.
+        timeout: For how many seconds ranks wait for each other.
+        what: What they do, for messages.
+        whole: The session that these ranks are a part of, and their numbers there.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        timeout: float,
+        what: str,
+        whole: tuple[Session, Sequence[int]] | None = None,
+    ) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()")
+        if not timeout > 0:
+            raise ArgumentError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+        user: Any = dist.group.WORLD if group is None else group
+        rank = dist.get_rank(user)
+        if user is None or rank < 0:
+            raise ArgumentError(f"{what}: this process is not in the group")
+        self._user = user
+        self.what = what
+        self.timeout = timeout
+        self.rank = rank
+        self.size = dist.get_world_size(user)
+        self.ranks = dist.get_process_group_ranks(user)
+        """The global ranks, by their rank in the group."""
+        self.host = host_name()
+        self._whole: Session | None = None if whole is None else whole[0]
+        self._numbers: Sequence[int] = range(self.size) if whole is None else whole[1]
+        self.number = self._numbers[rank]
+        """The rank of this process, as errors say it."""
+        self.note: str = "" if whole is None else whole[0].note
+        """What to add to errors: what state things are in then."""
+        self.device = torch.device("cpu")
+        """Where memory has to be that is sent."""
+        self.backend = dist.get_backend_config(user)
+        if "nccl" in self.backend and "gloo" not in self.backend:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self._group: dist.ProcessGroup | None = None
+        self._peers: list[tuple[str, str, int]] = []
+        self._steps = 0
+        self._stop = threading.Event()
+        self._watching = False
+        self._failure: Failure | None = None
+        self._beats: dict[int, tuple[bytes, float]] = {}
+        self._beat_at = time.monotonic()
+        self._thread: threading.Thread | None = None
+        name = f"{user.group_name}"
+        _sessions[name] = _sessions.get(name, 0) + 1
+        if self.size > 1:
+            self._store = PrefixStore(f"max_weights/{name}/{_sessions[name]}", _default_store())
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group of this session."""
+        assert self._group is not None
+        return self._group
+
+    def __enter__(self) -> Self:
+        if self.size == 1:
+            return self
+        self._store.set(f"beat/{self.rank}", "0")
+        self._store.set(f"here/{self.rank}", json.dumps([self.host, machine(), os.getpid()]))
+        self._thread = threading.Thread(target=self._beat, name="max_weights-ranks", daemon=True)
+        self._thread.start()
+        try:
+            self._meet()
+            limit = timedelta(seconds=self.timeout + 10)
+            own: Any = dist.new_group(self.ranks, timeout=limit, backend=self.backend, use_local_synchronization=True)
+            self._group = own
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.size == 1:
+            return
+        if error is not None and not isinstance(error, RankError) and not getattr(error, "_agreed", False):
+            self._say(Failure.of(error, self.number, self.host))
+        if error is not None:
+            if self._whole is not None and isinstance(error, RankError) and isinstance(error._failure, Failure):
+                self._whole._say(error._failure)
+            self._acknowledge()
+        self._stop.set()
+        if self._group is not None and error is None:
+            dist.destroy_process_group(self._group)
+            if self._whole is not None:
+                dist.destroy_process_group(self._user)
+        self._group = None
+
+    # What ranks say to each other
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """Return what every rank says, in the order of the ranks."""
+        if self.size == 1:
+            return [data]
+        length = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
+        lengths = [torch.empty_like(length) for _ in range(self.size)]
+        self.wait(dist.all_gather(lengths, length, group=self.group, async_op=True))
+        sizes = [int(one) for one in lengths]
+        own = torch.zeros(max(1, *sizes), dtype=torch.uint8)
+        own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else 0
+        own = own.to(self.device)
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        self.wait(dist.all_gather(parts, own, group=self.group, async_op=True))
+        return [bytes(part[:size].cpu().numpy()) for part, size in zip(parts, sizes, strict=True)]
+
+    def agree(self, record: Mapping[str, Any], error: BaseException | None = None) -> list[dict[str, Any]]:
+        """Return the records of all ranks, or raise the error that one of them has.
+
+        What all have alike, such as names that do not fit, each raises as its own.
+        """
+        failure = None if error is None else Failure.of(error, self.number, self.host)
+        said = self.gather(json.dumps([None if failure is None else failure.encoded().decode(), record]).encode())
+        records: list[dict[str, Any]] = []
+        failures: list[Failure] = []
+        for text in said:
+            failed, one = json.loads(text)
+            records.append(one)
+            if failed is not None:
+                failures.append(Failure.decoded(failed.encode()))
+        if error is not None and len(failures) == self.size and len({one.text for one in failures}) == 1:
+            error._agreed = True  # type: ignore[attr-defined]
+            raise error
+        if failures:
+            raise failures[0].error(self.note) from error
+        return records
+
+    def wait(self, work: dist.Work | None) -> None:
+        """Wait for something that was sent.
+
+        Raises:
+            RankError: another rank has failed, is gone, or does not answer.
+        """
+        assert work is not None  # as it is for those that are not asynchronous
+        self._steps += 1
+        began, pause = time.monotonic(), 5e-5
+        watched = began
+        while not work.is_completed():
+            now = time.monotonic()
+            self.check()
+            if now - watched > _BEAT:
+                watched = now
+                self._watching = True
+                self._require_processes()
+            if now - began > self.timeout:
+                self._late()
+            time.sleep(pause)
+            pause = min(pause * 1.5, 2e-3)
+        self._watching = False
+        try:
+            work.wait()
+        except RuntimeError as error:
+            self._gone(error)
+
+    def check(self) -> None:
+        """Raise the error of another rank, if there is one."""
+        if self._failure is not None:
+            raise self._failure.error(self.note)
+        if self._whole is not None:
+            self._whole.check()
+
+    def of_this_machine(self) -> tuple[Session, list[int]]:
+        """Return a session of the ranks of this machine, and which of this one they are."""
+        machines = self.machines
+        ranks = [rank for rank, place in enumerate(machines) if place == machines[self.rank]]
+        limit = timedelta(seconds=self.timeout + 10)
+        group: Any = dist.new_group(
+            [self.ranks[rank] for rank in ranks], timeout=limit, backend=self.backend, use_local_synchronization=True
+        )
+        return Session(group, self.timeout, self.what, (self, ranks)), ranks
+
+    # Who is there
+
+    def _meet(self) -> None:
+        """Wait until all ranks are there."""
+        deadline = time.monotonic() + self.timeout
+        keys = [f"here/{rank}" for rank in range(self.size)]
+        pause = 1e-3
+        while not self._store.check(keys if self.rank == 0 else ["all"]):
+            self.check()
+            if time.monotonic() > deadline + (0 if self.rank == 0 else 1):
+                missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])] or [0]
+                self._raise(
+                    Failure(
+                        self._numbers[missing[0]], "unknown", f"has not called {self.what} within {self.timeout:g} s"
+                    )
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        if self.rank == 0:
+            self._store.set("all", json.dumps([json.loads(text) for text in self._store.multi_get(keys)]))
+        self._peers = [tuple(one) for one in json.loads(self._store.get("all"))]
+
+    @property
+    def machines(self) -> list[int]:
+        """The number of the machine of each rank."""
+        numbers: dict[str, int] = {}
+        places = [place for _, place, _ in self._peers] or [machine()]
+        return [numbers.setdefault(place, len(numbers)) for place in places]
+
+    def host_of(self, rank: int) -> str:
+        """Return the name of the machine of a rank."""
+        return self._peers[rank][0] if self._peers else self.host
+
+    def _require_processes(self) -> None:
+        """Raise an error if a process of this machine is gone."""
+        for rank, (host, place, process) in enumerate(self._peers):
+            if rank != self.rank and place == machine() and not is_running(process):
+                time.sleep(_BEAT * 1.5)  # it may have said why
+                self.check()
+                why = "the process is gone; what it said last is in its own output"
+                self._raise(Failure(self._numbers[rank], host, why))
+
+    def _gone(self, error: RuntimeError) -> None:
+        """Find out which rank broke a connection, and raise the error for that."""
+        self._watching = True
+        began = time.monotonic()
+        while time.monotonic() - began < _SILENT + 2 * _BEAT:
+            self.check()
+            self._require_processes()
+            time.sleep(0.02)
+        self.check()
+        silent = self._silent(_SILENT)
+        why = f"the connection to it broke: {str(error).splitlines()[0][:300]}"
+        if silent:
+            self._raise(Failure(self._numbers[silent[0]], self.host_of(silent[0]), f"is gone ({why})"))
+        self._raise(Failure(self.number, self.host, f"a connection to another rank broke: {str(error)[:300]}"))
+
+    def _late(self) -> None:
+        """Raise the error for a rank that did not answer in time."""
+        silent = self._silent(2 * _BEAT + 1)
+        if silent:
+            rank, why = silent[0], "gives no sign of life: it is stopped, or its machine is not reached"
+        else:
+            behind = [rank for rank, (beat, _) in self._beats.items() if int(beat.split(b":")[-1]) < self._steps]
+            rank, why = (behind or [0])[0], "is alive, and slower than the others"
+        why = f"has sent nothing for {self.timeout:g} s ({why})"
+        self._raise(Failure(self._numbers[rank], self.host_of(rank), why))
+
+    def _silent(self, seconds: float) -> list[int]:
+        now = time.monotonic()
+        if now - self._beat_at > seconds:
+            return [self.ranks.index(0)] if 0 in self.ranks else []  # the store does not answer, which rank 0 has
+        return [rank for rank, (_, at) in self._beats.items() if rank != self.rank and now - at > seconds]
+
+    def _beat(self) -> None:
+        """Give signs of life, and look for those of others and for their errors, until the session ends."""
+        store = self._store.clone()
+        keys = [f"beat/{rank}" for rank in range(self.size)]
+        count = 0
+        while not self._stop.wait(_BEAT):
+            count += 1
+            try:
+                store.set(f"beat/{self.rank}", f"{count}:{self._steps}")
+                if self._failure is None and store.check(["failure"]):
+                    self._failure = Failure.decoded(store.get("failure"))
+                if self._watching and self._peers:
+                    now = time.monotonic()
+                    for rank, beat in enumerate(store.multi_get(keys)):
+                        if self._beats.get(rank, (b"",))[0] != beat:
+                            self._beats[rank] = (beat, now)
+            except Exception:
+                return  # the store is gone, and the rank that has it
+            self._beat_at = time.monotonic()
+
+    # Why it ends
+
+    def _raise(self, failure: Failure) -> None:
+        """Say to all why this ends, and raise the error for what was said first."""
+        raise self._say(failure).error(self.note)
+
+    def _say(self, failure: Failure) -> Failure:
+        said = [failure]
+
+        def say() -> None:
+            with contextlib.suppress(Exception):
+                said.append(Failure.decoded(self._store.compare_set("failure", "", failure.encoded().decode())))
+
+        _briefly(say)
+        return said[-1]
+
+    def _acknowledge(self) -> None:
+        """Let the process that has the store stay until the others know why this ends."""
+
+        def acknowledge() -> None:
+            with contextlib.suppress(Exception):
+                self._store.add("over", 1)
+                if self.ranks[self.rank] == 0:
+                    deadline = time.monotonic() + 1
+                    alive = [is_running(process) for _, place, process in self._peers if place == machine()]
+                    while self._store.add("over", 0) < min(self.size, sum(alive)) and time.monotonic() < deadline:
+                        time.sleep(0.01)
+
+        _briefly(acknowledge)
+
+
+def _briefly(do: Callable[[], None]) -> None:
+    """Do something that may never end, and wait for it a moment."""
+    thread = threading.Thread(target=do, daemon=True)
+    thread.start()
+    thread.join(1.2)
+
+
+def _default_store() -> Store:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store: Store = _get_default_store()
+    return store

@@ -1,0 +1,53 @@
+"""Which ranks are on which machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from pathlib import Path
+
+__all__ = ["host_name", "is_running", "machine"]
+
+
+def host_name() -> str:
+    """Return the name of this machine, as errors say it."""
+    return socket.gethostname()
+
+
+@functools.cache
+def machine() -> str:
+    """Return what is the same for processes that see each other, and only for them.
+
+    Containers of one machine, with process numbers of their own, are machines of their own here.
+    """
+    parts = [host_name()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:
+        pass  # not Linux: the name alone
+    return " ".join(parts)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this machine is there and has not ended; one that is stopped is there."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return False
+        return _answers(process)
+    except OSError:
+        return _answers(process)
+    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _answers(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

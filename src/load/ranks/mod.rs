@@ -1,0 +1,544 @@
+//! Loading by several ranks, each byte once: who reads what, and who gets which of it.
+//!
+//! A plan is a function of the catalog, of who has which part of each tensor, and of which ranks are on which node: each rank derives it alone, and
+//! all derive the same. What is read are units, in the order of the files, each by one of those that need something of it; units are exchanged in
+//! rounds. Who needs something of a unit is worked out by intervals of coordinates, and the bytes of a rank when its round comes: no table has ranks
+//! times tensors entries.
+
+mod mesh;
+mod moves;
+mod owners;
+mod round;
+mod unit;
+
+use std::ops::Range;
+
+use sha2::{Digest as _, Sha256};
+
+pub use mesh::{ABSENT, Mesh, Runs, Split};
+pub use moves::Move;
+pub use round::{Broadcast, Round};
+pub use unit::{Extent, Source};
+
+use self::moves::Part;
+use self::owners::{NOBODY, Owners};
+use self::unit::{Piece, Unit};
+use super::cut::Region;
+use crate::checkpoint::Catalog;
+use crate::error::{Error, Result};
+use crate::tensor::Element;
+
+/// Who has which part of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sharing {
+    /// Every rank has all of it.
+    Everyone,
+    /// What the mesh of this number says.
+    Mesh(usize),
+    /// One of these parts, by the number of the part that each rank has; `None` is all of it.
+    Parts(Vec<Option<Region>>),
+}
+
+/// A tensor as the plan sees it.
+#[derive(Debug, Clone)]
+pub struct Member {
+    shape: Vec<u64>,
+    /// So many elements take so many bytes and stay together.
+    unit: (u64, u64),
+    bytes: u64,
+    /// The file and the first byte there, of a tensor whose bytes can be taken as they lie; others are read as a whole.
+    place: Option<(u32, u64)>,
+    sharing: Sharing,
+}
+
+impl Member {
+    /// A tensor of this shape, of which `unit.0` elements take `unit.1` bytes, at a byte of a file.
+    ///
+    /// # Errors
+    /// A size beyond 64 bits.
+    pub fn new(shape: Vec<u64>, unit: (u64, u64), place: Option<(u32, u64)>, sharing: Sharing) -> Result<Self> {
+        let elements = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim));
+        let bytes = elements.and_then(|elements| elements.div_ceil(unit.0.max(1)).checked_mul(unit.1));
+        let end = bytes.and_then(|bytes| bytes.checked_add(place.map_or(0, |(_, offset)| offset)));
+        match (bytes, end) {
+            (Some(bytes), Some(_)) => Ok(Self { shape, unit: (unit.0.max(1), unit.1), bytes, place, sharing }),
+            _ => Err(Error::Argument(format!("a tensor of the shape {shape:?} is too large"))),
+        }
+    }
+
+    fn whole(&self) -> Runs {
+        self.shape.iter().map(|&size| std::iter::once(0..size).collect()).collect()
+    }
+
+    /// Weight number `number` of a catalog.
+    ///
+    /// # Errors
+    /// A weight that is no array.
+    pub fn of(catalog: &Catalog, number: usize, sharing: Sharing) -> Result<Self> {
+        let info = catalog.table().get(number);
+        let mut shape = info.shape.to_vec();
+        if catalog.is_made(number) {
+            let recipe = catalog.recipe(number, None)?;
+            let bytes = recipe.dtype().bytes().unwrap_or(1) as u64;
+            return Self::new(recipe.shape().iter().map(|&dim| dim as u64).collect(), (1, bytes), None, sharing);
+        }
+        let placement = catalog.placement(number)?;
+        let unit = match info.element {
+            Element::Packed(encoding) => (encoding.elements_per_block() as u64, encoding.bytes_per_block() as u64),
+            Element::Plain(dtype) => {
+                let per = crate::cast::elements_per_group(dtype);
+                (per as u64, (per * dtype.bits() / 8) as u64)
+            }
+            Element::Torch(dtype) => (1, dtype.bytes()),
+            Element::Unknown(_) | Element::NoArray(..) => {
+                shape = vec![placement.len];
+                (1, 1)
+            }
+        };
+        let as_it_lies = placement.segment.transform == super::Transform::default() && placement.is_dense();
+        let place = as_it_lies.then(|| (placement.segment.file, placement.segment.span.start() + placement.start));
+        Self::new(shape, unit, place, sharing)
+    }
+}
+
+/// The sizes of what is read and exchanged, in bytes; `None` for what is best.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sizes {
+    /// About how large units are.
+    pub unit: Option<u64>,
+    /// How much a rank reads for one round.
+    pub round: Option<u64>,
+}
+
+/// Who reads what, and in which round it is exchanged.
+#[derive(Debug)]
+pub struct Plan {
+    members: Vec<Member>,
+    meshes: Vec<Mesh>,
+    part_of: Vec<u32>,
+    nodes: Vec<u32>,
+    pieces: Vec<Piece>,
+    extents: Vec<Extent>,
+    units: Vec<Unit>,
+    rounds: Vec<Range<usize>>,
+    owners: Owners,
+    hash: [u8; 32],
+}
+
+/// What a plan costs, in bytes where nothing else is said.
+#[derive(Debug, Clone, Default)]
+pub struct Costs {
+    /// What each rank reads.
+    pub read: Vec<u64>,
+    /// Requests for that, of units of one size.
+    pub requests: u64,
+    /// What comes into ranks from others, of the same node too.
+    pub exchanged: u64,
+    /// What comes into a node from others: into that to which most comes.
+    pub fabric: u64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+impl Plan {
+    /// The plan for these tensors and ranks.
+    ///
+    /// Args:
+    /// - `nodes`: the number of the node of each rank.
+    /// - `meshes`: what [`Sharing::Mesh`] names.
+    /// - `part_of`: the number of the part of each rank, of what [`Sharing::Parts`] has.
+    ///
+    /// # Errors
+    /// A tensor that cannot be split in that way, a mesh or part that is not there.
+    pub fn new(
+        members: Vec<Member>,
+        meshes: Vec<Mesh>,
+        part_of: Vec<u32>,
+        nodes: Vec<u32>,
+        sizes: Sizes,
+    ) -> Result<Self> {
+        if nodes.is_empty() || u32::try_from(nodes.len()).is_err() {
+            return Err(Error::Argument(format!("{} ranks load nothing", nodes.len())));
+        }
+        for member in &members {
+            match &member.sharing {
+                Sharing::Everyone => {}
+                Sharing::Mesh(mesh) => match meshes.get(*mesh) {
+                    Some(mesh) => mesh.require_axes(&member.shape)?,
+                    None => return Err(Error::Argument(format!("there is no mesh {mesh}"))),
+                },
+                Sharing::Parts(parts) => {
+                    if part_of.len() != nodes.len() || part_of.iter().any(|&part| part as usize >= parts.len()) {
+                        return Err(Error::Argument(format!(
+                            "there are {} parts, and not one for each rank",
+                            parts.len()
+                        )));
+                    }
+                }
+            }
+        }
+        let hash = hash_of(&members, &meshes, &part_of, &nodes, sizes);
+        let owners = Owners::new(&nodes);
+        let (pieces, extents, units, rounds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut plan = Self { members, meshes, part_of, nodes, pieces, extents, units, rounds, owners, hash };
+        plan.cut_into_units(sizes.unit);
+        plan.assign_owners();
+        plan.group_into_rounds(sizes.round);
+        Ok(plan)
+    }
+
+    /// The number of ranks.
+    pub fn world(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// How many rounds there are.
+    pub fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// A hash of everything that the plan is a function of: the same on all ranks, if theirs are the same plans.
+    pub fn hash(&self) -> [u8; 32] {
+        self.hash
+    }
+
+    /// The ranges of each axis of a tensor that a rank has; `None` if it has none.
+    fn runs(&self, member: &Member, rank: u32) -> Result<Option<Runs>> {
+        let mut runs = member.whole();
+        match &member.sharing {
+            Sharing::Everyone => {}
+            Sharing::Mesh(mesh) => return Ok(self.meshes[*mesh].runs(rank, &member.shape)),
+            Sharing::Parts(parts) => {
+                let part = self.part_of.get(rank as usize).and_then(|&part| parts.get(part as usize));
+                for (axis, ranges) in part.into_iter().flatten().flatten() {
+                    let size = member.shape.get(*axis).copied().unwrap_or(0);
+                    if ranges.iter().any(|range| range.start > range.end || range.end > size) {
+                        let shape = &member.shape;
+                        let cause = format!("a tensor of the shape {shape:?} has no {ranges:?} on axis {axis}");
+                        return Err(Error::Argument(cause));
+                    }
+                    if let Some(own) = runs.get_mut(*axis) {
+                        own.clone_from(ranges);
+                    }
+                }
+            }
+        }
+        Ok(Some(runs))
+    }
+
+    /// The same in bytes.
+    fn part(&self, member: &Member, rank: u32) -> Result<Option<Part>> {
+        let Some(runs) = self.runs(member, rank)? else { return Ok(None) };
+        // What is whole is so whatever its elements are.
+        if runs == member.whole() {
+            let all: Runs = vec![std::iter::once(0..member.bytes).collect()];
+            return Part::new(&[member.bytes], (1, 1), &all).map(Some);
+        }
+        Part::new(&member.shape, member.unit, &runs).map(Some)
+    }
+
+    /// What a rank has of a tensor: how many bytes, and the ranges of each axis; `None` if it is no rank of the tensor's mesh.
+    ///
+    /// # Errors
+    /// A part that elements which are stored together do not allow.
+    pub fn part_of_rank(&self, member: usize, rank: u32) -> Result<Option<(u64, Runs)>> {
+        let Some(member) = self.members.get(member) else { return Ok(None) };
+        let bytes = self.part(member, rank)?.map(|part| part.bytes);
+        Ok(bytes.zip(self.runs(member, rank)?))
+    }
+
+    /// What the plan costs. Where parts are uneven, what is exchanged is about right.
+    pub fn costs(&self) -> Costs {
+        let mut costs = Costs { rounds: self.rounds.len(), read: vec![0; self.nodes.len()], ..Costs::default() };
+        let mut into = vec![0u64; self.owners.of_node.len()];
+        for unit in self.units.iter().filter(|unit| unit.owner != NOBODY) {
+            costs.read[unit.owner as usize] += unit.len;
+            costs.requests += self.extents[unit.extents.clone()].len() as u64;
+            let home = self.owners.node_of[unit.owner as usize];
+            // A node gets a part once, whoever of its ranks has it.
+            let mut seen = vec![0u64; into.len()];
+            self.owners.each(unit.consumers, |rank| {
+                if rank != unit.owner {
+                    costs.exchanged += unit.share;
+                }
+                let node = self.owners.node_of[rank as usize];
+                if node != home {
+                    seen[node] += unit.share;
+                }
+            });
+            into.iter_mut().zip(seen).for_each(|(into, seen)| *into += seen.min(unit.len));
+        }
+        costs.fabric = into.into_iter().max().unwrap_or(0);
+        costs
+    }
+}
+
+fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], sizes: Sizes) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut add = |numbers: &mut dyn Iterator<Item = u64>| {
+        let mut count = 0u64;
+        for number in numbers {
+            hash.update(number.to_le_bytes());
+            count += 1;
+        }
+        hash.update(count.to_le_bytes());
+    };
+    add(&mut [1, sizes.unit.unwrap_or(0), sizes.round.unwrap_or(0)].into_iter()); // 1: the version of how plans are made
+    add(&mut part_of.iter().chain(nodes).map(|&number| u64::from(number)));
+    for mesh in meshes {
+        add(&mut mesh.numbers());
+    }
+    for member in members {
+        let (file, offset) = member.place.map_or((u64::MAX, 0), |(file, offset)| (u64::from(file), offset));
+        add(&mut member.shape.iter().copied().chain([member.unit.0, member.unit.1, file, offset]));
+        match &member.sharing {
+            Sharing::Everyone => add(&mut [0].into_iter()),
+            Sharing::Mesh(mesh) => add(&mut [1, *mesh as u64].into_iter()),
+            Sharing::Parts(parts) => {
+                for part in parts {
+                    let axes = part.iter().flatten();
+                    let ranges = axes.flat_map(|(axis, ranges)| ranges.iter().map(move |range| (*axis, range)));
+                    add(&mut ranges.flat_map(|(axis, range)| [axis as u64, range.start, range.end]));
+                }
+            }
+        }
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range of an axis
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a byte of a file is in these tests.
+    fn byte(at: u64) -> u8 {
+        (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+    }
+
+    fn image(plan: &Plan, extents: &[Extent], len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        for extent in extents {
+            let start = match extent.source {
+                Source::File(_, start) => start,
+                Source::Tensor(member) => 1_000_000 + u64::from(member) * 1000, // somewhere else
+            };
+            let size = extent.len.min(len - extent.at);
+            (0..size).for_each(|i| bytes[(extent.at + i) as usize] = byte(start + i));
+        }
+        assert!(extents.iter().map(|extent| extent.at + extent.len).max().unwrap_or(0) <= len, "{plan:?}");
+        bytes
+    }
+
+    fn apply(one: &Move, from: &[u8], from_is_packed: bool, to: &mut [u8]) {
+        for row in 0..one.rows {
+            let start = if from_is_packed { row * one.len } else { one.from + row * one.from_stride } as usize;
+            let end = (one.to + row * one.to_stride) as usize;
+            to[end..end + one.len as usize].copy_from_slice(&from[start..start + one.len as usize]);
+        }
+    }
+
+    /// Carries out a plan for all ranks; returns what each has of each tensor in the end.
+    fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
+        let world = plan.world();
+        let mut parts: Vec<Vec<Vec<u8>>> = (0..world)
+            .map(|rank| {
+                let size =
+                    |member| plan.part_of_rank(member, rank).expect("a part").map_or(0, |(bytes, _)| bytes) as usize;
+                (0..plan.members.len()).map(|member| vec![0xEE; size(member)]).collect()
+            })
+            .collect();
+        for number in 0..plan.rounds() {
+            let rounds: Vec<Round> = (0..world).map(|rank| plan.round(number, rank).expect("a round")).collect();
+            let units: BTreeMap<u32, Vec<u8>> = rounds
+                .iter()
+                .flat_map(|round| round.reads.iter().map(|(unit, len, extents)| (*unit, image(plan, extents, *len))))
+                .collect();
+            for (rank, round) in (0u32..).zip(&rounds) {
+                let mine = &mut parts[rank as usize];
+                for (unit, member, one) in &round.own {
+                    apply(one, &units[unit], false, &mut mine[*member as usize]);
+                }
+                for Broadcast { unit, len, moves, .. } in &round.broadcasts {
+                    assert_eq!(units[unit].len() as u64, *len);
+                    for (member, one) in moves {
+                        apply(one, &units[unit], false, &mut mine[*member as usize]);
+                    }
+                }
+                for (peer, moves) in &round.receives {
+                    let sends = &rounds[*peer as usize].sends[&rank];
+                    let mut message = Vec::new();
+                    for (unit, one) in sends {
+                        let mut rows = vec![0; one.bytes() as usize];
+                        apply(&Move { to: 0, to_stride: one.len, ..*one }, &units[unit], false, &mut rows);
+                        message.extend(rows);
+                    }
+                    let mut rest = message.as_slice();
+                    for (member, one) in moves {
+                        let (now, later) = rest.split_at(one.bytes() as usize);
+                        apply(one, now, true, &mut mine[*member as usize]);
+                        rest = later;
+                    }
+                    assert!(rest.is_empty(), "nothing is sent that nobody waits for");
+                }
+                for peer in round.sends.keys() {
+                    assert!(rounds[*peer as usize].receives.contains_key(&rank), "what is sent is waited for");
+                }
+            }
+        }
+        parts
+    }
+
+    fn expected(member: &Member, runs: Option<&Runs>, start: u64) -> Vec<u8> {
+        let Some(runs) = runs else { return Vec::new() };
+        let mut all = vec![0u64];
+        for (&size, runs) in member.shape.iter().zip(runs) {
+            let positions: Vec<u64> = runs.iter().cloned().flatten().collect();
+            all = all.iter().flat_map(|&at| positions.iter().map(move |position| at * size + position)).collect();
+        }
+        all.iter().flat_map(|&at| (0..member.unit.1).map(move |i| byte(start + at * member.unit.1 + i))).collect()
+    }
+
+    fn split() -> impl Strategy<Value = Split> {
+        prop_oneof![
+            Just(Split::Replicate),
+            (0usize..2).prop_map(|axis| Split::Shard { axis }),
+            (0usize..2, 1u64..4).prop_map(|(axis, factor)| Split::Strided { axis, factor }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_rank_gets_its_parts_and_every_byte_is_read_once(
+            shapes in prop::collection::vec((0u64..9, 0u64..9, 1u64..3, 0u8..5), 1..8),
+            splits in prop::collection::vec((split(), split()), 3),
+            unit in 1u64..120, round in 1u64..200, nodes in 1u32..3,
+        ) {
+            let world = 6;
+            let meshes: Vec<Mesh> = splits.iter().map(|&(one, two)| {
+                Mesh::new(world, vec![0, 2, 4, 1, 3, 5], vec![3, 2], vec![one, two]).expect("a mesh")
+            }).collect();
+            let mut at = 100;
+            let (mut members, mut starts) = (Vec::new(), Vec::new());
+            for (number, &(rows, columns, size, kind)) in shapes.iter().enumerate() {
+                let sharing = match kind {
+                    0 => Sharing::Everyone,
+                    1 => Sharing::Parts(vec![None, Some(vec![(1, vec![columns / 2..columns, 0..columns / 3])]), Some(vec![(0, vec![0..0])])]),
+                    kind => Sharing::Mesh(kind as usize - 2),
+                };
+                let place = (number % 4 != 3).then_some((0, at));
+                starts.push(if place.is_some() { at } else { 1_000_000 + number as u64 * 1000 });
+                members.push(Member::new(vec![rows, columns], (1, size), place, sharing).expect("a tensor"));
+                at += rows * columns * size + (number as u64 % 2) * 5000;
+            }
+            let part_of = vec![0, 1, 2, 1, 0, 2];
+            let of_node = (0..world).map(|rank| rank % nodes).collect();
+            let sizes = Sizes { unit: Some(unit), round: Some(round) };
+            let plan = Plan::new(members.clone(), meshes.clone(), part_of.clone(), of_node, sizes).expect("a plan");
+            let made = run(&plan);
+            for (number, member) in members.iter().enumerate() {
+                for rank in 0..world {
+                    let whole: Runs = member.shape.iter().map(|&size| vec![0..size]).collect();
+                    let runs = match &member.sharing {
+                        Sharing::Everyone => Some(whole),
+                        Sharing::Mesh(mesh) => meshes[*mesh].runs(rank, &member.shape),
+                        Sharing::Parts(parts) => {
+                            let mut runs = whole;
+                            for (axis, ranges) in parts[part_of[rank as usize] as usize].iter().flatten() {
+                                runs[*axis].clone_from(ranges);
+                            }
+                            Some(runs)
+                        }
+                    };
+                    let expected = expected(member, runs.as_ref(), starts[number]);
+                    prop_assert_eq!(&made[rank as usize][number], &expected, "rank {} of tensor {}", rank, number);
+                }
+            }
+            let read: u64 = plan.costs().read.iter().sum();
+            let tensors: u64 = members.iter().map(|member| member.bytes).sum();
+            let gaps: u64 = plan.units.iter().map(|unit| unit.len - plan.pieces[unit.pieces.clone()].iter().map(|piece| piece.bytes.end - piece.bytes.start).sum::<u64>()).sum();
+            prop_assert_eq!(read, tensors + gaps);
+        }
+    }
+
+    fn model(world: u32, layers: u64, sharing: impl Fn(usize) -> Sharing) -> Vec<Member> {
+        let mut at = 0;
+        let mut members = Vec::new();
+        for layer in 0..layers {
+            for (number, shape) in
+                [vec![4096, 4096], vec![4096], vec![14336, 4096], vec![4096, 14336], vec![1024, 4096]]
+                    .into_iter()
+                    .enumerate()
+            {
+                let number = layer as usize * 5 + number;
+                let member = Member::new(shape, (1, 2), Some((0, at)), sharing(number)).expect("a tensor");
+                at += member.bytes;
+                members.push(member);
+            }
+        }
+        assert!(world > 0);
+        members
+    }
+
+    #[test]
+    fn ranks_and_nodes_have_about_the_same_to_read() {
+        for world in [8, 64, 256] {
+            let members = model(world, 80, |_| Sharing::Everyone);
+            let nodes = (0..world).map(|rank| rank / 8).collect();
+            let costs = Plan::new(members, Vec::new(), Vec::new(), nodes, Sizes::default()).expect("a plan").costs();
+            let (most, all) = (costs.read.iter().max().copied().unwrap_or(0), costs.read.iter().sum::<u64>());
+            let imbalance = most as f64 * f64::from(world) / all as f64;
+            assert!(imbalance <= 1.1, "{world} ranks: {imbalance}");
+        }
+    }
+
+    #[test]
+    fn large_chunks_of_the_first_axis_are_read_by_those_that_have_them() {
+        let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![4], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+        let members = model(4, 4, |number| if number % 5 == 1 { Sharing::Everyone } else { Sharing::Mesh(0) });
+        let all: u64 = members.iter().map(|member| member.bytes).sum();
+        let costs = Plan::new(members, vec![mesh], Vec::new(), vec![0; 4], Sizes::default()).expect("a plan").costs();
+        assert!(costs.exchanged < all / 20, "small tensors only: {} of {all}", costs.exchanged);
+        assert_eq!(costs.read.iter().sum::<u64>(), all);
+    }
+
+    #[test]
+    fn another_mesh_tensor_or_size_has_another_hash_and_the_same_the_same() {
+        let plan = |split, shape, unit| {
+            let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![split]).expect("a mesh");
+            let member = Member::new(shape, (1, 4), Some((0, 64)), Sharing::Mesh(0)).expect("a tensor");
+            let sizes = Sizes { unit, round: None };
+            Plan::new(vec![member], vec![mesh], Vec::new(), vec![0, 0], sizes).expect("a plan").hash()
+        };
+        let first = plan(Split::Shard { axis: 0 }, vec![4, 4], None);
+        assert_eq!(first, plan(Split::Shard { axis: 0 }, vec![4, 4], None));
+        assert_ne!(first, plan(Split::Shard { axis: 1 }, vec![4, 4], None));
+        assert_ne!(first, plan(Split::Shard { axis: 0 }, vec![4, 5], None));
+        assert_ne!(first, plan(Split::Shard { axis: 0 }, vec![4, 4], Some(1)));
+    }
+
+    #[test]
+    fn what_cannot_be_planned_is_refused() {
+        let plan = |member: Result<Member>, meshes, part_of| {
+            let plan = member.and_then(|member| Plan::new(vec![member], meshes, part_of, vec![0, 0], Sizes::default()));
+            plan.map(drop).expect_err("refused").to_string()
+        };
+        let member = |shape, sharing| Member::new(shape, (1, 1), None, sharing);
+        assert_eq!(plan(member(vec![2], Sharing::Mesh(0)), Vec::new(), Vec::new()), "there is no mesh 0");
+        assert_eq!(
+            plan(member(vec![2], Sharing::Parts(vec![None])), Vec::new(), vec![0, 1]),
+            "there are 1 parts, and not one for each rank"
+        );
+        let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![Split::Shard { axis: 1 }]).expect("a mesh");
+        assert_eq!(
+            plan(member(vec![2], Sharing::Mesh(0)), vec![mesh], Vec::new()),
+            "a tensor of the shape [2] has no axis 1 to be split"
+        );
+        let huge = plan(member(vec![u64::MAX, 2], Sharing::Everyone), Vec::new(), Vec::new());
+        assert_eq!(huge, format!("a tensor of the shape [{}, 2] is too large", u64::MAX));
+    }
+}

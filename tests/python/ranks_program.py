@@ -1,0 +1,501 @@
+"""Loads by several processes over gloo.
+
+`python ranks_program.py FOLDER RANKS RENDEZVOUS CASE...` forks so many processes, as torch takes seconds to import.
+Each runs the cases, which are functions of this file, one after the other, and writes what it found to a file of its
+own, a line of JSON for each. When those have ended that are left, the others are killed.
+"""
+
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
+
+import max_weights
+from max_weights._ranks import exchange
+from max_weights._ranks.topology import machine as topology_machine
+from max_weights.errors import ArgumentError, RankError
+from max_weights.torch import _distributed, load_into
+
+Spread = Literal["rank", "world"]
+FOLDER, RANKS = Path(sys.argv[1]), int(sys.argv[2])
+RANK = -1  # until the processes are forked
+# Small units and rounds, so that small files have many.
+_distributed.RankPlan = functools.partial(max_weights._core.RankPlan, unit_bytes=1200, round_bytes=2400)  # type: ignore[misc, assignment]
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    count = torch.Size(shape).numel()
+    return (torch.arange(count, dtype=torch.float64) % 251 - 100).to(dtype).reshape(shape)
+
+
+def written(name: str, tensors: dict[str, torch.Tensor]) -> Path:
+    """A file that rank 0 writes and all see."""
+    path = FOLDER / name
+    if RANK == 0:
+        safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    dist.barrier()
+    return path
+
+
+@functools.cache
+def line() -> Any:
+    return init_device_mesh("cpu", (RANKS,))
+
+
+@functools.cache
+def grid() -> Any:
+    return init_device_mesh("cpu", (2, RANKS // 2), mesh_dim_names=("data", "tensor"))
+
+
+def raised(do: Callable[[], object]) -> dict[str, Any]:
+    """What an error says, and how long it took."""
+    began = time.monotonic()
+    try:
+        do()
+    except (RankError, ArgumentError, KeyboardInterrupt) as error:
+        facts = {name: getattr(error, name, None) for name in ("rank", "host", "tensor", "path")}
+        return {"kind": type(error).__name__, "text": str(error), "seconds": time.monotonic() - began} | facts
+    return {"kind": "nothing", "seconds": time.monotonic() - began}
+
+
+class Tensors(nn.Module):
+    """Any tensors as parameters."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+
+
+def placed(tensor: torch.Tensor, mesh: Any, placements: list[Any]) -> DTensor:
+    return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
+
+
+def every_placement() -> dict[str, tuple[torch.Tensor, Any, list[Any]]]:
+    strided = _StridedShard(0, split_factor=2)
+    return {
+        "rows": (numbers(13, 5), line(), [Shard(0)]),
+        "columns": (numbers(6, 13), line(), [Shard(1)]),
+        "last": (numbers(3, 4, 9), line(), [Shard(2)]),
+        "middle": (numbers(3, 6, 7), line(), [Shard(1)]),
+        "whole": (numbers(70, 30), line(), [Replicate()]),
+        "few": (numbers(2, 3), line(), [Shard(0)]),
+        "one": (numbers(1), line(), [Shard(0)]),
+        "both": (numbers(9, 11), grid(), [Shard(0), Shard(1)]),
+        "turned": (numbers(9, 11), grid(), [Shard(1), Shard(0)]),
+        "twice": (numbers(9, 11), grid(), [Shard(0), Shard(0)]),
+        "halves": (numbers(8, 6), grid(), [Replicate(), Shard(1)]),
+        "other_half": (numbers(8, 6), grid(), [Shard(0), Replicate()]),
+        "strided": (numbers(12, 5), grid(), [strided, Shard(0)]),
+        "strided_uneven": (numbers(11, 5), grid(), [strided, Shard(0)]),
+        "strided_columns": (numbers(4, 12), grid(), [_StridedShard(1, split_factor=2), Shard(1)]),
+        "strided_alone": (numbers(10, 3), grid(), [strided, Replicate()]),
+        "part_of_mesh": (numbers(8, 12), grid()["tensor"], [Shard(0)]),
+        "part_of_mesh_columns": (numbers(8, 12), grid()["tensor"], [Shard(1)]),
+        "empty": (numbers(0, 3), line(), [Shard(0)]),
+        "scalar": (torch.tensor(3.5), line(), [Replicate()]),
+        "half_precision": (numbers(16, 8, dtype=torch.bfloat16), line(), [Shard(0)]),
+        "integers": (numbers(16, 8, dtype=torch.int64), line(), [Shard(1)]),
+        "truths": (numbers(16, 8) > 0, line(), [Shard(1)]),
+        "eighths": (numbers(16, 8).to(torch.float8_e4m3fn), grid(), [Shard(1), Shard(0)]),
+    }
+
+
+def placements() -> dict[str, Any]:
+    """Every placement, into memory and on meta, converted and into memory that is not contiguous."""
+    every = every_placement()
+    path = written("placements.safetensors", {name: tensor for name, (tensor, _, _) in every.items()})
+    wrong: list[str] = []
+    for spread in ("rank", "world"):
+        for way in ("memory", "meta", "strided", *(["converted"] if spread == "world" else [])):
+            targets, expected = {}, {}
+            for name, (tensor, mesh, how) in every.items():
+                own = placed(tensor, mesh, how)
+                dtype = torch.float64 if way == "converted" and tensor.is_floating_point() else tensor.dtype
+                local = own.to_local().to(dtype)
+                expected[name] = local
+                if way == "meta":
+                    empty = torch.empty_like(local, device="meta")
+                else:
+                    # What float8 has no zeros for is written over as well.
+                    empty = torch.zeros(local.shape).to(dtype)
+                    if way == "strided" and local.ndim == 2 and local.numel():
+                        empty = empty.t().contiguous().t()
+                stride = tensor.contiguous().stride()
+                targets[name] = DTensor.from_local(empty, mesh, how, run_check=False, shape=tensor.shape, stride=stride)
+            module = Tensors(targets)  # type: ignore[arg-type]
+            load_into(module, path, spread=spread)
+            for name, parameter in module.named_parameters():
+                local = parameter.detach().to_local()  # type: ignore[attr-defined]
+                same = torch.equal(local.double(), expected[name].double()) and local.dtype == expected[name].dtype
+                if not same:
+                    wrong.append(f"{spread} {way} {name}")
+    return {"wrong": wrong, "compared": len(every)}
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(16, 44)
+        self.down = nn.Linear(44, 16, bias=False)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.norm(x + self.down(torch.relu(self.up(x))))
+        return out
+
+
+def model(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(Block(), Block())
+
+
+def fsdp2(module: nn.Sequential) -> nn.Module:
+    for block in module:
+        fully_shard(block)
+    return fully_shard(module)
+
+
+def tensor_parallel(module: nn.Sequential) -> nn.Module:
+    for block in module:
+        parallelize_module(block, grid()["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return module
+
+
+def tensor_parallel_and_fsdp(module: nn.Sequential) -> nn.Module:
+    tensor_parallel(module)
+    for block in module:
+        fully_shard(block, mesh=grid()["data"])
+    return module
+
+
+def hsdp(module: nn.Sequential) -> nn.Module:
+    return fully_shard(module, mesh=grid())
+
+
+def plain(module: nn.Sequential) -> nn.Module:
+    return module
+
+
+def modules() -> dict[str, Any]:
+    """Modules as torch distributes them; they run afterwards, as the whole one does."""
+    whole = model()
+    path = written("model.safetensors", whole.state_dict())
+    torch.manual_seed(5)
+    x = torch.randn(4, 16)
+    expected = whole(x)
+    wrong: list[str] = []
+    for distribute in (fsdp2, tensor_parallel, tensor_parallel_and_fsdp, hsdp, plain):
+        for spread in ("rank", "world"):
+            for meta in (False, True) if spread == "world" else (True,):
+                with torch.device("meta" if meta else "cpu"):
+                    module = model(RANK + 1)
+                module = distribute(module)  # type: ignore[assignment]
+                report = load_into(module, path, spread=spread, group=dist.group.WORLD)
+                assert len(report.loaded) == 10, report
+                if not torch.allclose(module(x), expected, atol=1e-5):
+                    wrong.append(f"{distribute.__name__} {spread} {meta}")
+    return {"wrong": wrong}
+
+
+def packed() -> dict[str, Any]:
+    """Packed blocks, whose parts are decoded where they arrive."""
+    path = FOLDER / "packed.gguf"
+    tensor = torch.randn(64, 128, generator=torch.Generator().manual_seed(1))
+    if RANK == 0:
+        max_weights.save_gguf({"a": tensor, "b": tensor}, path, quantize={"*": "q8_0"})
+    dist.barrier()
+    whole = max_weights.load_weights(path).load(dtype="float32", framework="torch")
+    wrong = []
+    for spread in ("rank", "world"):
+        for how in ([Shard(0)], [Shard(1)]):
+            targets = {name: placed(torch.zeros(64, 128), line(), how) for name in ("a", "b")}
+            module = Tensors(targets)  # type: ignore[arg-type]
+            load_into(module, path, spread=spread)
+            for name, parameter in module.named_parameters():
+                if not torch.equal(parameter.full_tensor(), whole[name]):  # type: ignore[attr-defined]
+                    wrong.append(f"{spread} {how} {name}")
+    within = Tensors({"a": placed(torch.zeros(64, 128), line(), [Shard(1)])})  # type: ignore[dict-item]
+    del within.a
+    uneven = {"a": placed(torch.zeros(64, 96), line(), [Shard(1)])}
+    narrow = FOLDER / "narrow.gguf"
+    if RANK == 0:
+        max_weights.save_gguf({"a": tensor[:, :96].contiguous()}, narrow, quantize={"*": "q8_0"})
+    dist.barrier()
+    failed = raised(lambda: load_into(Tensors(uneven), narrow, spread="world"))  # type: ignore[arg-type]
+    return {"wrong": wrong, "between": failed}
+
+
+def one_process_groups() -> dict[str, Any]:
+    """A group of one, for each rank."""
+    groups = [dist.new_group([rank]) for rank in range(RANKS)]
+    whole = model()
+    path = written("alone.safetensors", whole.state_dict())
+    module = model(RANK + 1)
+    load_into(module, path, group=groups[RANK], spread="world")
+    same = all(torch.equal(own, one) for own, one in zip(module.parameters(), whole.parameters(), strict=True))
+    return {"same": same}
+
+
+def refused() -> dict[str, Any]:
+    """What is refused on all ranks alike, before anything is read."""
+    path = written("refused.safetensors", {"a": numbers(4, 4)})
+    partial = DTensor.from_local(torch.zeros(4, 4), line(), [Partial()], run_check=False)
+    sharded = placed(torch.zeros(4, 5), line(), [Shard(0)])
+    good = {"a": placed(torch.zeros(4, 4), line(), [Shard(0)])}
+    return {
+        "partial": raised(lambda: load_into(Tensors({"a": partial}), path)),  # type: ignore[dict-item]
+        "shape": raised(lambda: load_into(Tensors({"a": sharded}), path)),  # type: ignore[dict-item]
+        "name": raised(lambda: load_into(Tensors({"b": good["a"]}), path)),  # type: ignore[dict-item]
+        "spread": raised(lambda: load_into(Tensors(good), path, spread="all")),  # type: ignore[arg-type]
+        "timeout": raised(lambda: load_into(Tensors(good), path, timeout=0)),  # type: ignore[arg-type]
+    }
+
+
+def differences() -> dict[str, Any]:
+    """One rank sees something else than the others."""
+    path = written("common.safetensors", {"a": numbers(8, 8), "b": numbers(4)})
+    other = written("other.safetensors", {"a": numbers(8, 8), "b": numbers(5)})
+    later = written("later.safetensors", {"a": numbers(8, 8), "b": numbers(4)})
+    if RANK == 0:
+        os.utime(later, (1, 1))
+    dist.barrier()
+    odd = RANK == 2
+
+    def target(shape: tuple[int, ...] = (4,)) -> nn.Module:
+        return Tensors({"a": torch.zeros(8, 8), "b": torch.zeros(shape)})
+
+    def load(module: nn.Module, file: Path, spread: Spread = "world") -> dict[str, Any]:
+        return raised(lambda: load_into(module, file, group=dist.group.WORLD, spread=spread))
+
+    how = [Shard(1)] if odd else [Shard(0)]
+    tensors = {"a": placed(torch.zeros(8, 8), line(), how), "b": torch.zeros(4)}
+    return {
+        "file": load(target((5,) if odd else (4,)), other if odd else path),
+        "time": load(target(), later if odd else path),
+        "absent": load(target(), FOLDER / "nothing.safetensors" if odd else path),
+        "placements": load(Tensors(tensors), path),  # type: ignore[arg-type]
+        "spread": load(target(), path, "rank" if odd else "world"),
+    }
+
+
+def failure_while_reading() -> dict[str, Any]:
+    """A rank's file is cut off behind its back: what it says, all say, and the group works afterwards."""
+    tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
+    path = written("whole.safetensors", tensors)
+    own = FOLDER / f"copy{RANK}.safetensors"
+    own.write_bytes(path.read_bytes())
+    os.utime(own, (1, 1))
+    dist.barrier()
+    run = _distributed.Together.run
+
+    def truncating(self: Any, *arguments: Any) -> None:
+        if RANK == 1:
+            os.truncate(own, own.stat().st_size - 9000)
+        run(self, *arguments)
+
+    _distributed.Together.run = truncating  # type: ignore[method-assign]
+    module = Tensors({name: torch.zeros(16, 16) for name in tensors})
+    try:
+        failed = raised(lambda: load_into(module, own, group=dist.group.WORLD, spread="world"))
+    finally:
+        _distributed.Together.run = run  # type: ignore[method-assign]
+    again = load_into(module, path, group=dist.group.WORLD, spread="world")
+    same = all(torch.equal(module.get_parameter(name), tensor) for name, tensor in tensors.items())
+    return {"failed": failed, "again": len(again.loaded), "same": same}
+
+
+def slowly(rank: int, do: Callable[[], object]) -> Callable[..., Any]:
+    """Reading, which on one rank does something else in its second round."""
+    read = exchange._Runner.read
+    count = [0]
+
+    def reading(self: Any, number: int) -> Any:
+        count[0] += 1
+        if rank == RANK and number == 1:
+            do()
+        return read(self, number)
+
+    exchange._Runner.read = reading  # type: ignore[method-assign]
+    return read
+
+
+def interrupt() -> dict[str, Any]:
+    """Ctrl-C on one rank, while another is slow."""
+    tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
+    path = written("interrupt.safetensors", tensors)
+    read = slowly(2, lambda: time.sleep(2.5))
+    module = Tensors({name: torch.zeros(16, 16) for name in tensors})
+    if RANK == 1:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        failed = raised(lambda: load_into(module, path, group=dist.group.WORLD, spread="world"))
+    finally:
+        exchange._Runner.read = read  # type: ignore[method-assign]
+    time.sleep(max(0.0, 3.0 - failed["seconds"]))
+    dist.barrier()
+    return failed
+
+
+def absent_rank() -> dict[str, Any]:
+    """A rank calls too late."""
+    path = written("absent.safetensors", {"a": numbers(4)})
+    if RANK == 3:
+        time.sleep(2.5)
+    module = Tensors({"a": torch.zeros(4)})
+    found = raised(lambda: load_into(module, path, group=dist.group.WORLD, timeout=1.0))
+    dist.barrier()
+    return found
+
+
+def slow_rank() -> dict[str, Any]:
+    """A rank is slower than the others want to wait."""
+    tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
+    path = written("slow.safetensors", tensors)
+    read = slowly(2, lambda: time.sleep(5))
+    module = Tensors({name: torch.zeros(16, 16) for name in tensors})
+    try:
+        failed = raised(lambda: load_into(module, path, group=dist.group.WORLD, spread="world", timeout=1.5))
+    finally:
+        exchange._Runner.read = read  # type: ignore[method-assign]
+    dist.barrier()
+    return failed
+
+
+def stopped_and_killed() -> dict[str, Any]:
+    """Rank 3 is stopped, and then, in a group of the others, rank 2 is killed; the two that are left go on."""
+    groups = [dist.new_group(list(range(count))) for count in (RANKS, RANKS - 1, RANKS - 2)]
+    tensors = {f"t{number}": numbers(16, 16) for number in range(12)}
+    path = written("gone.safetensors", tensors)
+    module = Tensors({name: torch.zeros(16, 16) for name in tensors})
+    found = {}
+    for name, rank, how, group in (
+        ("stopped", 3, signal.SIGSTOP, groups[0]),
+        ("killed", 2, signal.SIGKILL, groups[1]),
+    ):
+        at: list[float] = []
+
+        def end(how: int = how) -> None:
+            (FOLDER / f"time{how}").write_text(str(time.time()))
+            os.kill(os.getpid(), how)
+
+        read = slowly(rank, end)
+        found[name] = raised(lambda group=group: load_into(module, path, group=group, spread="world", timeout=2.0))  # type: ignore[misc]
+        exchange._Runner.read = read  # type: ignore[method-assign]
+        at.append(time.time())
+        found[name]["after"] = at[0] - float((FOLDER / f"time{int(how)}").read_text())
+    report = load_into(module, path, group=groups[2], spread="world")
+    found["left"] = {"loaded": len(report.loaded)}
+    # And in the end the one that has the store in which all is said.
+    read = slowly(0, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    found["first"] = raised(lambda: load_into(module, path, group=groups[2], spread="world", timeout=5.0))
+    return found
+
+
+def machines() -> dict[str, Any]:
+    """Two machines, as it seems: each reads for its own ranks, and an error on one is that of the other, too."""
+    from max_weights._ranks import session
+
+    every = every_placement()
+    path = written("machines.safetensors", {name: tensor for name, (tensor, _, _) in every.items()})
+    session.machine = lambda: f"machine {RANK % 2}"  # type: ignore[assignment]
+    wrong = []
+    seen = []
+    exchanged = _distributed.exchange
+
+    def counting(plan: Any, *arguments: Any) -> None:
+        seen.append(sum(plan.costs()[0]))
+        exchanged(plan, *arguments)
+
+    _distributed.exchange = counting
+    for spread in ("node", "world"):
+        targets, expected = {}, {}
+        for name, (tensor, mesh, how) in every.items():
+            own = placed(tensor, mesh, how)
+            expected[name] = own.to_local().clone()
+            targets[name] = placed(torch.zeros(tensor.shape).to(tensor.dtype), mesh, how)
+        module = Tensors(targets)  # type: ignore[arg-type]
+        load_into(module, path, spread=spread)  # type: ignore[arg-type]
+        for name, parameter in module.named_parameters():
+            if not torch.equal(parameter.detach().to_local().double(), expected[name].double()):  # type: ignore[attr-defined]
+                wrong.append(f"{spread} {name}")
+    read = slowly(1, lambda: 1 / 0)
+    failed = raised(lambda: load_into(module, path, spread="node"))
+    exchange._Runner.read, _distributed.exchange = read, exchanged  # type: ignore[method-assign]
+    session.machine = topology_machine  # type: ignore[assignment]
+    return {"wrong": wrong, "read": seen[:2], "size": path.stat().st_size, "failed": failed}
+
+
+def traffic() -> dict[str, Any]:
+    """What is read from a server: by each rank alone, and once for all."""
+    url = os.environ["RANKS_URL"]
+    names = [f"t{number}" for number in range(8)]
+
+    def tensors(how: list[Any]) -> nn.Module:
+        return Tensors({name: placed(torch.zeros(256, 512), line(), how) for name in names})  # type: ignore[misc]
+
+    _distributed.RankPlan = max_weights._core.RankPlan
+    module = tensors([Shard(1)])
+    load_into(module, url)
+    expected = numbers(256, 512)
+    same = all(torch.equal(one.full_tensor(), expected) for one in module.parameters())  # type: ignore[attr-defined]
+    return {"same": same}
+
+
+def run(cases: list[str]) -> None:
+    """What one of the processes does."""
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", init_method=sys.argv[3], rank=RANK, world_size=RANKS)
+    with (FOLDER / f"found{RANK}").open("w") as file:
+        for name in cases:
+            began = time.monotonic()
+            try:
+                found = globals()[name]()
+            except BaseException:
+                found = {"error": traceback.format_exc()}
+            print(json.dumps({"case": name, "took": time.monotonic() - began} | found), file=file, flush=True)
+            if "error" in found:
+                os._exit(1)
+
+
+def main(cases: list[str]) -> None:
+    global RANK
+    children = []
+    for rank in range(RANKS):
+        if child := os.fork():
+            children.append(child)
+            continue
+        RANK = rank
+        try:
+            run(cases)
+        finally:
+            os._exit(0)  # torch would wait for those that are gone
+    left = [1] if "stopped_and_killed" in cases else range(RANKS)
+    for rank in left:
+        os.waitpid(children[rank], 0)
+    for rank in set(range(RANKS)) - set(left):
+        os.kill(children[rank], signal.SIGKILL)
+        print(rank, os.waitpid(children[rank], 0)[1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[4:])

@@ -1,0 +1,183 @@
+"""Loading by several processes: real ones, over gloo. What they do is in ranks_program.py; the cases of one group of
+processes run one after the other, as each start costs seconds.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from fault_server import FaultServer
+
+PROGRAM = Path(__file__).with_name("ranks_program.py")
+RANKS = 4
+Found = dict[str, list[dict[str, Any]]]
+
+
+def run(folder: Path, rendezvous: str, *cases: str, ranks: range = range(RANKS), **environment: str) -> Found:
+    """What these ranks found, by case."""
+    command = [sys.executable, str(PROGRAM), str(folder), str(RANKS), rendezvous, *cases]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=150)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found: Found = {}
+    for rank in ranks:
+        for line in map(json.loads, (folder / f"found{rank}").read_text().splitlines()):
+            assert "error" not in line, line["error"]
+            found.setdefault(line["case"], []).append(line)
+    assert sorted(found) == sorted(cases), ended.stderr[-2000:]
+    return found
+
+
+CASES = [
+    *("placements", "modules", "packed", "one_process_groups", "refused", "differences", "failure_while_reading"),
+    *("interrupt", "absent_rank", "slow_rank", "machines"),
+]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What four ranks found in all cases that all of them survive."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return run(folder, f"file://{folder}/rendezvous", *CASES)
+
+
+def same_on_all(errors: list[dict[str, Any]]) -> dict[str, Any]:
+    """The one error that all ranks have."""
+    assert len({error["text"] for error in errors}) == 1, errors
+    assert {error["kind"] for error in errors} == {"RankError"}, errors
+    return errors[0]
+
+
+def test_every_placement_is_as_torch_distributes_it(found: Found) -> None:
+    for rank in found["placements"]:
+        assert rank["wrong"] == []
+        assert rank["compared"] == 24
+
+
+def test_fsdp_tensor_parallelism_both_hsdp_and_plain_modules_compute_what_the_whole_one_does(found: Found) -> None:
+    for rank in found["modules"]:
+        assert rank["wrong"] == []
+
+
+def test_packed_blocks_are_decoded_and_not_cut(found: Found) -> None:
+    for rank in found["packed"]:
+        assert rank["wrong"] == []
+    error = same_on_all([rank["between"] for rank in found["packed"]])
+    assert "'a': a tensor of the shape [64, 96] cannot be cut at 24 of axis 1: 32 elements" in error["text"]
+
+
+def test_a_group_may_have_one_rank(found: Found) -> None:
+    assert all(rank["same"] for rank in found["one_process_groups"])
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("partial", "'a': it is placed as P(sum): its values are sums over ranks, which no file has"),
+        ("shape", "the file has the shape [4, 4], but the module has [4, 5]"),
+        ("name", "'b' (did you mean 'a'?)"),
+        ("spread", "spread must be 'auto', 'rank', 'node' or 'world', not 'all'"),
+        ("timeout", "timeout must be a number of seconds above 0, not 0"),
+    ],
+)
+def test_what_does_not_fit_is_the_same_argument_error_on_all(found: Found, case: str, why: str) -> None:
+    for rank in found["refused"]:
+        assert rank[case]["kind"] == "ArgumentError"
+        assert why in rank[case]["text"]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("file", "sees another file than rank 0: file 1 of 1 has 404 bytes there, and 400 on rank 0"),
+        ("time", "sees another file than rank 0: file 1 of 1 was changed at another time"),
+        ("absent", "nothing.safetensors"),
+        ("placements", "has other names, shapes, dtypes or placements of tensors in the module than rank 0"),
+        ("spread", "was called with another spread= than rank 0"),
+    ],
+)
+def test_a_rank_that_sees_something_else_is_named_by_all(found: Found, case: str, why: str) -> None:
+    error = same_on_all([rank[case] for rank in found["differences"]])
+    assert why in error["text"]
+    assert error["text"].startswith("rank 2 (host ")
+    assert error["rank"] == 2
+
+
+def test_what_one_rank_cannot_read_is_the_error_of_all_and_the_group_goes_on(found: Found) -> None:
+    error = same_on_all([rank["failed"] for rank in found["failure_while_reading"]])
+    assert error["rank"] == 1
+    assert error["path"].endswith("copy1.safetensors")
+    assert error["host"] == socket.gethostname()
+    assert "[file.truncated]" in error["text"]
+    assert error["text"].endswith("; the module may have some of the new values")
+    assert all(rank["again"] == 12 and rank["same"] for rank in found["failure_while_reading"])
+    assert max(rank["failed"]["seconds"] for rank in found["failure_while_reading"]) < 2
+
+
+def test_ctrl_c_on_one_rank_ends_all(found: Found) -> None:
+    ranks = found["interrupt"]
+    assert ranks[1]["kind"] == "KeyboardInterrupt"
+    error = same_on_all([rank for number, rank in enumerate(ranks) if number != 1])
+    assert "rank 1" in error["text"]
+    assert "was interrupted (Ctrl-C)" in error["text"]
+    assert ranks[0]["seconds"] < 3, "it does not wait for the slow one"
+
+
+def test_a_rank_that_does_not_call_is_named(found: Found) -> None:
+    error = same_on_all(found["absent_rank"])
+    assert error["text"] == "rank 3 (host unknown): has not called load_into within 1 s"
+
+
+def test_a_rank_that_is_slower_than_the_timeout_is_named(found: Found) -> None:
+    error = same_on_all(found["slow_rank"])
+    assert error["rank"] == 2
+    assert "has sent nothing for 1.5 s (is alive, and slower than the others)" in error["text"]
+
+
+def test_machines_read_for_their_own_ranks_or_for_all(found: Found) -> None:
+    for rank in found["machines"]:
+        assert rank["wrong"] == []
+        assert all(read < rank["size"] for read in rank["read"]), "on each machine, and for both together, once"
+    error = same_on_all([rank["failed"] for rank in found["machines"]])
+    assert error["rank"] == 1
+    assert "division by zero" in error["text"]
+
+
+def test_ranks_that_are_stopped_or_killed_are_named_in_time(tmp_path: Path) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    left = run(tmp_path, f"tcp://127.0.0.1:{port}", "stopped_and_killed", ranks=range(1, 2))["stopped_and_killed"][0]
+    assert left["stopped"]["rank"] == 3
+    assert "gives no sign of life" in left["stopped"]["text"]
+    assert left["stopped"]["after"] <= 4, "its timeout is 2 s"
+    assert left["killed"]["rank"] == 2
+    assert "the process is gone" in left["killed"]["text"]
+    assert left["killed"]["after"] <= 2
+    assert left["left"] == {"loaded": 12}
+    assert left["first"]["rank"] == 0
+    assert "the process is gone" in left["first"]["text"]
+    assert left["first"]["seconds"] <= 3
+
+
+def test_each_byte_comes_from_the_store_once(tmp_path: Path) -> None:
+    """Columns of four ranks, of which each alone would have read whole rows."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    tensor = (torch.arange(256 * 512, dtype=torch.float64) % 251 - 100).float().reshape(256, 512)
+    safetensors.torch.save_file({f"t{number}": tensor.clone() for number in range(8)}, folder / "a.safetensors")
+    size = (folder / "a.safetensors").stat().st_size
+    with FaultServer(folder) as server:
+        url = server.file("a.safetensors")
+        found = run(tmp_path, f"file://{tmp_path}/rendezvous", "traffic", RANKS_URL=url)
+        assert all(rank["same"] for rank in found["traffic"])
+        count = server.counts()["bytes"]
+    headers = RANKS * (128 << 10)  # what each rank reads to open the file
+    assert size <= count <= size + headers, (size, count)
