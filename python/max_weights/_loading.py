@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import jax
     import torch
+    from torch.distributed import ProcessGroup
 
     from max_weights._buffer import DLPackArray
     from max_weights._core import Buffer, WeightInfo, WeightsNode
@@ -82,6 +83,8 @@ class TensorsOptions(_Kept, total=False):
     shard: Shard | None
     device: DeviceLike | None
     out: Mapping[str, DLPackArray] | None
+    group: ProcessGroup | None
+    timeout: float
 
 
 class StreamOptions(_Read, total=False):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import jax
     import torch
+    from torch.distributed import ProcessGroup
 
     from max_weights._buffer import Array, DLPackArray
     from max_weights._core import Buffer
@@ -111,6 +112,8 @@ class WeightsNode(Node):
         verify: Mapping[str, str] | None = None,
         device: DeviceLike | None = None,
         out: Mapping[str, DLPackArray] | None = None,
+        group: ProcessGroup | None = None,
+        timeout: float = 600.0,
         progress: Progress | bool | None = None,
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
@@ -145,6 +148,10 @@ class WeightsNode(Node):
                 NumPy.
             out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on
                 one device.
+            group: A process group of torch.distributed, all of whose ranks call this for the same file, each with its
+                own `shard`, or all with none: each byte is read by one of them, and what goes wrong on one is a
+                `RankError` on all. Tensors have their own memory. Not with `copy`, `storage`, `verify` and `out`.
+            timeout: For how many seconds the ranks of `group` wait for one that does not answer.
             progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading.
                 True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
@@ -159,12 +166,21 @@ class WeightsNode(Node):
             FormatError: a digest is another than in `verify`.
             DeviceError: the device is not there, has too little memory, or cannot do what is asked for; nothing is left
                 there.
+            RankError: on all ranks of `group`, what went wrong on one of them.
         """
         from max_weights._load_request import LoadRequest
         from max_weights._loading import LoadMethod, load
         from max_weights._read_options import ReadOptions
 
         request = LoadRequest(select, rename, dtype, packed, shard)
+        if group is not None:
+            from max_weights._ranks.loading import load_in_group
+
+            refused = {"copy": copy, "storage": None if storage == "arena" else storage, "verify": verify, "out": out}
+            how_read = ReadOptions.of("load", options, read)
+            return load_in_group(
+                self, request, how_read, refused, group, timeout, framework=framework, device=device, progress=progress
+            )
         how = LoadMethod(copy, storage, verify, ReadOptions.of("load", options, read))
         return load(self, request, how, framework=framework, device=device, out=out, progress=progress)
 

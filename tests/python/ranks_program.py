@@ -445,6 +445,37 @@ def machines() -> dict[str, Any]:
     return {"wrong": wrong, "read": seen[:2], "size": path.stat().st_size, "failed": failed}
 
 
+def shards() -> dict[str, Any]:
+    """`load(shard=, group=)`: two ranks in two replicas, and all of it on each; the same as each alone."""
+    from max_weights.sharding import Shard as Part
+    from max_weights.sharding import ShardingStrategy
+
+    path = written("shards.safetensors", {"a": numbers(64, 48), "b": numbers(48, 64), "c": numbers(7)})
+    weights = max_weights.load_weights(path)
+    table = {"a": ShardingStrategy.rowwise(2), "b": ShardingStrategy.columnwise(2)}
+    wrong = []
+    for shard in (Part(RANK % 2, 2, table), None):
+        for dtype in (None, "bfloat16"):
+            alone = weights.load(shard=shard, dtype=dtype, framework="torch")
+            all_at_once = weights.load(shard=shard, dtype=dtype, framework="torch", group=dist.group.WORLD)
+            if list(alone) != list(all_at_once):
+                wrong.append(f"{shard} {dtype}: names")
+            wrong += [f"{shard} {dtype} {name}" for name in alone if not torch.equal(alone[name], all_at_once[name])]
+    packed = max_weights.load_weights(FOLDER / "packed.gguf")
+    columns = Part(RANK % 2, 2, {"a": ShardingStrategy.columnwise(2), "b": None})
+    for how in ({"packed": True}, {"dtype": "float32"}):
+        one = packed.load(shard=columns, framework="torch", **how)  # type: ignore[call-overload]
+        other = packed.load(shard=columns, framework="torch", group=dist.group.WORLD, **how)  # type: ignore[call-overload]
+        wrong += [f"{how} {name}" for name in one if not torch.equal(one[name], other[name])]
+    other_table = table | {"c": ShardingStrategy.replicate(2)} if RANK != 2 else {"a": table["b"]}
+    return {
+        "wrong": wrong,
+        "strategies": raised(lambda: weights.load(shard=Part(RANK % 2, 2, other_table), group=dist.group.WORLD)),
+        "out": raised(lambda: weights.load(group=dist.group.WORLD, copy=True)),
+        "some": raised(lambda: weights.load(shard=None if RANK else Part(0, 2, table), group=dist.group.WORLD)),
+    }
+
+
 def traffic() -> dict[str, Any]:
     """What is read from a server: by each rank alone, and once for all."""
     url = os.environ["RANKS_URL"]

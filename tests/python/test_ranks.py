@@ -37,7 +37,7 @@ def run(folder: Path, rendezvous: str, *cases: str, ranks: range = range(RANKS),
 
 CASES = [
     *("placements", "modules", "packed", "one_process_groups", "refused", "differences", "failure_while_reading"),
-    *("interrupt", "absent_rank", "slow_rank", "machines"),
+    *("interrupt", "absent_rank", "slow_rank", "machines", "shards"),
 ]
 
 
@@ -148,6 +148,16 @@ def test_machines_read_for_their_own_ranks_or_for_all(found: Found) -> None:
     error = same_on_all([rank["failed"] for rank in found["machines"]])
     assert error["rank"] == 1
     assert "division by zero" in error["text"]
+
+
+def test_shards_of_ranks_are_what_each_would_load_alone(found: Found) -> None:
+    for rank in found["shards"]:
+        assert rank["wrong"] == []
+        assert rank["out"]["text"] == "load(group=) has no copy=: tensors get memory of their own"
+    error = same_on_all([rank["strategies"] for rank in found["shards"]])
+    assert error["text"].endswith("has other strategies in its shard than rank 0")
+    some = {rank["some"]["text"] for rank in found["shards"]}
+    assert some == {"some ranks have a shard, and some have none: give each one its own, or none to all"}
 
 
 def test_ranks_that_are_stopped_or_killed_are_named_in_time(tmp_path: Path) -> None:
