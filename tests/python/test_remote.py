@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -181,6 +182,50 @@ def test_credentials_come_from_a_function_and_again_when_they_are_refused(server
 
     with pytest.raises(OSError, match="no session"):
         max_weights.load_weights("s3://bucket/minilm.safetensors", remote=Remote(endpoint=server.s3, credentials=fails))
+
+
+@pytest.mark.parametrize("way", ["sso_session = lab", "role_arn = arn:aws:iam::1:role/x", "credential_process = x"])
+def test_a_profile_that_needs_boto3_is_refused_with_what_to_do(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    (tmp_path / "config").write_text(f"[profile lab]\nregion = eu-west-1\n{way}\nendpoint_url = {server.s3}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    cause = f"the profile 'lab' has {way.split(' ')[0]}, which boto3 knows: give credentials= a function"
+    with pytest.raises(OSError, match=cause):
+        max_weights.load_weights("s3://bucket/minilm.safetensors")
+    assert server.log() == []
+    assert len(max_weights.load_weights("s3://bucket/minilm.safetensors", remote=Remote(credentials=KEYS))) == 104
+
+
+ELSEWHERE: dict[str, tuple[str, dict[str, str]]] = {
+    "azure, by a key": ("az", {"account": "lab", "key": "dmVyeS1zZWNyZXQta2V5"}),
+    "azure, by a signature": ("az", {"account": "lab", "sas": "sv=2024-01-01&sp=r&sig=very-secret-key"}),
+    "azure, by a token": ("az", {"account": "lab", "token": "very-secret-key"}),
+    "google": ("gs", {"token": "very-secret-key"}),
+}
+
+
+@pytest.mark.parametrize(("scheme", "fields"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_files_of_azure_and_google_are_read_and_secrets_are_in_no_message(
+    server: FaultServer, scheme: str, fields: dict[str, str]
+) -> None:
+    # To who reads an object, these stores are web servers: a path of container and key, and ranges.
+    remote = Remote(endpoint=f"{server.url}/files", credentials=fields, retries=0)
+    url = f"{scheme}://bucket/minilm.safetensors"
+    assert_equal(load(url, remote=remote), load(MODELS / "minilm.safetensors"))
+    [path] = {unquote(request["path"].split("?")[0]) for request in server.log()}
+    assert path == "/files/bucket/minilm.safetensors"
+    assert {request["authorization"] for request in server.log()} == {"sas" not in fields}
+    for fault, name in (("denied", "minilm"), ("slow-down", "minilm"), ("", "nope")):
+        server.set(fault)
+        with pytest.raises(OSError, match=name) as caught:
+            load(f"{scheme}://bucket/{name}.safetensors", remote=remote)
+        said = f"{caught.value} {caught.value!r} {remote!r}"
+        assert not any(secret in said for secret in ("very-secret-key", fields.get("key", "-none-"), "sig=")), said
 
 
 def test_the_environment_says_who_asks_and_where(server: FaultServer) -> None:

@@ -12,7 +12,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
-use crate::failure::{Failure, of_store};
+use crate::failure::{Class, Failure, of_store};
 use crate::options::{Credentials, Fields, Options, Secret};
 use crate::url::Kind;
 
@@ -118,12 +118,19 @@ fn s3(bucket: &str, options: &Options, fields: Option<Fields>, anonymous: bool) 
         if let Some(token) = field(fields, "token") {
             builder = builder.with_token(token.reveal());
         }
-    } else if !in_environment
-        && let Some((key, secret)) = profile.get("aws_access_key_id").zip(profile.get("aws_secret_access_key"))
-    {
-        builder = builder.with_access_key_id(key.reveal()).with_secret_access_key(secret.reveal());
-        if let Some(token) = profile.get("aws_session_token") {
-            builder = builder.with_token(token.reveal());
+    } else if !in_environment {
+        if let Some(way) = way_of_others(&profile) {
+            let name = max_weights::text::shown(&profile_name());
+            let cause = format!(
+                "the profile '{name}' has {way}, which boto3 knows: give credentials= a function that asks boto3"
+            );
+            return Err(Failure::new(Class::Denied, cause));
+        }
+        if let Some((key, secret)) = profile.get("aws_access_key_id").zip(profile.get("aws_secret_access_key")) {
+            builder = builder.with_access_key_id(key.reveal()).with_secret_access_key(secret.reveal());
+            if let Some(token) = profile.get("aws_session_token") {
+                builder = builder.with_token(token.reveal());
+            }
         }
     }
     Ok(builder)
@@ -141,9 +148,22 @@ fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Secret> {
     fields.iter().find_map(|(of, value)| (of == name).then_some(value))
 }
 
+/// How a profile says who asks where that is not by keys of its own: what is needed for it is not here. Of these, the last two count where there are no
+/// keys.
+fn way_of_others(profile: &HashMap<String, Secret>) -> Option<&'static str> {
+    let has = |name: &&&str| profile.contains_key(**name);
+    let ways = ["role_arn", "sso_session", "sso_account_id", "sso_start_url", "credential_process", "login_session"];
+    let count = if profile.contains_key("aws_access_key_id") { ways.len() - 2 } else { ways.len() };
+    ways[..count].iter().find(has).copied()
+}
+
+fn profile_name() -> String {
+    std::env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
+}
+
 /// What the files in `~/.aws` say of the profile that `AWS_PROFILE` names, or of `default`.
 fn profile() -> HashMap<String, Secret> {
-    let name = std::env::var("AWS_PROFILE").unwrap_or_else(|_| "default".to_owned());
+    let name = profile_name();
     let path = |variable: &str, file: &str| {
         std::env::var_os(variable).map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".aws").join(file)))
     };
@@ -178,6 +198,20 @@ fn section_of(text: &str, section: &str) -> HashMap<String, Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn profiles_that_need_another_program_are_told_from_those_with_keys() {
+        let way = |names: &[&str]| {
+            way_of_others(&names.iter().map(|name| ((*name).to_owned(), Secret::new("x"))).collect::<HashMap<_, _>>())
+        };
+        let keys = ["aws_access_key_id", "aws_secret_access_key"];
+        assert_eq!(way(&keys), None);
+        assert_eq!(way(&["region"]), None);
+        assert_eq!(way(&["sso_session", "region"]), Some("sso_session"));
+        assert_eq!(way(&["credential_process"]), Some("credential_process"));
+        assert_eq!(way(&[keys[0], keys[1], "credential_process"]), None, "keys come first");
+        assert_eq!(way(&[keys[0], keys[1], "role_arn"]), Some("role_arn"), "they are the role's, not the user's");
+    }
 
     #[test]
     fn sections_of_profiles() {
