@@ -7,6 +7,7 @@ mod architecture;
 mod circles;
 mod dequantization;
 mod distributed;
+mod distributed_compressed;
 mod distributed_files;
 mod error_sentences;
 mod findings;

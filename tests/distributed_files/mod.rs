@@ -94,7 +94,9 @@ impl Folder {
         for (name, (file, offset, length)) in &self.values {
             states.push((text(name), object(METADATA, "BytesStorageMetadata", &[])));
             let index = object(METADATA, "MetadataIndex", &[("fqn", text(name))]);
-            let info = [("relative_path", text(file)), ("offset", number(*offset)), ("length", number(*length))];
+            let mut info =
+                vec![("relative_path", text(file)), ("offset", number(*offset)), ("length", number(*length))];
+            info.extend(self.transform.iter().map(|name| ("transform_descriptors", list([text(name)]))));
             storage.push((index, object(FILESYSTEM, "_StorageInfo", &info)));
         }
         let planner = if self.planner.is_empty() { b"N".to_vec() } else { self.planner.clone() };

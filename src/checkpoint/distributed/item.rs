@@ -48,6 +48,12 @@ pub(super) fn locate(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &
     located(file, item, dtype, shape).map_err(|error| shifted(error, item.offset, file.path()))
 }
 
+/// The same in what a compressed item unpacks to. Errors count from its start.
+pub(super) fn locate_unpacked(unpacked: &dyn Source, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
+    let whole = Item { file: 0, offset: 0, length: unpacked.len(), transform: None };
+    located(unpacked, &whole, dtype, shape).map_err(|error| shifted(error, 0, unpacked.path()))
+}
+
 /// The same, with errors that count from the start of the item.
 fn located(file: &dyn Source, item: &Item, dtype: TorchDType, shape: &[u64]) -> Result<Located> {
     let window = Window { file, offset: item.offset, len: item.length };

@@ -6,6 +6,7 @@
 mod boxes;
 mod item;
 mod source;
+mod unpacked;
 mod values;
 
 use std::path::{Path, PathBuf};

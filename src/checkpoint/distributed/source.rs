@@ -8,6 +8,7 @@ use once_cell::race::OnceBox;
 
 use super::boxes::{self, BoxIn};
 use super::item::{self, Located};
+use super::unpacked::{BESIDE, Unpacked, UnpackedItems, is_zstd};
 use crate::budget;
 use crate::buffer::{Runs, gather_some};
 use crate::error::{Diagnostic, Error, Result};
@@ -39,6 +40,7 @@ pub(super) struct ComposedSource {
     /// Those of each tensor, in the order of their first elements; the end of those of each.
     pieces: Vec<Piece>,
     ends: Vec<usize>,
+    unpacked: UnpackedItems,
 }
 
 #[derive(Debug)]
@@ -97,7 +99,7 @@ impl ComposedSource {
             }
             ends.push(pieces.len());
         }
-        Ok(Self { first, said, starts, end, paths, files, pieces, ends })
+        Ok(Self { first, said, starts, end, paths, files, pieces, ends, unpacked: UnpackedItems::default() })
     }
 
     /// The tensors that have bytes of a range: their positions.
@@ -133,9 +135,20 @@ impl ComposedSource {
         Ok(())
     }
 
-    fn file(&self, number: usize) -> Result<&dyn Source> {
+    fn file(&self, number: usize) -> Result<&Arc<dyn Source>> {
         let missing = || Error::MissingFile { path: self.paths[number].clone(), near: Vec::new() };
-        self.files[number].as_deref().ok_or_else(missing)
+        self.files[number].as_ref().ok_or_else(missing)
+    }
+
+    /// What the item of a piece unpacks to, if it is compressed.
+    fn unpacked(&self, tensor: &Tensor, piece: &Piece, interrupt: Interrupt<'_>) -> Result<Option<Arc<Unpacked>>> {
+        let (size, item) = self.item(tensor, piece)?;
+        let file = self.file(item.file as usize)?;
+        if !item.transform.as_deref().is_some_and(is_zstd) || item.offset + item.length > file.len() {
+            return Ok(None);
+        }
+        let most = (size.iter().product::<u64>() * tensor.dtype.bytes()).saturating_add(BESIDE);
+        self.unpacked.get(file, item, most, interrupt).map(Some).map_err(|error| about(error, tensor))
     }
 
     fn item(&self, tensor: &Tensor, piece: &Piece) -> Result<(&[u64], &Item)> {
@@ -143,25 +156,24 @@ impl ComposedSource {
         found.map(|(_, size, item)| (size, item)).ok_or_else(|| Error::Index("there is no such piece".to_owned()))
     }
 
-    /// Where the elements of a piece are, and in which file. It is looked up once.
-    fn located<'a>(&'a self, tensor: &'a Tensor, piece: &'a Piece) -> Result<(usize, &'a Located)> {
+    /// Where the elements of a piece are, in its file or in what its item unpacks to. It is looked up once.
+    fn located<'a>(&'a self, tensor: &'a Tensor, piece: &'a Piece, unpacked: Option<&Unpacked>) -> Result<&'a Located> {
         let (size, item) = self.item(tensor, piece)?;
-        let number = item.file as usize;
-        let located = piece.located.get_or_try_init(|| {
+        piece.located.get_or_try_init(|| {
             if self.said.is_raw {
                 return Ok(Box::new(Located { storage: item.offset, start: 0, strides: None }));
             }
-            item::locate(self.file(number)?, item, tensor.dtype, size)
-                .map(Box::new)
-                .map_err(|error| about(error, tensor))
-        })?;
-        Ok((number, located))
+            let located = match unpacked {
+                Some(unpacked) => item::locate_unpacked(unpacked, tensor.dtype, size),
+                None => item::locate(&**self.file(item.file as usize)?, item, tensor.dtype, size),
+            };
+            located.map(Box::new).map_err(|error| about(error, tensor))
+        })
     }
 
     /// Elements of a piece that are not in C order in its file, to their places.
     fn strided(
-        &self,
-        (number, located, strides): (usize, &Located, &[i64]),
+        (file, located, strides): (&dyn Source, &Located, &[i64]),
         (tensor, size): (&Tensor, &[u64]),
         run: &Run,
         part: &mut Part<'_>,
@@ -172,7 +184,7 @@ impl ComposedSource {
         // A range may begin or end within an element.
         let elements = run.bytes.start / unit..run.bytes.end.div_ceil(unit);
         let mut bytes = budget::zeroed(((elements.end - elements.start) * unit) as usize)?;
-        let from = FileRuns { file: self.file(number)?, storage: located.storage, interrupt };
+        let from = FileRuns { file, storage: located.storage, interrupt };
         let range = elements.start as usize..elements.end as usize;
         let of = (&*shape, strides);
         gather_some(&from, located.start as usize, of, unit as usize, range, &mut bytes, interrupt)?;
@@ -224,6 +236,17 @@ fn about(error: Error, tensor: &Tensor) -> Error {
     }
 }
 
+/// Reads a run of what an item unpacks to, and copies its bytes to their places.
+fn read_rows(unpacked: &Unpacked, run: &Run, part: &mut Part<'_>, interrupt: Interrupt<'_>) -> Result<()> {
+    if let Some(place) = in_one_place(run, part) {
+        return unpacked.read(&mut [Part { offset: run.at, bytes: &mut part.bytes[place] }], interrupt);
+    }
+    let mut bytes = budget::zeroed(run.len() as usize)?;
+    unpacked.read(&mut [Part { offset: run.at, bytes: &mut bytes }], interrupt)?;
+    scatter(run, &bytes, part);
+    Ok(())
+}
+
 /// The bytes of a part that a run fills, if these follow each other.
 fn in_one_place(run: &Run, part: &Part<'_>) -> Option<Range<usize>> {
     let mut runs = run.whole.runs(run.bytes.clone());
@@ -260,20 +283,26 @@ impl Source for ComposedSource {
                 part.bytes.fill(0); // of what lies between tensors
             }
             self.each(&range, |tensor, start, piece, whole, bytes| {
-                let (file, located) = self.located(tensor, piece)?;
-                let at = located.storage + located.start + bytes.start;
+                let (size, item) = self.item(tensor, piece)?;
+                let unpacked = self.unpacked(tensor, piece, interrupt)?;
+                let located = self.located(tensor, piece, unpacked.as_deref())?;
+                let (file, at) = (item.file as usize, located.storage + located.start + bytes.start);
                 let run = Run { file, at, bytes, part: number, whole: Arc::new(whole), tensor: start };
-                match &located.strides {
-                    None => {
+                match (&located.strides, unpacked) {
+                    (Some(strides), None) => {
+                        let file = &**self.file(file)?;
+                        Self::strided((file, located, strides), (tensor, size), &run, part, interrupt)
+                    }
+                    (Some(strides), Some(unpacked)) => {
+                        Self::strided((&*unpacked, located, strides), (tensor, size), &run, part, interrupt)
+                    }
+                    (None, Some(unpacked)) => read_rows(&unpacked, &run, part, interrupt),
+                    (None, None) => {
                         budget::reserve(&mut runs, 1)?;
                         runs.push(run);
-                    }
-                    Some(strides) => {
-                        let (size, _) = self.item(tensor, piece)?;
-                        self.strided((file, located, strides), (tensor, size), &run, part, interrupt)?;
+                        Ok(())
                     }
                 }
-                Ok(())
             })?;
         }
         self.dense(runs, parts, interrupt)
@@ -291,8 +320,9 @@ impl Source for ComposedSource {
             let tensor = &self.said.tensors[*number];
             for piece in &self.pieces[first..*end] {
                 interrupt()?;
-                match self.located(tensor, piece) {
-                    Ok(_) | Err(Error::MissingFile { .. }) => {}
+                let found = self.unpacked(tensor, piece, interrupt);
+                match found.and_then(|unpacked| self.located(tensor, piece, unpacked.as_deref()).map(|_| ())) {
+                    Ok(()) | Err(Error::MissingFile { .. }) => {}
                     Err(Error::Format(fault) | Error::Unsupported(fault)) => {
                         budget::reserve(&mut faults, 1)?;
                         faults.push(*fault);

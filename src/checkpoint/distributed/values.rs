@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::unpacked::{is_zstd, unpacked};
 use crate::budget;
 use crate::checkpoint::{ValueFile, torch};
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::format::distributed::{Distributed, Value};
 use crate::format::pickle::Leaf;
 use crate::source::{InMemory, Part, Source};
 
-/// The most values that are read when a folder is opened, the longest of them, and all of them together.
+/// The most values that are read when a folder is opened, the longest of them, and all of them together, in their files and unpacked.
 const MAX_VALUES: usize = 20_000;
 const MAX_VALUE_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 64 << 20;
@@ -34,13 +35,14 @@ pub(super) fn read(
         let item = &value.item;
         let end = item.offset + item.length;
         let is_there = files[item.file as usize].as_ref().is_some_and(|file| end <= file.len());
-        let is_read = is_there && item.transform.is_none() && item.length <= MAX_VALUE_BYTES.min(room);
+        let is_read =
+            is_there && item.transform.as_deref().is_none_or(is_zstd) && item.length <= MAX_VALUE_BYTES.min(room);
         room -= if is_read { item.length } else { 0 };
         is_read
     });
     order.sort_unstable_by_key(|(_, value)| (value.item.file, value.item.offset));
     let mut values: Vec<(usize, ValueFile)> = budget::list(order.len())?;
-    let mut rest = &*order;
+    let (mut rest, mut unpacked_room) = (&*order, MAX_BYTES);
     while let Some((_, first)) = rest.first() {
         let (file, start) = (first.item.file, first.item.offset);
         let mut end = start;
@@ -62,7 +64,18 @@ pub(super) fn read(
         source.read(&mut [Part { offset: start, bytes: &mut bytes }], &options.interrupt)?;
         for (number, value) in group {
             let at = (value.item.offset - start) as usize;
-            let own = bytes[at..at + value.item.length as usize].to_vec();
+            let own = if value.item.transform.is_none() {
+                bytes[at..at + value.item.length as usize].to_vec()
+            } else {
+                let most = MAX_VALUE_BYTES.min(unpacked_room);
+                let own = unpacked(source, &value.item, most, &options.interrupt);
+                unpacked_room -= own.as_ref().map_or(most, |own| own.len() as u64);
+                match own {
+                    Ok(own) => own,
+                    Err(Error::Format(_)) => continue,
+                    Err(error) => return Err(error),
+                }
+            };
             let path = &paths[file as usize];
             let mut torch = match torch::item(&InMemory::new(path, own), options) {
                 Ok(torch) => torch,
