@@ -32,6 +32,9 @@ PIECE = 8 << 20
 ROUNDS = harness.Effort(least=7, most=9, seconds=60.0)
 BUCKET = "bench"
 LAYER = 54e6  # bytes of a layer of `files.llama`
+STREAM = "http, a stream in 64 MB"
+STREAMED = 1e9  # bytes of the file of which the peak memory of a stream is taken
+BUDGET = 64_000_000  # what the stream may take
 
 
 def _url(kind: str, path: Path) -> str:
@@ -46,6 +49,18 @@ def _ours(kind: str, path: Path) -> Callable[[], object]:
     def run() -> object:
         with max_weights.load_weights(url) as weights:
             return weights.load(copy=True)
+
+    return run
+
+
+def _stream(kind: str, path: Path) -> Callable[[], object]:
+    import max_weights
+
+    url = _url(kind, path)
+
+    def run() -> object:
+        with max_weights.load_weights(url) as weights, weights.stream(max_host_bytes=BUDGET) as stream:
+            return sum(tensor.nbytes for _, tensor in stream)
 
     return run
 
@@ -174,6 +189,7 @@ KINDS: dict[str, Loaders] = {
 CASES: harness.Cases = {
     kind: {name: partial(load, kind) for name, load in loaders.items()} for kind, loaders in KINDS.items()
 }
+CASES[STREAM] = {harness.OURS: partial(_stream, "http")}
 
 _CPU = """
 import resource, sys
@@ -206,6 +222,17 @@ def _first_use() -> float:
     return min(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(5))
 
 
+def _write_layers(path: Path, size: float) -> None:
+    """Write layers alone: an embedding is larger than what the stream may take."""
+    entries = files.llama(max(1, round(size / LAYER)))
+    files.write_safetensors(path, (entry for entry in entries if ".layers." in entry.name))
+
+
+def _peak(bench: Path, path: Path) -> float:
+    """The most bytes that a stream of the file takes in a fresh process."""
+    return float(harness.peak_memory(bench, STREAM, [harness.OURS], path)[harness.OURS].peak)
+
+
 def measure(folder: Path, small: bool) -> Report:
     """Time each kind of server beside the rivals and the limit."""
     effort = harness.QUICK if small else ROUNDS
@@ -232,11 +259,16 @@ def measure(folder: Path, small: bool) -> Report:
         client.create_bucket(Bucket=BUCKET)
         client.upload_file(str(path), BUCKET, path.name)
         time.sleep(1)
-        for kind, loaders in CASES.items():
+        for kind, loaders in ((kind, CASES[kind]) for kind in KINDS):
             timings[kind] = harness.alternate(bench, kind, loaders, path, effort=effort)
             columns.append(Column(kind, "ms", {name: timing.median for name, timing in timings[kind].items()}))
         cpu = {name: _cpu("http", name, path) / (path.stat().st_size / 1e9) for name in WEB}
         first = _first_use()
+        long = served / "stream.safetensors"
+        if not long.exists():
+            _write_layers(long, gigabytes * 1e9 if small else STREAMED)
+        peak = _peak(bench, long)
+    columns.append(Column(f"{STREAM}, peak memory", "MB", {harness.OURS: peak}, charted=False))
     columns.append(Column("http, processor per GB", "ms", cpu, charted=False))
     values = {column.label: column.values for column in columns}
     http, tls, s3 = values["http"], values["https"], values["s3"]
@@ -248,6 +280,7 @@ def measure(folder: Path, small: bool) -> Report:
         Target("at 100 ms: without ÷ with latency", here / far, 0.8, "at least"),
         Target("HTTPS: raw ÷ ours", tls[RAW] / tls[harness.OURS], 0.9, "at least"),
         Target("first use, before the first request", first * 1e3, 25, "at most", "ms"),
+        Target("a stream in 64 MB: peak memory", peak / 1e6, 2 * BUDGET / 1e6, "at most", "MB"),
     ]
     best = min(seconds for name, seconds in s3.items() if name != harness.OURS and name != RUNAI)
     targets.insert(5, Target("S3: the best rival ÷ ours", best / s3[harness.OURS], 1.0, "at least"))
