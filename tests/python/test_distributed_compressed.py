@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,13 @@ from max_weights.errors import FormatError, UnsupportedError
 from max_weights.sharding import Shard, ShardingStrategy
 from torch_same import assert_same
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(
+        shutil.which("zstd") is None,
+        reason="the program zstd is not installed; the tests in Rust have streams of their own",
+    ),
+]
 
 
 class Program(StreamTransformExtension):
