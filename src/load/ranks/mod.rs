@@ -497,6 +497,17 @@ mod tests {
     }
 
     #[test]
+    fn ranks_have_about_the_same_to_read_where_few_need_a_unit() {
+        let world = 256;
+        let mesh = Mesh::new(world, (0..world).collect(), vec![world], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+        let (members, nodes) = (model(world, 80, |_| Sharing::Mesh(0)), (0..world).map(|rank| rank / 8).collect());
+        let costs = Plan::new(members, vec![mesh], Vec::new(), nodes, Sizes::default()).expect("a plan").costs();
+        let (most, all) = (costs.read.iter().max().copied().unwrap_or(0), costs.read.iter().sum::<u64>());
+        let imbalance = most as f64 * f64::from(world) / all as f64;
+        assert!(imbalance <= 1.25, "{imbalance}");
+    }
+
+    #[test]
     fn large_chunks_of_the_first_axis_are_read_by_those_that_have_them() {
         let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![4], vec![Split::Shard { axis: 0 }]).expect("a mesh");
         let members = model(4, 4, |number| if number % 5 == 1 { Sharing::Everyone } else { Sharing::Mesh(0) });

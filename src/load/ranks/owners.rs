@@ -1,4 +1,4 @@
-//! Who reads a unit: one of those that need something of it, on the node that has least to read.
+//! Who reads a unit: of those that need something of it, the one that has least to read so far, on the node that has least.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -107,11 +107,12 @@ impl Plan {
         }
     }
 
-    /// Of a set, the rank that has least to read on the node that has least, for the ranks that it has.
+    /// Of a set, the rank that has least to read; of several, that on the node that has least. Nodes first would give all to the one rank of a node
+    /// that is in the sets of its neighbours.
     fn least(&self, set: usize) -> u32 {
         let load = |rank: u32| {
             let (ranks, bytes) = self.owners.of_node[self.owners.node_of[rank as usize]];
-            (bytes / ranks.max(1), self.owners.of_rank[rank as usize], rank)
+            (self.owners.of_rank[rank as usize], bytes / ranks.max(1), rank)
         };
         self.owners.sets[set].iter().map(|&rank| load(rank)).min().map_or(NOBODY, |(_, _, rank)| rank)
     }
