@@ -7,6 +7,7 @@ compile_error!("max_weights_kernels works on little-endian numbers: it needs a 6
 pub mod cast;
 pub mod dtype;
 mod error;
+pub mod fingerprint;
 pub mod quant;
 pub mod simd;
 

@@ -14,6 +14,7 @@ mod convert;
 mod dlpack;
 mod ending;
 mod error;
+mod fingerprint;
 mod formats;
 mod groups;
 mod infos;
@@ -97,6 +98,9 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(check::validate_files, module)?)?;
     module.add_function(function!(command_line::command_line, module)?)?;
     module.add_function(function!(command_line::versions, module)?)?;
+    module.add_function(function!(fingerprint::fingerprint_of, module)?)?;
+    module.add_function(function!(fingerprint::fingerprints_of, module)?)?;
+    module.add_function(function!(fingerprint::fingerprints_of_rows, module)?)?;
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;

@@ -310,6 +310,18 @@ class FileWriter:
 
 def digests_of(node: WeightsNode, names: Sequence[str], *, threads: int | None = None,
                progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
+def fingerprints_of(
+    node: WeightsNode, names: Sequence[str], *, column_blocks: int = 1, threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
+    """Of each weight what its elements are, its shape, rows of a block, blocks of columns, and 16 bytes for each block."""
+
+def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]:
+    """The same of a tensor in memory, on all cores."""
+
+def fingerprints_of_rows(tensor: Buffer) -> bytes:
+    """16 bytes for each row of the last dimension, wherever in the tensor it is."""
+
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None for as many as the process may use."""
 

@@ -7,6 +7,7 @@
 #![allow(clippy::inline_always)] // for that reason
 
 mod aligned;
+mod compiled;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod level;
@@ -16,6 +17,7 @@ mod neon;
 pub(crate) mod x86;
 
 pub(crate) use aligned::Aligned;
+pub(crate) use compiled::{Loop, run_at};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use lanes::{Lanes, QUIET, are_regular};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};

@@ -1,0 +1,69 @@
+//! Fingerprints of weights, and of tensors in memory.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use max_weights::check::{Fingerprint, fingerprints, row_sums};
+use max_weights::error::Error;
+use max_weights::fingerprint::Sums;
+use max_weights::workers::now_and_then;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::load::tell;
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
+
+/// What the elements are, the shape, rows of a block, blocks of columns, and the sums of each block, 16 bytes in little-endian byte order.
+type Record<'py> = (&'static str, Vec<u64>, u64, u64, Bound<'py, PyBytes>);
+
+fn bytes<'py>(py: Python<'py>, sums: &[Sums]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &sums.iter().flatten().flat_map(|sum| sum.to_le_bytes()).collect::<Vec<u8>>())
+}
+
+fn record(py: Python<'_>, fingerprint: Fingerprint) -> Record<'_> {
+    let Fingerprint { kind, shape, rows_per_block, column_blocks, blocks } = fingerprint;
+    (kind, shape, rows_per_block, column_blocks, bytes(py, &blocks))
+}
+
+/// The fingerprints of the weights of these full names, in this order.
+#[pyfunction]
+#[pyo3(signature = (node, names, *, column_blocks=1, threads=None, progress=None))]
+pub(crate) fn fingerprints_of<'py>(
+    node: &Bound<'py, WeightsNode>,
+    names: Vec<String>,
+    column_blocks: u64,
+    threads: Option<NonZero<usize>>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Vec<Record<'py>>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared().checkpoint()?;
+    let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
+    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    let found = detached(py, || {
+        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let threads = threads.map(NonZero::get);
+        let found = fingerprints(&checkpoint, &numbers, column_blocks, threads, &done, &now_and_then(&go_on))?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        Ok::<_, Error>(found)
+    })?;
+    Ok(found.into_iter().map(|fingerprint| record(py, fingerprint)).collect())
+}
+
+/// The fingerprint of a tensor in memory, on all cores.
+#[pyfunction]
+#[pyo3(signature = (tensor, *, column_blocks=1))]
+pub(crate) fn fingerprint_of<'py>(py: Python<'py>, tensor: &Buffer, column_blocks: u64) -> Outcome<Record<'py>> {
+    let of = || max_weights::check::fingerprint_of(tensor.tensor(), column_blocks, &now_and_then(&interrupt));
+    Ok(record(py, detached(py, of)?))
+}
+
+/// The sums of each row of the last dimension, wherever in the tensor it is: 16 bytes each.
+#[pyfunction]
+pub(crate) fn fingerprints_of_rows<'py>(py: Python<'py>, tensor: &Buffer) -> Outcome<Bound<'py, PyBytes>> {
+    let sums = detached(py, || row_sums(tensor.tensor(), &now_and_then(&interrupt)))?;
+    Ok(bytes(py, &sums))
+}

@@ -1,0 +1,328 @@
+//! Fingerprints of tensors, as docs/fingerprint.md specifies them: sums over blocks of rows, which say what is equal whatever file, layout or wider
+//! dtype it is in, and where something else is not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::buffer::Buffer;
+use crate::checkpoint::Checkpoint;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::fingerprint::{Kind, Sums, of_columns, of_row, plus};
+use crate::load::Scan;
+use crate::tensor::Element;
+use crate::workers::{self, Interrupt, in_order};
+
+/// Bytes that are read at a time.
+const PART: usize = 256 << 10;
+/// Tensors of so many bytes are read on all cores, one after the other; of smaller ones each core reads one.
+const LARGE: u64 = 64 << 20;
+/// The rows of a tensor are in about so many blocks.
+const ROW_BLOCKS: u64 = 64;
+/// A tensor of more matrices than this is one of all their rows.
+const MOST_MATRICES: u64 = 4096;
+/// The most parts that the columns are in.
+pub const MOST_COLUMN_BLOCKS: u64 = 64;
+
+/// What a tensor is, by sums of its elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// What the elements are: "float", "integer", or the name of a dtype whose bytes are compared.
+    pub kind: &'static str,
+    /// The tensor's shape.
+    pub shape: Vec<u64>,
+    /// Rows of a block, a power of two; a block ends with a matrix, too.
+    pub rows_per_block: u64,
+    /// Parts that the columns of each block are in.
+    pub column_blocks: u64,
+    /// The sums of each block, row after row of blocks.
+    pub blocks: Vec<Sums>,
+}
+
+/// The rows and columns of a tensor, and how they are cut.
+#[derive(Debug, Clone, Copy)]
+struct Grid {
+    /// What the sums are taken of.
+    dtype: DType,
+    /// Bytes of an element.
+    size: usize,
+    columns: u64,
+    /// Rows of a matrix, and how many of those there are.
+    rows: u64,
+    matrices: u64,
+    rows_per_block: u64,
+    column_blocks: u64,
+}
+
+impl Grid {
+    /// Of a tensor of these elements, in a shape that counts them.
+    fn new(dtype: DType, shape: &[u64], column_blocks: u64) -> Result<Self> {
+        if !(1..=MOST_COLUMN_BLOCKS).contains(&column_blocks) {
+            let cause = format!("the columns are in 1 to {MOST_COLUMN_BLOCKS} blocks, not in {column_blocks}");
+            return Err(Error::Argument(cause));
+        }
+        let (mut rows, mut matrices) = (1, 1);
+        if let [outer @ .., of_matrix, _] = shape {
+            (rows, matrices) = (*of_matrix, outer.iter().product());
+        }
+        if matrices > MOST_MATRICES {
+            (rows, matrices) = (rows * matrices, 1);
+        }
+        let per_matrix = (ROW_BLOCKS / matrices.max(1)).max(1);
+        let size = if Kind::of(dtype) == Kind::Bytes { 1 } else { dtype.bits() / 8 };
+        Ok(Self {
+            dtype,
+            size,
+            columns: shape.last().copied().unwrap_or(1),
+            rows,
+            matrices,
+            rows_per_block: rows.div_ceil(per_matrix).next_power_of_two(),
+            column_blocks,
+        })
+    }
+
+    fn blocks_per_matrix(&self) -> u64 {
+        self.rows.div_ceil(self.rows_per_block)
+    }
+
+    /// Sums for all blocks.
+    fn nothing(&self) -> Vec<Sums> {
+        if self.columns == 0 {
+            return Vec::new();
+        }
+        vec![[0; 2]; (self.matrices * self.blocks_per_matrix() * self.column_blocks) as usize]
+    }
+
+    /// Calls `take` with the row, the block of columns and the sums of each run of these elements, of which the first is number `first`.
+    fn each(&self, first: u64, mut bytes: &[u8], mut take: impl FnMut(u64, u64, Sums)) -> Result<()> {
+        let width = self.columns.div_ceil(self.column_blocks);
+        let (mut row, mut column) = (first / self.columns, first % self.columns);
+        while !bytes.is_empty() {
+            let block = column / width;
+            let end = self.columns.min((block + 1) * width);
+            let count = (end - column).min((bytes.len() / self.size) as u64);
+            let (now, later) = bytes.split_at_checked(count as usize * self.size).unwrap_or((bytes, &[]));
+            take(row, block, of_columns(self.dtype, now, column)?);
+            (bytes, column) = (later, column + count);
+            if column == self.columns {
+                (row, column) = (row + 1, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds these elements, of which the first is number `first`, to the sums of their blocks.
+    fn add(&self, sums: &mut [Sums], first: u64, bytes: &[u8]) -> Result<()> {
+        self.each(first, bytes, |row, column_block, of| {
+            let (matrix, row_of_it) = (row / self.rows, row % self.rows);
+            let block = matrix * self.blocks_per_matrix() + row_of_it / self.rows_per_block;
+            if let Some(sums) = sums.get_mut((block * self.column_blocks + column_block) as usize) {
+                *sums = plus(*sums, of_row(of, row));
+            }
+        })
+    }
+
+    /// The sums of the blocks of what a scan reads.
+    fn scan(&self, scan: &Scan<'_>, all_cores: bool, read: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> {
+        let per_part = (PART / scan.unit()).max(1);
+        let per_part_elements = (per_part * scan.unit() / self.size) as u64;
+        if !all_cores {
+            let (mut sums, mut first) = (self.nothing(), 0);
+            scan.each_in_order(per_part, read, interrupt, |bytes| {
+                self.add(&mut sums, first, bytes)?;
+                first += per_part_elements;
+                Ok(())
+            })?;
+            return Ok(sums);
+        }
+        let total = Mutex::new(self.nothing());
+        let end = |sums: Vec<Sums>| {
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            for (total, sums) in total.iter_mut().zip(sums) {
+                *total = plus(*total, sums);
+            }
+        };
+        let work = |sums: &mut Vec<Sums>, number: u64, bytes: &[u8], _: Interrupt<'_>| {
+            self.add(sums, number * per_part_elements, bytes)
+        };
+        scan.each(per_part, true, interrupt, || self.nothing(), work, end)?;
+        Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn fingerprint(&self, kind: &'static str, shape: &[u64], blocks: Vec<Sums>) -> Fingerprint {
+        let (rows_per_block, column_blocks) = (self.rows_per_block, self.column_blocks);
+        Fingerprint { kind, shape: shape.to_vec(), rows_per_block, column_blocks, blocks }
+    }
+}
+
+/// What the elements of a dtype are called in a fingerprint.
+fn kind(dtype: DType) -> &'static str {
+    match Kind::of(dtype) {
+        Kind::Float => "float",
+        Kind::Integer => "integer",
+        Kind::Bytes => dtype.name(),
+    }
+}
+
+/// The shape that counts what is hashed: elements, or bytes where those are; of elements that do not end on a byte with their row, one row.
+fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
+    if Kind::of(dtype) != Kind::Bytes {
+        return shape.to_vec();
+    }
+    let Some((last, outer)) = shape.split_last() else { return vec![dtype.bits() as u64 / 8] };
+    let bits = last * dtype.bits() as u64;
+    if bits.is_multiple_of(8) {
+        return [outer, &[bits / 8]].concat();
+    }
+    vec![(shape.iter().product::<u64>() * dtype.bits() as u64).div_ceil(8)]
+}
+
+/// The fingerprint of a tensor in memory; its columns are in so many blocks, which is 1 where nothing else is asked for.
+///
+/// # Errors
+/// More than [`MOST_COLUMN_BLOCKS`], and a file that its memory is mapped from and that was changed meanwhile.
+pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<Fingerprint> {
+    let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
+    let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), column_blocks)?;
+    let blocks = with_scan(tensor, &grid, interrupt, |scan| grid.scan(scan, true, &mut Vec::new(), interrupt))?;
+    Ok(grid.fingerprint(kind(tensor.dtype()), &shape, blocks))
+}
+
+/// The sums of each row of a tensor in memory, which say nothing of where the row is: two for each row of the last dimension.
+///
+/// # Errors
+/// A file that its memory is mapped from and that was changed meanwhile.
+pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> {
+    let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
+    let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), 1)?;
+    if grid.columns == 0 {
+        return Ok(Vec::new());
+    }
+    let mut sums = vec![[0; 2]; (grid.rows * grid.matrices) as usize];
+    with_scan(tensor, &grid, interrupt, |scan| {
+        let (mut read, mut first) = (Vec::new(), 0);
+        scan.each_in_order(PART / grid.size, &mut read, interrupt, |bytes| {
+            grid.each(first, bytes, |row, _, of| {
+                if let Some(sums) = sums.get_mut(row as usize) {
+                    *sums = plus(*sums, of);
+                }
+            })?;
+            first += (PART / grid.size) as u64;
+            Ok(())
+        })
+    })?;
+    Ok(sums)
+}
+
+fn with_scan<R>(
+    tensor: &Buffer,
+    grid: &Grid,
+    interrupt: Interrupt<'_>,
+    work: impl FnOnce(&Scan<'_>) -> Result<R>,
+) -> Result<R> {
+    let whole = tensor.contiguous(interrupt)?;
+    let (storage, first, bytes) = (whole.storage(), whole.reach().start, whole.reach().len() as u64);
+    let read = |from: u64, out: &mut [u8], _: Interrupt<'_>| {
+        storage.copy_runs(std::iter::once((first + from as usize, out.len())), out)
+    };
+    work(&Scan::of_elements(&read, grid.size, bytes))
+}
+
+/// The fingerprints of weights by their numbers, in that order. All bytes are read, in the order of the file; `done` counts them.
+///
+/// # Errors
+/// More than [`MOST_COLUMN_BLOCKS`]; what no array of the file stands for; a file that cannot be read, or that was changed meanwhile.
+///
+/// # Panics
+/// If there is no weight of one of these numbers.
+pub fn fingerprints(
+    checkpoint: &Checkpoint,
+    numbers: &[usize],
+    column_blocks: u64,
+    threads: Option<usize>,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Fingerprint>> {
+    let table = checkpoint.catalog().table();
+    let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().collect();
+    order.sort_by_key(|&(_, number)| (table.get(number).file, table.get(number).span.start()));
+    let (large, small): (Vec<_>, Vec<_>) = order.into_iter().partition(|&(_, number)| table.get(number).bytes() >= LARGE);
+    let results: Mutex<Vec<Option<Fingerprint>>> = Mutex::new(vec![None; numbers.len()]);
+    let one = |(position, number): (usize, usize), all_cores: bool, read: &mut Vec<u8>, go_on: Interrupt<'_>| {
+        let fingerprint = of_weight(checkpoint, number, column_blocks, all_cores, read, go_on)?;
+        if let Some(place) = results.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
+            *place = Some(fingerprint);
+        }
+        done.fetch_add(table.get(number).bytes(), Ordering::Relaxed);
+        Ok(())
+    };
+    for weight in large {
+        one(weight, threads != Some(1), &mut Vec::new(), interrupt)?;
+    }
+    in_order(threads.unwrap_or_else(workers::threads), small, interrupt, |weight, read: &mut Vec<u8>, go_on| {
+        one(weight, false, read, go_on)
+    })?;
+    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
+}
+
+fn of_weight(
+    checkpoint: &Checkpoint,
+    number: usize,
+    column_blocks: u64,
+    all_cores: bool,
+    read: &mut Vec<u8>,
+    interrupt: Interrupt<'_>,
+) -> Result<Fingerprint> {
+    let info = checkpoint.catalog().table().get(number);
+    let Some(scan) = Scan::of_weight(checkpoint, number)? else {
+        return fingerprint_of(&checkpoint.tensor(number)?, column_blocks, interrupt);
+    };
+    let (dtype, kind, hashed) = match info.element {
+        Element::Plain(dtype) => (dtype, kind(dtype), hashed_shape(dtype, info.shape)),
+        Element::Packed(encoding) => {
+            (DType::UInt8, encoding.name(), info.byte_shape().unwrap_or_else(|| vec![scan.bytes()]))
+        }
+        Element::Torch(dtype) | Element::NoArray(_, dtype) => (DType::UInt8, dtype.name(), vec![scan.bytes()]),
+        Element::Unknown(_) => (DType::UInt8, "bytes", vec![scan.bytes()]),
+    };
+    let grid = Grid::new(dtype, &hashed, column_blocks)?;
+    let blocks = grid.scan(&scan, all_cores, read, interrupt)?;
+    Ok(grid.fingerprint(kind, info.shape, blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_in_blocks_of_powers_of_two_that_end_with_their_matrix() {
+        let grid = |shape: &[u64]| Grid::new(DType::Float32, shape, 1).expect("a grid");
+        let blocks = |shape: &[u64]| (grid(shape).rows_per_block, grid(shape).nothing().len());
+        assert_eq!(blocks(&[]), (1, 1));
+        assert_eq!(blocks(&[7]), (1, 1));
+        assert_eq!(blocks(&[64, 3]), (1, 64));
+        assert_eq!(blocks(&[65, 3]), (2, 33));
+        assert_eq!(blocks(&[4096, 4096]), (64, 64));
+        assert_eq!(blocks(&[8, 100, 5]), (16, 56), "seven blocks for each of eight matrices");
+        assert_eq!(blocks(&[128, 768, 5]), (1024, 128), "one for each expert");
+        assert_eq!(blocks(&[5000, 2, 3]), (256, 40), "many small matrices are one");
+        assert_eq!(blocks(&[0, 4]).1 + blocks(&[4, 0]).1 + blocks(&[0]).1, 0);
+        assert!(Grid::new(DType::Float32, &[4], 65).is_err() && Grid::new(DType::Float32, &[4], 0).is_err());
+    }
+
+    #[test]
+    fn the_sums_of_a_tensor_are_the_same_however_its_elements_come() {
+        let bytes: Vec<u8> = (0..6 * 50 * 70 * 2u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let grid = Grid::new(DType::BFloat16, &[6, 50, 70], 3).expect("a grid");
+        let mut whole = grid.nothing();
+        grid.add(&mut whole, 0, &bytes).expect("whole elements");
+        for step in [1, 13, 70, 71, 5000] {
+            let mut sums = grid.nothing();
+            for (number, part) in bytes.chunks(step * 2).enumerate() {
+                grid.add(&mut sums, (number * step) as u64, part).expect("whole elements");
+            }
+            assert_eq!(sums, whole, "{step} at a time");
+        }
+        assert!(whole.iter().all(|sums| *sums != [0; 2]));
+    }
+}
