@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from max_weights._difference import Difference, diff
     from max_weights._dropin import patch, patched, unpatch
     from max_weights._expected_config import expectation_of_config
+    from max_weights._fingerprint import fingerprint
     from max_weights._lazy import lazy_state_dict
     from max_weights._loading import digests, load_ranks
     from max_weights._planning import plan
@@ -97,6 +98,7 @@ __all__ = [
     "driver",
     "expectation_of_config",
     "finfo",
+    "fingerprint",
     "graph",
     "infos",
     "jax",
@@ -168,6 +170,7 @@ _HOMES = {
     "digests": "max_weights._loading",
     "driver": "max_weights.driver",
     "expectation_of_config": "max_weights._expected_config",
+    "fingerprint": "max_weights._fingerprint",
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",
     "infos": "max_weights._core",

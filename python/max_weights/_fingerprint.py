@@ -51,7 +51,8 @@ class TensorFingerprint:
     @property
     def total(self) -> str:
         """The sum of all blocks, 32 hexadecimal digits: equal for equal tensors, however their blocks were cut."""
-        return self._sums().reshape(-1, 2).sum(axis=0, dtype=np.uint64).astype("<u8").tobytes().hex()
+        total: npt.NDArray[np.uint64] = self._sums().reshape(-1, 2).sum(axis=0, dtype=np.uint64)
+        return total.astype("<u8").tobytes().hex()
 
     def differing_rows(self, other: TensorFingerprint) -> list[range]:
         """Return the rows, of all dimensions but the last, of the blocks that differ from those of the same shape."""

@@ -1,0 +1,213 @@
+"""Fingerprints of tensors: what the specification says, whatever file, layout or wider dtype the values are in."""
+
+import json
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch
+
+import fingerprint_specification as specification
+import max_weights
+from conftest import ROOT
+from max_weights.types import Fingerprint
+
+VECTORS = ROOT / "tests" / "data" / "fingerprint_vectors.json"
+DTYPES = (
+    "bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32",
+    "uint64", "int64", "float8_e4m3fn", "complex64",
+)  # fmt: skip
+
+
+def tensor_of(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Any bits, but NaNs of floats, whose payload NumPy may change on the way to another dtype."""
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    generator = np.random.default_rng(seed)
+    codes = generator.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
+    if dtype.kind == "b":
+        codes &= 1
+    tensor = codes.view(dtype).reshape(shape)
+    if tensor.dtype.kind == "f" or dtype.name == "bfloat16":
+        with np.errstate(invalid="ignore"):
+            tensor = np.where(np.isnan(tensor), np.zeros_like(tensor), tensor)
+    return tensor
+
+
+SHAPES = st.lists(st.integers(0, 9), max_size=4).map(tuple) | st.tuples(st.integers(60, 140), st.integers(1, 40))
+
+
+@given(dtype=st.sampled_from(DTYPES), shape=SHAPES, seed=st.integers(0, 1 << 32), columns=st.integers(1, 5))
+def test_every_tensor_has_the_fingerprint_of_the_specification(
+    dtype: str, shape: tuple[int, ...], seed: int, columns: int
+) -> None:
+    tensor = tensor_of(dtype, shape, seed)
+    own = max_weights.fingerprint({"x": max_weights.Buffer.from_numpy(tensor)}, column_blocks=columns)["x"]
+    kind, rows_per_block, blocks = specification.fingerprint(tensor, columns)
+    assert (own.kind, own.rows_per_block, own.blocks, own.shape) == (kind, rows_per_block, blocks, shape)
+
+
+def test_long_rows_have_the_fingerprint_of_the_specification() -> None:
+    tensor = tensor_of("float32", (3, 5000), 7)
+    assert (
+        max_weights.fingerprint({"x": tensor}, column_blocks=7)["x"].blocks == specification.fingerprint(tensor, 7)[2]
+    )
+
+
+def test_the_vectors_are_those_of_both_implementations() -> None:
+    for vector in json.loads(VECTORS.read_text())["vectors"]:
+        dtype = np.dtype(getattr(ml_dtypes, vector["dtype"], vector["dtype"]))
+        tensor = np.frombuffer(bytes.fromhex(vector["elements"]), dtype).reshape(vector["shape"])
+        own = max_weights.fingerprint({"x": max_weights.Buffer.from_numpy(tensor)})["x"]
+        assert specification.fingerprint(tensor) == (vector["kind"], vector["rows_per_block"], own.blocks)
+        assert (own.kind, own.rows_per_block, own.blocks.hex()) == (
+            vector["kind"], vector["rows_per_block"], vector["blocks"]
+        )  # fmt: skip
+
+
+def test_a_file_and_memory_and_a_wider_dtype_have_the_same(tmp_path: Path) -> None:
+    state = {
+        "half": torch.randn(300, 70).to(torch.bfloat16),
+        "experts": torch.randn(6, 40, 30).half(),
+        "bias": torch.randn(5),
+        "count": torch.tensor(3),
+        "empty": torch.zeros(0, 4),
+    }
+    save_torch(state, tmp_path / "a.safetensors")
+    torch.save({name: tensor.t().contiguous().t() if tensor.ndim == 2 else tensor for name, tensor in state.items()},
+               tmp_path / "b.pt")  # fmt: skip
+    wide = {name: tensor.double() if tensor.is_floating_point() else tensor.int() for name, tensor in state.items()}
+    weights = max_weights.load_weights(tmp_path / "a.safetensors")
+    own = max_weights.fingerprint(weights)
+    for other in (state, wide, max_weights.load_weights(tmp_path / "b.pt")):
+        comparison = own.compare(max_weights.fingerprint(other))
+        assert comparison.ok, comparison
+        assert comparison.compared == len(state)
+    assert max_weights.fingerprint(weights, ["bias"]).keys() == {"bias"}
+
+
+def test_real_files_of_two_formats_have_the_same(models: Path, tmp_path: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    own = max_weights.fingerprint(weights)
+    weights.save(tmp_path / "shards", max_shard_size="20MB")
+    torch.save(weights.load(framework="torch"), tmp_path / "one.pt")
+    for path in ("shards", "one.pt"):
+        comparison = own.compare(max_weights.fingerprint(max_weights.load_weights(tmp_path / path)))
+        assert comparison.ok, comparison
+        assert comparison.compared == len(own)
+
+
+def test_blocks_of_gguf_are_compared_as_they_are(models: Path) -> None:
+    weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    own = max_weights.fingerprint(weights, ["blk.0.attn_q.weight"])["blk.0.attn_q.weight"]
+    assert own.kind == "Q4_1"
+    assert own.shape == (576, 576)
+
+
+def test_the_parts_that_ranks_have_add_up() -> None:
+    whole = np.random.default_rng(1).standard_normal((64, 48)).astype(np.float32)
+    sums = np.frombuffer(max_weights.fingerprint({"x": whole}, column_blocks=4)["x"].blocks, "<u8").reshape(-1, 4, 2)
+    for part in range(4):
+        alone = np.zeros_like(whole)
+        alone[:, part * 12 : part * 12 + 12] = whole[:, part * 12 : part * 12 + 12]
+        of_part = np.frombuffer(max_weights.fingerprint({"x": alone})["x"].blocks, "<u8").reshape(-1, 2)
+        assert (of_part == sums[:, part]).all()
+
+
+def test_what_differs_is_named_with_its_rows_and_what_it_is_instead() -> None:
+    generator = np.random.default_rng(2)
+    state = {name: generator.standard_normal((512, 16)).astype(np.float32) for name in ("q", "k", "v")}
+    other = {name: tensor.copy() for name, tensor in state.items()}
+    other["v"][130, 3] = np.nextafter(other["v"][130, 3], 2)
+    other["q"], other["k"] = other["k"], other["q"]
+    del state["k"]
+    other["extra"] = state["v"].astype(np.float64) + 1e-12
+    comparison = max_weights.fingerprint(state).compare(max_weights.fingerprint(other))
+    found = {one.name: one for one in comparison.differences}
+    assert found["v"].rows == (range(128, 136),)
+    assert "128-135" in str(found["v"])
+    assert found["q"].same_as == "k"
+    assert all("only the other side" in found[name].reason for name in ("k", "extra"))
+    assert not max_weights.fingerprint({}).compare(max_weights.fingerprint({})).ok, "nothing proves nothing"
+    shape = max_weights.fingerprint({"q": state["q"].T.copy()}).compare(max_weights.fingerprint({"q": state["q"]}))
+    assert "[16, 512]" in str(shape)
+    kind = max_weights.fingerprint({"q": np.ones(3, np.int8)}).compare(max_weights.fingerprint({"q": np.ones(3)}))
+    assert "integer, and float" in str(kind)
+
+
+def test_ten_thousand_random_tensors_have_fingerprints_of_their_own() -> None:
+    generator = np.random.default_rng(3)
+    tensors = {str(number): generator.integers(-2, 3, 16).astype(np.float32) for number in range(10_000)}
+    totals = {one.total for one in max_weights.fingerprint(tensors).values()}
+    assert len(totals) == len({tensor.tobytes() for tensor in tensors.values()})
+
+
+def test_a_file_of_fingerprints_is_read_again(tmp_path: Path) -> None:
+    own = max_weights.fingerprint(
+        {"a.b": np.arange(600, dtype=np.float32).reshape(100, 6), "c": np.int8(3) * np.ones(2, np.int8)}
+    )
+    own.write(tmp_path / "model.fingerprint.json")
+    assert dict(Fingerprint.read(tmp_path / "model.fingerprint.json")) == dict(own)
+
+
+def record(**changes: object) -> str:
+    tensor = {"kind": "float", "shape": [2, 3], "rows_per_block": 1, "column_blocks": 1, "blocks": "00" * 32} | changes
+    return json.dumps({"format": "max-weights-fingerprint", "version": 1, "tensors": {"x": tensor}})
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("{", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("[]", "it is no fingerprint"),
+        ('{"format": "max-weights-fingerprint", "version": 2}', "of version 2, and this release reads 1"),
+        ('{"format": "max-weights-fingerprint", "version": 1}', "no object 'tensors'"),
+        ('{"format": "max-weights-fingerprint", "version": 1, "tensors": {"x": 3}}', "tensor 'x': it is no object"),
+        (record(kind=3), "have to be texts"),
+        (record(shape=[-1]), "a list of sizes"),
+        (record(shape=[True]), "a list of sizes"),
+        (record(shape=[1 << 62, 1 << 62, 4]), "'rows_per_block' is 1"),
+        (record(shape=[4096, 1 << 62, 4], rows_per_block=1 << 62), "are needed for its shape"),
+        (record(rows_per_block=2), "and 1 for its shape"),
+        (record(column_blocks=0), "has to be 1 to 64"),
+        (record(column_blocks=65), "has to be 1 to 64"),
+        (record(blocks="00" * 31), "and 64 are needed"),
+        (record(blocks="zz" * 32), "hexadecimal"),
+        (record(blocks="00 " * 21 + "0"), "hexadecimal|spaces"),
+    ],
+)
+def test_a_file_that_is_no_fingerprint_is_an_error_that_says_why(text: str, cause: str) -> None:
+    with pytest.raises(max_weights.FormatError, match=cause):
+        Fingerprint.from_json(text, source="theirs.json")
+
+
+def test_a_million_entries_are_read_in_bounded_time(tmp_path: Path) -> None:
+    one = {"kind": "float", "shape": [1], "rows_per_block": 1, "column_blocks": 1, "blocks": "00" * 16}
+    path = tmp_path / "many.json"
+    path.write_text(
+        json.dumps(
+            {"format": "max-weights-fingerprint", "version": 1, "tensors": dict.fromkeys(map(str, range(100_000)), one)}
+        )
+    )
+    assert len(Fingerprint.read(path)) == 100_000
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="1 to 64 blocks, not in 65"):
+        max_weights.fingerprint({"x": np.ones(3)}, column_blocks=65)
+    with pytest.raises(ValueError, match="state_dict"):
+        max_weights.fingerprint(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:
+    save_file({"x": np.ones((1000, 1000), np.float32)}, tmp_path / "a.safetensors")
+    weights = max_weights.load_weights(tmp_path / "a.safetensors")
+    with (tmp_path / "a.safetensors").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(max_weights.FileChangedError):
+        max_weights.fingerprint(weights)

@@ -1,0 +1,210 @@
+"""`verify_loaded`: what was loaded wrongly is found and named, and what was loaded rightly is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import max_weights
+from max_weights import load_weights
+from max_weights.torch import load_into, verify_loaded
+from max_weights.types import Fingerprint
+from test_conversion import _CONFIGS, _model
+
+Parameters = dict[str, torch.Tensor]
+LAYER = "model.layers.0"
+
+
+def _row(parameters: Parameters, name: str, row: int) -> torch.Tensor:
+    return parameters[name].reshape(-1, parameters[name].shape[-1])[row]
+
+
+def _one_bit(parameters: Parameters) -> tuple[str, str]:
+    name = f"{LAYER}.input_layernorm.weight"
+    parameters[name].view(torch.int16)[3] ^= 1
+    return name, "rows differ"
+
+
+def _one_row(parameters: Parameters) -> tuple[str, str]:
+    name = f"{LAYER}.self_attn.o_proj.weight"
+    _row(parameters, name, 7).mul_(1.5)
+    return name, "1 of 32 rows differ"
+
+
+def _stale(parameters: Parameters) -> tuple[str, str]:
+    name = f"{LAYER}.self_attn.o_proj.weight"
+    parameters[name].copy_(parameters["model.layers.1.self_attn.o_proj.weight"])
+    return name, "it holds 'model.layers.1.self_attn.o_proj.weight'"
+
+
+def _other_rows(parameters: Parameters) -> tuple[str, str]:
+    name = f"{LAYER}.self_attn.o_proj.weight"
+    parameters[name][:16] = parameters[name][16:].clone()
+    return name, f"rows 0-15 hold rows 16-31 of '{name}'"
+
+
+def _next_shard(parameters: Parameters) -> tuple[str, str]:
+    name = "model.embed_tokens.weight"
+    parameters[name].copy_(parameters[name].roll(1, 0))
+    return name, f"rows 1-47 hold rows 0-46 of '{name}'"
+
+
+def _not_loaded(parameters: Parameters) -> tuple[str, str]:
+    name = "lm_head.weight"
+    parameters[name][24:] = 0
+    return name, "the rows 24-47 are zeros"
+
+
+def _nan(parameters: Parameters) -> tuple[str, str]:
+    name = f"{LAYER}.post_attention_layernorm.weight"
+    parameters[name][5] = torch.nan
+    return name, "1 of its values are NaN"
+
+
+def _transposed(parameters: Parameters) -> tuple[str, str]:
+    name = f"{LAYER}.self_attn.o_proj.weight"
+    assert parameters[name].shape[0] == parameters[name].shape[1]
+    parameters[name].copy_(parameters[name].t().clone())
+    return name, f"it is '{name}' transposed"
+
+
+def _wrong_expert(parameters: Parameters) -> tuple[str, str]:
+    name = next(name for name in parameters if "experts" in name and parameters[name].ndim == 3)
+    parameters[name][0] = parameters[name][1].clone()
+    rows = parameters[name].shape[1]
+    return name, f"rows 0-{rows - 1} hold rows {rows}-{2 * rows - 1} of '{name}'"
+
+
+def _swapped(parameters: Parameters) -> tuple[str, str]:
+    one, other = f"{LAYER}.self_attn.k_proj.weight", f"{LAYER}.self_attn.v_proj.weight"
+    before = parameters[one].clone()
+    parameters[one].copy_(parameters[other])
+    parameters[other].copy_(before)
+    return one, f"it holds '{other}'"
+
+
+MUTATIONS: tuple[Callable[[Parameters], tuple[str, str]], ...] = (
+    _one_bit, _one_row, _stale, _other_rows, _next_shard, _not_loaded, _nan, _transposed, _wrong_expert, _swapped,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=_CONFIGS)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A model of each architecture, and the folder where transformers saved it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    model = _model(request.param, _CONFIGS[request.param])
+    model.save_pretrained(folder)
+    return model, folder
+
+
+def test_every_mutation_is_found_and_named_and_nothing_else_is(saved: tuple[Any, Path]) -> None:
+    model, folder = saved
+    load_into(model, folder, rename="transformers5")
+    with load_weights(folder) as weights:
+        clean = verify_loaded(model, weights, rename="transformers5")
+        assert clean.ok, clean
+        assert set(clean.verified) == set(model.state_dict())
+        applied = []
+        for mutate in MUTATIONS:
+            state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            with torch.no_grad():
+                try:
+                    name, message = mutate(dict(model.state_dict()))
+                except (
+                    KeyError,
+                    StopIteration,
+                    AssertionError,
+                ):  # an architecture without experts, or with other shapes
+                    model.load_state_dict(state)
+                    continue
+            applied.append(mutate)
+            report = verify_loaded(model, weights, rename="transformers5")
+            assert not report.ok
+            said = {finding.name: finding.message for finding in report.findings}
+            assert message in said[name], (mutate.__name__, report)
+            assert len(said) == (2 if mutate is _swapped else 1), report
+            model.load_state_dict(state)
+        assert verify_loaded(model, weights, rename="transformers5").ok
+    assert len(applied) >= len(MUTATIONS) - 3, applied
+
+
+def test_every_bit_of_a_parameter_counts(tmp_path: Path) -> None:
+    module = torch.nn.Linear(5, 3)
+    save_file(module.state_dict(), tmp_path / "a.safetensors")
+    weights = load_weights(tmp_path / "a.safetensors")
+    for bit in range(5 * 3 * 32):
+        with torch.no_grad():
+            codes = module.weight.view(torch.int32).reshape(-1)
+            codes[bit // 32] ^= -(1 << 31) if bit % 32 == 31 else 1 << bit % 32
+            assert not verify_loaded(module, weights).ok, bit
+            codes[bit // 32] ^= -(1 << 31) if bit % 32 == 31 else 1 << bit % 32
+    assert verify_loaded(module, weights).ok
+
+
+def test_parameters_of_another_dtype_are_compared_with_the_converted_weights(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.LayerNorm(30))
+    save_file(module.state_dict(), tmp_path / "a.safetensors")
+    weights = load_weights(tmp_path / "a.safetensors")
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        module.to(torch.float32).load_state_dict(weights.load(framework="torch"))
+        module.to(dtype)
+        assert verify_loaded(module, weights).ok, dtype
+    with torch.no_grad():
+        module[0].weight[0, 0] += 1
+    assert "1 of 30 rows" in str(verify_loaded(module, weights))
+
+
+def test_a_fingerprint_is_enough_where_the_files_are_not_at_hand(tmp_path: Path) -> None:
+    module = torch.nn.ModuleDict({"q": torch.nn.Linear(16, 256, bias=False), "k": torch.nn.Linear(16, 256, bias=False)})
+    save_file(module.state_dict(), tmp_path / "a.safetensors")
+    own = Fingerprint.from_json(max_weights.fingerprint(load_weights(tmp_path / "a.safetensors")).to_json())
+    assert verify_loaded(module, own).ok
+    assert verify_loaded(module, own, rename=lambda name: name).ok
+    with torch.no_grad():
+        module["q"].weight[9, 3] += 1
+    assert "the blocks of rows 8-11" in str(verify_loaded(module, own))
+    with torch.no_grad():
+        module["q"].weight.copy_(module["k"].weight)
+    assert "it holds 'k.weight'" in str(verify_loaded(module, own))
+    with pytest.raises(ValueError, match="take it of"):
+        verify_loaded(module, own, rename="vllm")
+
+
+def test_tied_and_missing_and_other_shapes_are_findings(tmp_path: Path) -> None:
+    module = torch.nn.ModuleDict({"one": torch.nn.Linear(4, 4), "two": torch.nn.Linear(4, 4)})
+    module["two"].weight = module["one"].weight
+    save_file({"one.weight": module["one"].weight.detach(), "one.bias": torch.zeros(5)}, tmp_path / "a.safetensors")
+    report = verify_loaded(module, load_weights(tmp_path / "a.safetensors"))
+    said = {finding.name: finding.message for finding in report.findings}
+    assert said.keys() == {"one.bias", "two.bias"}
+    assert "[4], and that of the weight [5]" in said["one.bias"]
+    assert "no weight of this name" in said["two.bias"]
+    assert {"one.weight", "two.weight"} <= set(report.verified)
+
+
+def test_packed_blocks_are_decoded(models: Path) -> None:
+    weights = load_weights(models / "smollm2-135m.Q4_1.gguf")
+    module = torch.nn.ModuleDict({"q": torch.nn.Linear(576, 576, bias=False)}).to(torch.bfloat16)
+    rename = {"blk.0.attn_q.weight": "q.weight"}
+    load_into(module, models / "smollm2-135m.Q4_1.gguf", rename=rename, select=list(rename))
+    report = verify_loaded(module, weights, rename=lambda name: rename.get(name))
+    assert report.ok, report
+
+
+def test_bad_arguments_are_errors(tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, tmp_path / "a.safetensors")
+    weights = load_weights(tmp_path / "a.safetensors")
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        verify_loaded({}, weights)  # type: ignore[arg-type]
+    with torch.device("meta"):
+        module = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="meta device"):
+        verify_loaded(module, weights)
+    (tmp_path / "a.safetensors").write_bytes(b"")
+    with pytest.raises(max_weights.FileChangedError):
+        verify_loaded(torch.nn.Linear(2, 2), weights)
