@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from max_weights._core import Buffer, WeightsNode, fingerprint_of, fingerprints_of, infos, shown
 from max_weights._progress import progress_of
@@ -18,8 +18,6 @@ from max_weights.errors import ArgumentError, FormatError
 if TYPE_CHECKING:
     import os
 
-    import numpy.typing as npt
-
     from max_weights._buffer import DLPackArray
     from max_weights._progress import Progress
     from max_weights._selection import Select
@@ -28,6 +26,8 @@ __all__ = ["Fingerprint", "FingerprintComparison", "FingerprintDifference", "Ten
 
 _VERSION = 1
 _FORMAT = "max-weights-fingerprint"
+_MANIFEST = "max-weights.manifest/1"
+_ONES = (1 << 64) - 1
 _SUMS = 16
 """Bytes of the two sums of a block."""
 _ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
@@ -51,16 +51,16 @@ class TensorFingerprint:
     @property
     def total(self) -> str:
         """The sum of all blocks, 32 hexadecimal digits: equal for equal tensors, however their blocks were cut."""
-        total: npt.NDArray[np.uint64] = self._sums().reshape(-1, 2).sum(axis=0, dtype=np.uint64)
-        return total.astype("<u8").tobytes().hex()
+        sums = self._sums()
+        return struct.pack("<QQ", *(sum(of[which] for of in sums) & _ONES for which in (0, 1))).hex()
 
     def differing_rows(self, other: TensorFingerprint) -> list[range]:
         """Return the rows, of all dimensions but the last, of the blocks that differ from those of the same shape."""
-        one, two = (fingerprint._sums().sum(axis=1, dtype=np.uint64) for fingerprint in (self, other))
+        one, two = self._sums(), other._sums()
         rows, matrices = _matrices(self.shape)
         per_matrix = -(-rows // self.rows_per_block)
         runs: list[range] = []
-        for block in np.flatnonzero((one != two).any(axis=1)).tolist():
+        for block in (block for block, (own, there) in enumerate(zip(one, two, strict=True)) if own != there):
             first = block // per_matrix * rows + block % per_matrix * self.rows_per_block
             last = min(first + self.rows_per_block, block // per_matrix * rows + rows, rows * matrices)
             if runs and runs[-1].stop == first:
@@ -69,9 +69,12 @@ class TensorFingerprint:
                 runs.append(range(first, last))
         return runs
 
-    def _sums(self) -> npt.NDArray[np.uint64]:
-        """By blocks of rows and of columns, two each."""
-        return np.frombuffer(self.blocks, "<u8").reshape(-1, self.column_blocks, 2)
+    def _sums(self) -> list[tuple[int, int]]:
+        """Of each block of rows, with all its columns."""
+        sums = list(struct.iter_unpack("<QQ", self.blocks))
+        starts = range(0, len(sums), self.column_blocks)
+        blocks = (sums[start : start + self.column_blocks] for start in starts)
+        return [(sum(of[0] for of in block) & _ONES, sum(of[1] for of in block) & _ONES) for block in blocks]
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "the text") -> Fingerprint:
-        """Read what `to_json` writes.
+        """Read what `to_json` writes, or a manifest of `max-weights manifest create --fingerprints`.
 
         Args:
             text: The JSON.
@@ -192,6 +195,8 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"{shown(source)}: it is not JSON: {error}") from None
+        if isinstance(document, dict) and document.get("schema") == _MANIFEST:
+            return cls(_of_manifest(source, document.get("tensors")))
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise FormatError(f"{shown(source)}: it is no fingerprint: format is not {_FORMAT!r}")
         if document.get("version") != _VERSION:
@@ -291,7 +296,7 @@ def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
     """Rows of a matrix, and how many matrices there are."""
     if len(shape) < 2:
         return 1, 1
-    matrices = int(np.prod(shape[:-2], dtype=object))
+    matrices = math.prod(shape[:-2])
     return (shape[-2] * matrices, 1) if matrices > _MOST_MATRICES else (shape[-2], matrices)
 
 
@@ -315,7 +320,26 @@ def said_rows(rows: list[range]) -> str:
     return runs + (f" and {len(rows) - 5} more runs" if len(rows) > 5 else "")
 
 
-def _tensor(source: str, name: str, record: object) -> TensorFingerprint:
+def _of_manifest(source: str, records: object) -> dict[str, TensorFingerprint]:
+    if not isinstance(records, list):
+        raise FormatError(f"{shown(source)}: the manifest has no list 'tensors'")
+    tensors: dict[str, TensorFingerprint] = {}
+    for record in records:
+        name, sums = (record.get("name"), record.get("fingerprint")) if isinstance(record, dict) else (None, None)
+        if not isinstance(name, str):
+            raise FormatError(f"{shown(source)}: the manifest has a tensor without a name")
+        if not isinstance(sums, dict):
+            raise FormatError(
+                f"{shown(source)}: tensor '{shown(name)}' has no fingerprint: make the manifest with --fingerprints"
+            )
+        file = record.get("file")
+        tensor = _tensor(source, name, sums | {"shape": record.get("shape")}, file if isinstance(file, str) else None)
+        if tensors.setdefault(name, tensor) != tensor:
+            raise FormatError(f"{shown(source)}: the manifest has two tensors '{shown(name)}' that differ")
+    return tensors
+
+
+def _tensor(source: str, name: str, record: object, file: str | None = None) -> TensorFingerprint:
     def refuse(cause: str) -> FormatError:
         return FormatError(f"{shown(source)}: tensor '{shown(name)}': {cause}")
 
@@ -343,4 +367,4 @@ def _tensor(source: str, name: str, record: object) -> TensorFingerprint:
         raise refuse("'blocks' has something else than hexadecimal digits") from None
     if len(sums) != _SUMS * count:
         raise refuse("'blocks' has spaces")
-    return TensorFingerprint(kind, tuple(shape), expected, column_blocks, sums)
+    return TensorFingerprint(kind, tuple(shape), expected, column_blocks, sums, file)

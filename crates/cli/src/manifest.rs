@@ -47,6 +47,9 @@ struct Create {
     /// Write to this file instead of standard output.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Add fingerprints, which other layouts of the same tensors have, too; reads them twice.
+    #[arg(long)]
+    fingerprints: bool,
 }
 
 /// Report which files and tensors differ from a manifest.
@@ -123,7 +126,7 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
             options.output.as_deref().map_or(Ok(()), file::prepare)?;
             // It may lie in the folder already.
             let leave_out: Vec<PathBuf> = options.output.iter().cloned().collect();
-            let made = with_bar(|progress| create(&path, &leave_out, progress, &uninterrupted))?;
+            let made = with_bar(|progress| create(&path, &leave_out, options.fingerprints, progress, &uninterrupted))?;
             write(&made, options.output.as_deref(), screen)?;
             Ok(CLEAN)
         }

@@ -314,7 +314,7 @@ def fingerprints_of(
     node: WeightsNode, names: Sequence[str], *, column_blocks: int = 1, threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
-    """Of each weight its kind of elements, its shape, rows of a block, blocks of columns, and 16 bytes for each block."""
+    """For each weight its kind of elements, its shape, rows of a block, blocks of columns, and 16 bytes a block."""
 
 def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]:
     """The same of a tensor in memory, on all cores."""

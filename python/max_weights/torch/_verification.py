@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -20,8 +21,6 @@ from max_weights.errors import ArgumentError
 from max_weights.torch._slots import Slot, Slots
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._load_request import Rename
 
@@ -30,8 +29,8 @@ __all__ = ["ParameterFinding", "VerificationReport", "verify_loaded"]
 _READ_AT_A_TIME = 256 << 20
 """How many bytes of weights are read before they are compared."""
 
-_Sums: TypeAlias = "npt.NDArray[np.uint64]"
-"""Two for each row."""
+_Sums: TypeAlias = torch.Tensor
+"""Two integers of 64 bits for each row."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ class _Verification:
         if fingerprint_of(own)[4] == fingerprint_of(expected)[4]:
             return
         of_own, of_weight = _row_sums(own), _row_sums(expected)
-        rows = _runs(np.flatnonzero((of_own != of_weight).any(axis=1)))
+        rows = _runs((of_own != of_weight).any(dim=1).nonzero().flatten().tolist())
         message = self._explain(slot, name, of_own, of_weight, rows)
         self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
 
@@ -218,7 +217,7 @@ class _Verification:
         """Say what rows that differ are."""
         tensor = slot.tensor.detach()
         is_square = tensor.ndim == 2 and tensor.shape[0] == tensor.shape[1]
-        if is_square and np.array_equal(_row_sums(on_host(tensor.t())), expected):
+        if is_square and torch.equal(_row_sums(on_host(tensor.t())), expected):
             return f"it is '{shown(name)}' transposed"
         counted = sum(map(len, rows))
         flat = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim else tensor.reshape(1, 1)
@@ -246,26 +245,26 @@ class _WeightRows:
     """The rows of weights of one length, one weight after the other, and their order by the first of their sums."""
 
     sums: _Sums
-    order: npt.NDArray[np.intp]
-    sorted: npt.NDArray[np.uint64]
+    order: torch.Tensor
+    sorted: torch.Tensor
     names: list[str]
-    starts: npt.NDArray[np.intp]
+    starts: list[int]
     """The number of the first row of each weight, and that of all rows."""
 
     def first(self, sums: _Sums) -> int | None:
         """The number of the first row with these sums."""
-        at = int(np.searchsorted(self.sorted, sums[0]))
+        at = int(torch.searchsorted(self.sorted, sums[0]))
         while at < len(self.sorted) and self.sorted[at] == sums[0]:
             number = int(self.order[at])
-            if np.array_equal(self.sums[number], sums):
+            if torch.equal(self.sums[number], sums):
                 return number
             at += 1
         return None
 
     def place(self, number: int) -> tuple[str, int]:
         """The weight that a row is in, and which one of it."""
-        weight = int(np.searchsorted(self.starts, number, side="right")) - 1
-        return self.names[weight], number - int(self.starts[weight])
+        weight = bisect.bisect_right(self.starts, number) - 1
+        return self.names[weight], number - self.starts[weight]
 
 
 class _RowIndex:
@@ -278,6 +277,7 @@ class _RowIndex:
     def find(self, own: _Sums, rows: list[range], dtype: DType, columns: int) -> list[tuple[range, str, range]]:
         """Return runs of `rows`, of a tensor with these sums, each with the weight and the rows of it that they are."""
         weights = self._weights(dtype, columns)
+        ends = set(weights.starts)
         runs: list[tuple[int, int, int]] = []
         """The first row, the number of its origin, and how many follow each other in both."""
         for row in (row for run in rows for row in run):
@@ -285,7 +285,7 @@ class _RowIndex:
                 first, number, count = runs[-1]
                 after = number + count
                 # Of rows that are alike, the one that goes on where the last one was.
-                if after not in weights.starts and np.array_equal(weights.sums[after], own[row]):
+                if after not in ends and torch.equal(weights.sums[after], own[row]):
                     runs[-1] = (first, number, count + 1)
                     continue
             if (origin := weights.first(own[row])) is not None:
@@ -302,10 +302,10 @@ class _RowIndex:
             listed = zip(self._request.new_names, self._request.infos, strict=True)
             names = [new for new, info in listed if (info.logical_shape or (1,))[-1] == columns]
             parts = [_row_sums(self._load(name, dtype)) for name in names]
-            sums = np.concatenate([np.empty((0, 2), np.uint64), *parts])
-            order = np.argsort(sums[:, 0], kind="stable")
-            starts = np.cumsum([0, *map(len, parts)])
-            self._by_kind[key] = _WeightRows(sums, order, sums[order, 0], names, starts)
+            sums = torch.cat([torch.empty((0, 2), dtype=torch.int64), *parts])
+            ordered, order = torch.sort(sums[:, 0], stable=True)
+            starts = [0, *itertools.accumulate(map(len, parts))]
+            self._by_kind[key] = _WeightRows(sums, order, ordered, names, starts)
         return self._by_kind[key]
 
     def _load(self, name: str, dtype: DType) -> Buffer:
@@ -318,16 +318,19 @@ def _dtype(tensor: torch.Tensor) -> DType:
 
 
 def _row_sums(tensor: Buffer) -> _Sums:
-    """Two for each row."""
-    return np.frombuffer(fingerprints_of_rows(tensor), "<u8").reshape(-1, 2)
+    sums = bytearray(fingerprints_of_rows(tensor))
+    return torch.frombuffer(sums, dtype=torch.int64).view(-1, 2) if sums else torch.empty((0, 2), dtype=torch.int64)
 
 
-def _runs(rows: npt.NDArray[np.intp]) -> list[range]:
+def _runs(rows: list[int]) -> list[range]:
     """Neighbouring rows together."""
-    if not len(rows):
-        return []
-    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
-    return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(rows, cuts)]
+    runs: list[range] = []
+    for row in rows:
+        if runs and runs[-1].stop == row:
+            runs[-1] = range(runs[-1].start, row + 1)
+        else:
+            runs.append(range(row, row + 1))
+    return runs
 
 
 def _batches(pairs: list[tuple[Slot, str, WeightInfo]]) -> Iterator[list[tuple[Slot, str, WeightInfo]]]:

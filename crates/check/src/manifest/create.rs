@@ -2,25 +2,33 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::source::store;
 use max_weights::tensor::Element;
 use max_weights::workers::Interrupt;
-use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, rules, text};
+use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, check, rules, text};
 
 use super::hash::{Hashed, Tensors, hash};
 use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
 use super::tree::{Tree, is_below};
-use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
+use super::{FileRecord, FingerprintRecord, Manifest, SCHEMA, TensorRecord};
 use crate::bytes::{Bytes, OpenFile};
 use crate::progress::Progress;
 
-/// What the files below a path and their tensors are now; but for some files, such as the one that the manifest is written to.
+/// What the files below a path and their tensors are now; but for some files, such as the one that the manifest is written to. With `fingerprints`
+/// the tensors are read a second time.
 ///
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.
-pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt: Interrupt<'_>) -> Result<Manifest> {
+pub fn create(
+    path: &Path,
+    leave_out: &[PathBuf],
+    fingerprints: bool,
+    progress: &Progress,
+    interrupt: Interrupt<'_>,
+) -> Result<Manifest> {
     let tree = Tree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
         let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::shown(below));
@@ -47,7 +55,11 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
     };
     let mut tensors = Vec::new();
     for ((name, checkpoint), hashes) in names.into_iter().zip(&checkpoints).zip(&hashes) {
+        let first = tensors.len();
         tensors.extend(records(name, checkpoint, hashes));
+        if fingerprints {
+            add_fingerprints(checkpoint, tensors.iter_mut().skip(first).map(|(record, _)| record), interrupt)?;
+        }
     }
     let content = hexadecimal(&set_hash(tensors.iter().filter_map(|(_, content)| *content)));
     Ok(Manifest {
@@ -57,6 +69,28 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
         files: tree.files.keys().zip(hashed).map(file).collect(),
         tensors: tensors.into_iter().map(|(record, _)| record).collect(),
     })
+}
+
+/// Adds their fingerprints to the records of the tensors of a file.
+fn add_fingerprints<'a>(
+    checkpoint: &Checkpoint,
+    records: impl Iterator<Item = &'a mut TensorRecord>,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let records: Vec<_> = records.filter(|record| record.sha256.is_some()).collect();
+    let catalog = checkpoint.catalog();
+    let numbers = records.iter().map(|record| catalog.require(&record.name)).collect::<Result<Vec<_>>>()?;
+    let of_all = check::fingerprints(checkpoint, &numbers, 1, None, &AtomicU64::new(0), interrupt)?;
+    for (record, fingerprint) in records.into_iter().zip(of_all) {
+        let sums = fingerprint.blocks.iter().flatten().flat_map(|sum| sum.to_le_bytes());
+        record.fingerprint = Some(FingerprintRecord {
+            kind: fingerprint.kind.to_owned(),
+            rows_per_block: fingerprint.rows_per_block,
+            column_blocks: fingerprint.column_blocks,
+            blocks: hexadecimal(&sums.collect::<Vec<u8>>()),
+        });
+    }
+    Ok(())
 }
 
 /// The records of the tensors of a file, each with its hash.
@@ -77,6 +111,7 @@ pub(super) fn records<'a>(
             shape: info.shape.to_vec(),
             sha256: sha256.as_ref().map(|bytes| hexadecimal(bytes)),
             content: content.as_ref().map(|bytes| hexadecimal(bytes)),
+            fingerprint: None,
         };
         (record, content)
     })

@@ -67,4 +67,20 @@ pub struct TensorRecord {
     pub sha256: Option<String>,
     /// The hash of name, dtype, shape and elements together; see [`tensor_hash`].
     pub content: Option<String>,
+    /// Sums that survive layouts, where they were asked for; docs/fingerprint.md of the repository specifies them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<FingerprintRecord>,
+}
+
+/// The fingerprint of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FingerprintRecord {
+    /// "float", "integer", or the name of a type whose bytes are compared.
+    pub kind: String,
+    /// Rows of a block.
+    pub rows_per_block: u64,
+    /// Parts that the columns of a block are in.
+    pub column_blocks: u64,
+    /// 32 hexadecimal digits for each block.
+    pub blocks: String,
 }
