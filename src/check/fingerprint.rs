@@ -123,7 +123,13 @@ impl Grid {
     }
 
     /// The sums of the blocks of what a scan reads.
-    fn scan(&self, scan: &Scan<'_>, all_cores: bool, read: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> {
+    fn scan(
+        &self,
+        scan: &Scan<'_>,
+        all_cores: bool,
+        read: &mut Vec<u8>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<Sums>> {
         let per_part = (PART / scan.unit()).max(1);
         let per_part_elements = (per_part * scan.unit() / self.size) as u64;
         if !all_cores {
@@ -246,7 +252,8 @@ pub fn fingerprints(
     let table = checkpoint.catalog().table();
     let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().collect();
     order.sort_by_key(|&(_, number)| (table.get(number).file, table.get(number).span.start()));
-    let (large, small): (Vec<_>, Vec<_>) = order.into_iter().partition(|&(_, number)| table.get(number).bytes() >= LARGE);
+    let (large, small): (Vec<_>, Vec<_>) =
+        order.into_iter().partition(|&(_, number)| table.get(number).bytes() >= LARGE);
     let results: Mutex<Vec<Option<Fingerprint>>> = Mutex::new(vec![None; numbers.len()]);
     let one = |(position, number): (usize, usize), all_cores: bool, read: &mut Vec<u8>, go_on: Interrupt<'_>| {
         let fingerprint = of_weight(checkpoint, number, column_blocks, all_cores, read, go_on)?;

@@ -14,8 +14,8 @@ from safetensors.torch import save_file as save_torch
 
 import fingerprint_specification as specification
 import max_weights
+from command_line import run
 from conftest import ROOT
-from max_weights._core import command_line
 from max_weights.types import Fingerprint
 
 VECTORS = ROOT / "tests" / "data" / "fingerprint_vectors.json"
@@ -156,14 +156,14 @@ def test_a_file_of_fingerprints_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_manifest_with_fingerprints_is_read(models: Path, tmp_path: Path) -> None:
-    path, manifest = str(models / "minilm.safetensors"), str(tmp_path / "manifest.json")
-    assert command_line(["manifest", "create", path, "--fingerprints", "-o", manifest]) == 0
+    path, manifest = models / "minilm.safetensors", tmp_path / "manifest.json"
+    assert run("manifest", "create", path, "--fingerprints", "-o", manifest).status == 0
     weights = max_weights.load_weights(path)
     comparison = max_weights.fingerprint(weights).compare(Fingerprint.read(manifest))
     assert comparison.ok, comparison
     assert comparison.compared == len(weights)
-    assert command_line(["manifest", "check", manifest, path]) == 0
-    assert command_line(["manifest", "create", path, "-o", manifest]) == 0
+    assert run("manifest", "check", manifest, path).status == 0
+    assert run("manifest", "create", path, "-o", manifest).status == 0
     with pytest.raises(max_weights.FormatError, match="with --fingerprints"):
         Fingerprint.read(manifest)
     for text in ('"tensors": 3', '"tensors": [3]', '"tensors": [{"name": "x", "fingerprint": {"kind": 3}}]'):

@@ -119,7 +119,8 @@ fn files_whose_names_are_the_same_as_texts_are_refused() {
     for name in [b"a\xff", b"a\xfe"] {
         fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), name).expect("written");
     }
-    let error = create(folder.path(), &[], false, &Progress::default(), &uninterrupted).expect_err("one hides the other");
+    let error =
+        create(folder.path(), &[], false, &Progress::default(), &uninterrupted).expect_err("one hides the other");
     assert!(error.to_string().contains("cannot tell this file from"), "{error}");
 }
 
