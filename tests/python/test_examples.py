@@ -1,5 +1,6 @@
 """The examples run, and do what they say."""
 
+import os
 import re
 import subprocess
 import sys
@@ -39,3 +40,16 @@ def test_the_shards_of_the_sharded_llama_rebuild_the_block(tmp_path: Path) -> No
         parts = [torch.from_dlpack(shards[f"{full}[{i}]"]) for i, shards in enumerate(ranks)]
         rebuilt = parts[3] if strategy.is_replicate else torch.cat(parts, dim=strategy.sharded_axis)
         np.testing.assert_array_equal(rebuilt.view(torch.int16), whole[full].view(torch.int16), name)
+
+
+@pytest.mark.parametrize("name", ["fsdp2", "tensor_parallel"])
+def test_two_ranks_have_their_parts_and_compute_the_same(name: str, models: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(ROOT / "examples" / f"{name}.py"), str(models / "minilm.safetensors")]
+    environment = os.environ | {"MAX_WEIGHTS_MODELS": str(models), "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    ranks = re.findall(r"rank (\d) of 2: ([\d,]+) bytes, ([\d.]+)", shown)
+    assert sorted(rank for rank, _, _ in ranks) == ["0", "1"]
+    assert len({norm for _, _, norm in ranks}) == 1
+    size = (models / "minilm.safetensors").stat().st_size
+    assert all(int(part.replace(",", "")) < 0.9 * size for _, part, _ in ranks)
