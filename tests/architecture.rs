@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
 const LAYERS: [&[&str]; 16] = [
-    &["cast", "dtype", "quant", "simd"], // the crate of the numerics, whose modules have their names here
+    &["cast", "dtype", "fingerprint", "quant", "simd"], // the crate of the numerics, whose modules have their names here
     &["text", "sync", "huge_pages"],
     &["rules"],
     &["error"],
