@@ -255,6 +255,20 @@ def one_process_groups() -> dict[str, Any]:
     return {"same": same}
 
 
+def some_ranks_between_all() -> dict[str, Any]:
+    """Loads of all ranks, and between them loads of two ranks, more of them on one pair than on the other."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    whole = model()
+    path = written("between.safetensors", whole.state_dict())
+    same = []
+    for turn in range(3):
+        for group in [dist.group.WORLD] + [pairs[RANK // 2]] * (turn + 2 * (RANK // 2)):
+            module = model(RANK + 1)
+            load_into(module, path, group=group, spread="world")
+            same += [torch.equal(own, one) for own, one in zip(module.parameters(), whole.parameters(), strict=True)]
+    return {"same": all(same), "loads": len(same)}
+
+
 def refused() -> dict[str, Any]:
     """What is refused on all ranks alike, before anything is read."""
     path = written("refused.safetensors", {"a": numbers(4, 4)})

@@ -37,7 +37,7 @@ def run(folder: Path, rendezvous: str, *cases: str, ranks: range = range(RANKS),
 
 CASES = [
     *("placements", "modules", "packed", "one_process_groups", "refused", "differences", "failure_while_reading"),
-    *("interrupt", "absent_rank", "slow_rank", "machines", "shards"),
+    *("interrupt", "absent_rank", "slow_rank", "machines", "shards", "some_ranks_between_all"),
 ]
 
 
@@ -75,6 +75,10 @@ def test_packed_blocks_are_decoded_and_not_cut(found: Found) -> None:
 
 def test_a_group_may_have_one_rank(found: Found) -> None:
     assert all(rank["same"] for rank in found["one_process_groups"])
+
+
+def test_loads_of_all_ranks_and_of_some_follow_each_other(found: Found) -> None:
+    assert all(rank["same"] and rank["loads"] for rank in found["some_ranks_between_all"])
 
 
 @pytest.mark.parametrize(

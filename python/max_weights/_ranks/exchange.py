@@ -180,7 +180,7 @@ class _Runner:
                 _copy(message, (at, size), units[unit], (start, stride), rows, size)
                 at += rows * size
         arrived = torch.empty(sum(of), dtype=torch.uint8, device=device)
-        work = dist.all_to_all_single(arrived, message, of, to, group=session.group, async_op=True)
+        work = session.connection.all_to_all(arrived, message, of, to)
         if one.error is None:
             self._keep(one.own, units)
         session.wait(work)
@@ -208,7 +208,7 @@ class _Runner:
         broadcasts: Iterable[tuple[int, int, int, Sequence[tuple[int, tuple[int, int], tuple[int, int], int, int]]]],
         units: dict[int, torch.Tensor],
     ) -> None:
-        under_way: deque[tuple[dist.Work | None, torch.Tensor, Any]] = deque()
+        under_way: deque[tuple[dist.Work, torch.Tensor, Any]] = deque()
         session = self._session
 
         def take() -> None:
@@ -225,8 +225,7 @@ class _Runner:
                 unit = straight
             else:
                 unit = torch.empty(length, dtype=torch.uint8, device=self._device)
-            source = session.ranks[owner]
-            work = dist.broadcast(unit, source, group=session.group, async_op=True)
+            work = session.connection.broadcast(unit, owner)
             if straight is not None:
                 under_way.append((work, unit, ()))
                 self._count(moves[0][0], length)

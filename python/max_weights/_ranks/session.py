@@ -1,7 +1,7 @@
 """`Session`: several ranks that do one thing together, of which each finds out soon if another one cannot go on.
 
-What ranks send to each other goes through a process group of the session's own: it is given up if something fails, and
-the user's is as it was. That a rank is alive, and why one ends, stands in the store that torch.distributed has.
+What ranks send to each other goes through a connection of the session's own: it is given up if something fails, and
+the user's group is as it was. That a rank is alive, and why one ends, stands in the store that torch.distributed has.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
+from max_weights._ranks.connection import Connection
 from max_weights._ranks.failure import Failure
 from max_weights._ranks.topology import host_name, is_running, machine
 from max_weights.errors import ArgumentError, RankError
@@ -56,30 +56,37 @@ class Session:
             raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()")
         if not timeout > 0:
             raise ArgumentError(f"timeout must be a number of seconds above 0, not {timeout!r}")
-        user: Any = dist.group.WORLD if group is None else group
-        rank = dist.get_rank(user)
-        if user is None or rank < 0:
-            raise ArgumentError(f"{what}: this process is not in the group")
-        self._user = user
         self.what = what
         self.timeout = timeout
-        self.rank = rank
-        self.size = dist.get_world_size(user)
-        self.ranks = dist.get_process_group_ranks(user)
-        """The global ranks, by their rank in the group."""
         self.host = host_name()
         self._whole: Session | None = None if whole is None else whole[0]
-        self._numbers: Sequence[int] = range(self.size) if whole is None else whole[1]
-        self.number = self._numbers[rank]
+        if whole is None:
+            user: Any = dist.group.WORLD if group is None else group
+            self.rank = dist.get_rank(user)
+            if user is None or self.rank < 0:
+                raise ArgumentError(f"{what}: this process is not in the group")
+            self.ranks = dist.get_process_group_ranks(user)
+            """The global ranks, by their rank in the group."""
+            self._numbers: Sequence[int] = range(len(self.ranks))
+            self.note: str = ""
+            """What to add to errors: what state things are in then."""
+            self.backend = dist.get_backend_config(user)
+            self.device = torch.device("cpu")
+            """Where memory has to be that is sent."""
+            if "nccl" in self.backend and "gloo" not in self.backend:
+                self.device = torch.device("cuda", torch.cuda.current_device())
+            _sessions[user.group_name] = _sessions.get(user.group_name, 0) + 1
+            self._name = f"max_weights/{user.group_name}/{_sessions[user.group_name]}"
+        else:
+            outer, self._numbers = whole
+            self.rank = self._numbers.index(outer.rank)
+            self.ranks = [outer.ranks[number] for number in self._numbers]
+            self.note, self.backend, self.device = outer.note, outer.backend, outer.device
+            self._name = f"{outer._name}/{self._numbers[0]}"
+        self.size = len(self.ranks)
+        self.number = self._numbers[self.rank]
         """The rank of this process, as errors say it."""
-        self.note: str = "" if whole is None else whole[0].note
-        """What to add to errors: what state things are in then."""
-        self.device = torch.device("cpu")
-        """Where memory has to be that is sent."""
-        self.backend = dist.get_backend_config(user)
-        if "nccl" in self.backend and "gloo" not in self.backend:
-            self.device = torch.device("cuda", torch.cuda.current_device())
-        self._group: dist.ProcessGroup | None = None
+        self._connection: Connection | None = None
         self._peers: list[tuple[str, str, int]] = []
         self._steps = 0
         self._stop = threading.Event()
@@ -88,16 +95,14 @@ class Session:
         self._beats: dict[int, tuple[bytes, float]] = {}
         self._beat_at = time.monotonic()
         self._thread: threading.Thread | None = None
-        name = f"{user.group_name}"
-        _sessions[name] = _sessions.get(name, 0) + 1
         if self.size > 1:
-            self._store = PrefixStore(f"max_weights/{name}/{_sessions[name]}", _default_store())
+            self._store = PrefixStore(self._name, _default_store())
 
     @property
-    def group(self) -> dist.ProcessGroup:
-        """The process group of this session."""
-        assert self._group is not None
-        return self._group
+    def connection(self) -> Connection:
+        """What the ranks of this session send through."""
+        assert self._connection is not None
+        return self._connection
 
     def __enter__(self) -> Self:
         if self.size == 1:
@@ -108,9 +113,8 @@ class Session:
         self._thread.start()
         try:
             self._meet()
-            limit = timedelta(seconds=self.timeout + 10)
-            own: Any = dist.new_group(self.ranks, timeout=limit, backend=self.backend, use_local_synchronization=True)
-            self._group = own
+            store = PrefixStore("connection", self._store)
+            self._connection = Connection(store, self.rank, self.size, self.timeout + 10, self.device)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -128,11 +132,9 @@ class Session:
                 self._whole._say(error._failure)
             self._acknowledge()
         self._stop.set()
-        if self._group is not None and error is None:
-            dist.destroy_process_group(self._group)
-            if self._whole is not None:
-                dist.destroy_process_group(self._user)
-        self._group = None
+        if self._connection is not None:
+            self._connection.close(failed=error is not None)
+        self._connection = None
 
     # What ranks say to each other
 
@@ -142,13 +144,13 @@ class Session:
             return [data]
         length = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
         lengths = [torch.empty_like(length) for _ in range(self.size)]
-        self.wait(dist.all_gather(lengths, length, group=self.group, async_op=True))
+        self.wait(self.connection.all_gather(lengths, length))
         sizes = [int(one) for one in lengths]
         own = torch.zeros(max(1, *sizes), dtype=torch.uint8)
         own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else 0
         own = own.to(self.device)
         parts = [torch.empty_like(own) for _ in range(self.size)]
-        self.wait(dist.all_gather(parts, own, group=self.group, async_op=True))
+        self.wait(self.connection.all_gather(parts, own))
         return [bytes(part[:size].cpu().numpy()) for part, size in zip(parts, sizes, strict=True)]
 
     def agree(self, record: Mapping[str, Any], error: BaseException | None = None) -> list[dict[str, Any]]:
@@ -172,13 +174,12 @@ class Session:
             raise failures[0].error(self.note) from error
         return records
 
-    def wait(self, work: dist.Work | None) -> None:
+    def wait(self, work: dist.Work) -> None:
         """Wait for something that was sent.
 
         Raises:
             RankError: another rank has failed, is gone, or does not answer.
         """
-        assert work is not None  # as it is for those that are not asynchronous
         self._steps += 1
         began, pause = time.monotonic(), 5e-5
         watched = began
@@ -210,11 +211,7 @@ class Session:
         """Return a session of the ranks of this machine, and which of this one they are."""
         machines = self.machines
         ranks = [rank for rank, place in enumerate(machines) if place == machines[self.rank]]
-        limit = timedelta(seconds=self.timeout + 10)
-        group: Any = dist.new_group(
-            [self.ranks[rank] for rank in ranks], timeout=limit, backend=self.backend, use_local_synchronization=True
-        )
-        return Session(group, self.timeout, self.what, (self, ranks)), ranks
+        return Session(None, self.timeout, self.what, (self, ranks)), ranks
 
     # Who is there
 

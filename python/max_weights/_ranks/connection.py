@@ -1,0 +1,68 @@
+"""`Connection`: what ranks send through, of one session alone.
+
+It is a backend of torch.distributed without a group around it. Groups that are made and ended again and again get names
+that depend on how many of them each rank has made: two releases of torch wait for ever in two different cases of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+__all__ = ["Connection"]
+
+_given_up: list[Any] = []
+"""Backends on which something has failed: to free them waits for what is still under way."""
+
+
+class Connection:
+    """A backend of its own, gloo for memory of the host and NCCL for that of GPUs.
+
+    Args:
+        store: Where the ranks find each other; nothing else uses it.
+        rank: The one of this process.
+        size: How many there are.
+        timeout: After how many seconds the backend itself gives up.
+        device: Where memory is that is sent.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: float, device: torch.device) -> None:
+        limit = timedelta(seconds=timeout)
+        self._backend: Any
+        if device.type == "cpu":
+            self._backend = dist.ProcessGroupGloo(store, rank, size, limit)
+        else:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = limit
+            self._backend = dist.ProcessGroupNCCL(store, rank, size, options)
+
+    def all_gather(self, parts: list[torch.Tensor], own: torch.Tensor) -> dist.Work:
+        """Send `own` to all, and get that of each rank into its one of `parts`."""
+        work: dist.Work = self._backend.allgather([parts], [own])
+        return work
+
+    def all_to_all(
+        self, arrived: torch.Tensor, message: torch.Tensor, of: Sequence[int], to: Sequence[int]
+    ) -> dist.Work:
+        """Send so many elements of `message` to each rank, and get so many of each."""
+        work: dist.Work = self._backend.alltoall_base(arrived, message, list(of), list(to))
+        return work
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> dist.Work:
+        """Send a tensor from one rank to all others."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        work: dist.Work = self._backend.broadcast([tensor], options)
+        return work
+
+    def close(self, *, failed: bool) -> None:
+        """End it; if something has failed on it, without waiting for that."""
+        if failed:
+            _given_up.append(self._backend)
+        elif hasattr(self._backend, "shutdown"):
+            self._backend.shutdown()
