@@ -32,7 +32,7 @@ import max_weights
 from max_weights._ranks import exchange
 from max_weights._ranks.topology import machine as topology_machine
 from max_weights.errors import ArgumentError, RankError
-from max_weights.torch import _distributed, load_into
+from max_weights.torch import _distributed, load_into, verify_loaded
 
 Spread = Literal["rank", "world"]
 FOLDER, RANKS = Path(sys.argv[1]), int(sys.argv[2])
@@ -267,6 +267,29 @@ def some_ranks_between_all() -> dict[str, Any]:
             load_into(module, path, group=group, spread="world")
             same += [torch.equal(own, one) for own, one in zip(module.parameters(), whole.parameters(), strict=True)]
     return {"same": all(same), "loads": len(same)}
+
+
+def verified() -> dict[str, Any]:
+    """What is loaded is what each rank verifies of its part; what one rank has wrongly, all say."""
+    whole = model()
+    path = written("verified.safetensors", whole.state_dict())
+    weights = max_weights.load_weights(path)
+    clean, named = [], []
+    for distribute in (fsdp2, tensor_parallel, tensor_parallel_and_fsdp, hsdp, plain):
+        module = distribute(model(RANK + 1))
+        load_into(module, path, group=dist.group.WORLD, spread="world")
+        report = verify_loaded(module, weights, group=dist.group.WORLD)
+        if not report.ok or not report.verified:
+            clean.append(f"{distribute.__name__}: {report}")
+        name, parameter = next(iter(module.named_parameters()))
+        if RANK == 2:
+            with torch.no_grad():
+                local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+                local[-1] *= 3
+        report = verify_loaded(module, weights, group=dist.group.WORLD)
+        if [(one.name, one.rank) for one in report.findings] != [(name, 2)]:
+            named.append(f"{distribute.__name__}: {report}")
+    return {"clean": clean, "named": named}
 
 
 def refused() -> dict[str, Any]:

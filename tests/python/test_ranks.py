@@ -37,7 +37,7 @@ def run(folder: Path, rendezvous: str, *cases: str, ranks: range = range(RANKS),
 
 CASES = [
     *("placements", "modules", "packed", "one_process_groups", "refused", "differences", "failure_while_reading"),
-    *("interrupt", "absent_rank", "slow_rank", "machines", "shards", "some_ranks_between_all"),
+    *("interrupt", "absent_rank", "slow_rank", "machines", "shards", "some_ranks_between_all", "verified"),
 ]
 
 
@@ -79,6 +79,12 @@ def test_a_group_may_have_one_rank(found: Found) -> None:
 
 def test_loads_of_all_ranks_and_of_some_follow_each_other(found: Found) -> None:
     assert all(rank["same"] and rank["loads"] for rank in found["some_ranks_between_all"])
+
+
+def test_each_rank_verifies_its_part_and_all_say_what_one_finds(found: Found) -> None:
+    for rank in found["verified"]:
+        assert rank["clean"] == []
+        assert rank["named"] == []
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,17 @@ def test_tied_and_missing_and_other_shapes_are_findings(tmp_path: Path) -> None:
     assert {"one.weight", "two.weight"} <= set(report.verified)
 
 
+def test_modules_that_load_themselves_are_compared_too(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+    save_file(module.state_dict(), tmp_path / "a.safetensors")
+    weights = load_weights(tmp_path / "a.safetensors")
+    report = verify_loaded(module, weights)
+    assert report.ok, report
+    assert set(report.verified) == set(module.state_dict())
+    module[1].running_mean[3] += 1
+    assert [finding.name for finding in verify_loaded(module, weights).findings] == ["1.running_mean"]
+
+
 def test_packed_blocks_are_decoded(models: Path) -> None:
     weights = load_weights(models / "smollm2-135m.Q4_1.gguf")
     module = torch.nn.ModuleDict({"q": torch.nn.Linear(576, 576, bias=False)}).to(torch.bfloat16)

@@ -127,7 +127,7 @@ class Slots:
         """By prefix: modules with a `_load_from_state_dict`, or hooks, of their own, and everything below them."""
         by_memory: dict[object, Slot] = {}
         for prefix, owner in _walk(module, self.custom_loaders):
-            for place, tensor in _places(prefix, owner):
+            for place, tensor in places_of(prefix, owner):
                 slot = by_memory.setdefault(_memory(tensor), Slot(tensor))
                 slot.places.append(place)
                 self.by_name[place.name] = slot
@@ -176,7 +176,7 @@ def _walk(module: nn.Module, custom_loaders: dict[str, nn.Module], prefix: str =
             yield from _walk(child, custom_loaders, f"{prefix}{name}.")
 
 
-def _places(prefix: str, owner: nn.Module) -> Iterator[tuple[Place, torch.Tensor]]:
+def places_of(prefix: str, owner: nn.Module) -> Iterator[tuple[Place, torch.Tensor]]:
     for name, parameter in owner._parameters.items():
         if parameter is not None:
             yield Place(owner, name, prefix + name, True), parameter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from max_weights._load_request import LoadRequest, ResolvedRequest
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.torch._slots import Slot, Slots
+from max_weights.torch._slots import Slot, Slots, places_of
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
@@ -93,8 +94,8 @@ def verify_loaded(
             dtype that holds the values exactly, and what differs is said by blocks of rows.
         rename: As of `load_into`: a function, a mapping, or the name of a layout, such as "transformers5" or "vllm",
             whose parameters are fused and stacked.
-        group: A process group of torch.distributed: each rank verifies its own module, and all ranks return the
-            findings of all.
+        group: A process group of torch.distributed: each rank verifies its own module, of distributed tensors its own
+            part, and all ranks return the findings of all.
 
     Raises:
         ArgumentError: `module` is no module, or has tensors on the meta device (a ValueError).
@@ -142,7 +143,7 @@ class _Verification:
         infos = dict(zip(request.new_names, request.infos, strict=True))
         slots.tie(set(infos))
         pairs: list[tuple[Slot, str, WeightInfo]] = []
-        for slot in slots:
+        for slot in self._slots(slots):
             if (name := self._name(slot, infos)) is not None:
                 pairs.append((slot, name, infos[name]))
         pairs.sort(key=lambda pair: (pair[2].file, pair[2].offset))
@@ -167,8 +168,12 @@ class _Verification:
             new_names = {name: new for name in weights if (new := get(name)) is not None}
         by_new = {new: weights[name] for name, new in new_names.items()}
         slots.tie(set(by_new))
-        for slot in slots:
+        for slot in self._slots(slots):
             if (name := self._name(slot, by_new)) is None:
+                continue
+            if _is_distributed(slot.tensor):
+                message = "it was not compared: each rank has a part of it, for which the weights are needed"
+                self.findings.append(ParameterFinding(slot.name, name, message))
                 continue
             own, expected = of_tensor(slot.tensor), by_new[name]
             if own.kind != expected.kind or own.shape != expected.shape:
@@ -182,13 +187,21 @@ class _Verification:
                     message = f"it holds '{shown(same)}'"
                 self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
 
+    def _slots(self, slots: Slots) -> Iterator[Slot]:
+        """All of them, and those of modules that load themselves."""
+        yield from slots
+        for prefix, owner in slots.custom_loaders.items():
+            for below, module in owner.named_modules(prefix=prefix.rstrip(".")):
+                for place, tensor in places_of(f"{below}." if below else "", module):
+                    yield Slot(tensor, [place])
+
     def _name(self, slot: Slot, named: Mapping[str, object]) -> str | None:
         """The name of the weight that a slot should be, or a finding."""
         if not slot.saved:
             return None
         if slot.tensor.is_meta:
             raise ArgumentError(f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first")
-        if (refusal := slot.refusal()) is not None:
+        if (refusal := _refusal(slot)) is not None:
             self.findings.append(ParameterFinding(slot.name, None, f"it was not compared: {refusal}"))
             return None
         names = [place.name for place in slot.places if place.name in named]
@@ -196,26 +209,29 @@ class _Verification:
             self.findings.append(ParameterFinding(slot.name, None, "the checkpoint has no weight of this name"))
             return None
         self.verified += [place.name for place in slot.places]
-        self.bytes += slot.tensor.nbytes
+        self.bytes += _local(slot.tensor).nbytes
         return names[-1]
 
     def _compare(self, slot: Slot, name: str, expected: Buffer) -> None:
-        own = on_host(slot.tensor)
-        shapes = tuple(own.shape), tuple(expected.shape)
+        shapes = tuple(slot.tensor.shape), tuple(expected.shape)
         if shapes[0] != shapes[1] and {*shapes} != {(), (1,)}:
             message = f"its shape is {list(shapes[0])}, and that of the weight {list(shapes[1])}"
             self.findings.append(ParameterFinding(slot.name, name, message))
             return
+        own = on_host(_local(slot.tensor))
+        if _is_distributed(slot.tensor):
+            expected = _part(expected, slot.tensor)
         if fingerprint_of(own)[4] == fingerprint_of(expected)[4]:
             return
         of_own, of_weight = _row_sums(own), _row_sums(expected)
         rows = _runs((of_own != of_weight).any(dim=1).nonzero().flatten().tolist())
-        message = self._explain(slot, name, of_own, of_weight, rows)
+        message = self._explain(_local(slot.tensor), name, of_own, of_weight, rows)
+        if _is_distributed(slot.tensor):
+            message = f"of the part that this rank has, {message}"
         self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
 
-    def _explain(self, slot: Slot, name: str, own: _Sums, expected: _Sums, rows: list[range]) -> str:
+    def _explain(self, tensor: torch.Tensor, name: str, own: _Sums, expected: _Sums, rows: list[range]) -> str:
         """Say what rows that differ are."""
-        tensor = slot.tensor.detach()
         is_square = tensor.ndim == 2 and tensor.shape[0] == tensor.shape[1]
         if is_square and torch.equal(_row_sums(on_host(tensor.t())), expected):
             return f"it is '{shown(name)}' transposed"
@@ -224,7 +240,7 @@ class _Verification:
         different = torch.cat([flat[run.start : run.stop] for run in rows])
         if different.is_floating_point() and (nans := int(torch.isnan(different).sum())):
             return f"{nans} of its values are NaN, in the rows {said_rows(rows)}"
-        sources = self._rows.find(own, rows, _dtype(slot.tensor), tensor.shape[-1] if tensor.ndim else 1)
+        sources = self._rows.find(own, rows, _dtype(tensor), tensor.shape[-1] if tensor.ndim else 1)
         if sources:
             held = "; ".join(
                 f"rows {said_rows([run])} hold rows {said_rows([origin])} of '{shown(weight)}'"
@@ -311,6 +327,34 @@ class _RowIndex:
     def _load(self, name: str, dtype: DType) -> Buffer:
         tensors: list[Buffer] = load_resolved(self._request.only({name: dtype}), LoadMethod(), convert=converter(None))
         return tensors[0]
+
+
+def _is_distributed(tensor: torch.Tensor) -> bool:
+    library = sys.modules.get("torch.distributed.tensor")
+    return library is not None and isinstance(tensor, library.DTensor)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor."""
+    tensor = tensor.detach()
+    return tensor.to_local() if _is_distributed(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def _part(whole: Buffer, tensor: Any) -> Buffer:
+    """The part of a weight that this rank has, as torch itself distributes it."""
+    from torch.distributed.tensor import distribute_tensor
+
+    shaped = whole.torch().reshape(tensor.shape)
+    return on_host(_local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None)))
+
+
+def _refusal(slot: Slot) -> str | None:
+    if not _is_distributed(slot.tensor):
+        return slot.refusal()
+    from max_weights._ranks.placements import refusal
+
+    tensor: Any = slot.tensor
+    return refusal(tensor)
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
