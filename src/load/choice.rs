@@ -23,7 +23,7 @@ pub(super) const FROM_DISK: usize = 8;
 /// … and over a network.
 pub(super) const FROM_NETWORK: usize = 16;
 /// Threads that wait for a server, each with many requests under way.
-const FROM_SERVER: usize = 4;
+const FROM_SERVER: usize = 8;
 /// So many files of a load are looked for in the page cache.
 const SAMPLED: usize = 16;
 
