@@ -29,6 +29,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import max_weights
+from dcp_program import Block
 from max_weights._ranks import exchange
 from max_weights._ranks.topology import machine as topology_machine
 from max_weights.errors import ArgumentError, RankError
@@ -149,18 +150,6 @@ def placements() -> dict[str, Any]:
                 if not same:
                     wrong.append(f"{spread} {way} {name}")
     return {"wrong": wrong, "compared": len(every)}
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.Linear(16, 44)
-        self.down = nn.Linear(44, 16, bias=False)
-        self.norm = nn.LayerNorm(16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.norm(x + self.down(torch.relu(self.up(x))))
-        return out
 
 
 def model(seed: int = 0) -> nn.Sequential:

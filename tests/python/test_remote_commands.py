@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import max_weights
 from conftest import ROOT
@@ -180,7 +181,6 @@ def test_a_validation_of_shards_fetches_headers_and_opens_each_file_once(server:
 
 def test_a_scan_of_pytorch_fetches_no_tensors(server: FaultServer, folder: Path) -> None:
     """Of 200 members of 1 MB, their headers and the pickle."""
-    torch = pytest.importorskip("torch")
     path = folder / "bucket/large.pt"
     torch.save({f"layer.{number}": torch.zeros(250_000) for number in range(200)}, path)
     done = run(server, "scan", "--json", "s3://bucket/large.pt")

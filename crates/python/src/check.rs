@@ -19,7 +19,7 @@ use pyo3::types::PyTuple;
 
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
-use crate::load::tell;
+use crate::load::{over_weights, tell};
 use crate::node::WeightsNode;
 
 /// What a validation found.
@@ -102,16 +102,9 @@ pub(crate) fn statistics_of<'py>(
     bins: usize,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Vec<Row<'py>>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared().checkpoint()?;
-    let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
-    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
-    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
-    let found = detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = content::stats(&checkpoint, &numbers, bins, &done, &now_and_then(&go_on))?;
-        tell(progress.as_ref(), bytes, bytes)?;
-        Ok::<_, Error>(found)
+    let py = node.py();
+    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
+        content::stats(checkpoint, numbers, bins, done, go_on)
     })?;
     let number = |number: Option<Number>| {
         let number = number.map(|number| match number {

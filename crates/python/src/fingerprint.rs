@@ -1,10 +1,8 @@
 //! Fingerprints of weights, and of tensors in memory.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::check::{Fingerprint, fingerprints, row_sums};
-use max_weights::error::Error;
 use max_weights::fingerprint::Sums;
 use max_weights::workers::now_and_then;
 use pyo3::prelude::*;
@@ -12,7 +10,7 @@ use pyo3::types::PyBytes;
 
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
-use crate::load::tell;
+use crate::load::over_weights;
 use crate::node::WeightsNode;
 use crate::tensor::Buffer;
 
@@ -38,19 +36,10 @@ pub(crate) fn fingerprints_of<'py>(
     threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Vec<Record<'py>>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared().checkpoint()?;
-    let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
-    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
-    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
-    let found = detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let threads = threads.map(NonZero::get);
-        let found = fingerprints(&checkpoint, &numbers, column_blocks, threads, &done, &now_and_then(&go_on))?;
-        tell(progress.as_ref(), bytes, bytes)?;
-        Ok::<_, Error>(found)
+    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
+        fingerprints(checkpoint, numbers, column_blocks, threads.map(NonZero::get), done, go_on)
     })?;
-    Ok(found.into_iter().map(|fingerprint| record(py, fingerprint)).collect())
+    Ok(found.into_iter().map(|fingerprint| record(node.py(), fingerprint)).collect())
 }
 
 /// The fingerprint of a tensor in memory, on all cores.

@@ -11,7 +11,7 @@ use max_weights::error::Error;
 use max_weights::load::{Layout, LoadOptions, Recipe, Region, TensorMemory, Wanted, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
-use max_weights::workers::{self, now_and_then};
+use max_weights::workers::{self, Interrupt, now_and_then};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -235,14 +235,27 @@ pub(crate) fn digests_of(
     threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Vec<String>> {
+    over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
+        digests(checkpoint, numbers, threads.map(NonZero::get), done, go_on)
+    })
+}
+
+/// Does work that reads the weights of these full names, without the lock of Python: `work` gets their numbers, counts the bytes that are done, and
+/// asks whether to go on; `progress` is told.
+pub(crate) fn over_weights<T: Send>(
+    node: &Bound<'_, WeightsNode>,
+    names: &[String],
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(&Checkpoint, &[usize], &AtomicU64, Interrupt<'_>) -> Result<T, Error> + Send,
+) -> Outcome<T> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
-    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).sum();
+    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     Ok(detached(py, || {
         let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = digests(&checkpoint, &numbers, threads.map(NonZero::get), &done, &now_and_then(&go_on))?;
+        let found = work(&checkpoint, &numbers, &done, &now_and_then(&go_on))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(found)
     })?)
