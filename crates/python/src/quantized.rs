@@ -105,6 +105,8 @@ pub(crate) struct QuantizedListing {
     #[pyo3(get)]
     names: Vec<String>,
     schemes: Vec<Option<Scheme>>,
+    /// What `__metadata__` of the files says of each.
+    entries: Vec<Option<String>>,
 }
 
 #[pymethods]
@@ -112,7 +114,7 @@ impl QuantizedListing {
     #[new]
     fn new(py: Python<'_>, node: Py<WeightsNode>, config: Py<QuantizationConfig>) -> Self {
         let (catalog, declared) = (node.get().catalog(), config.get().0.as_ref());
-        let (names, schemes) = detached(py, || {
+        let (names, schemes, entries) = detached(py, || {
             let (table, numbers) = (catalog.table(), catalog.walk(node.get().name()));
             let layers = quantized::layers(table, numbers.iter().map(|number| *number as usize));
             let none = |_, _| None;
@@ -122,9 +124,12 @@ impl QuantizedListing {
                 Some(declared) => declared.schemes(&names).into_iter().map(Option::<&Scheme>::cloned).collect(),
                 None => vec![None; names.len()],
             };
-            (names.into_iter().map(str::to_owned).collect(), schemes)
+            let entries = quantized::entries(layers.list.iter(), catalog.metadata());
+            let entry = |name: &&str| entries.get(&*format!("{name}.weight")).map(|entry| (*entry).to_owned());
+            let entries = names.iter().map(entry).collect();
+            (names.into_iter().map(str::to_owned).collect(), schemes, entries)
         });
-        Self { node, config, names, schemes }
+        Self { node, config, names, schemes, entries }
     }
 
     /// The weight of this number.
@@ -134,7 +139,8 @@ impl QuantizedListing {
             return Err(PyIndexError::new_err(format!("the listing has {} weights", self.names.len())).into());
         };
         let layer = Layer::named(name, true, |name| catalog.find(name));
-        record(py, self.node.get(), &layer, (self.config.get().0.as_ref(), scheme.as_ref()))
+        let entry = self.entries.get(number).and_then(Option::as_deref);
+        record(py, self.node.get(), &layer, (self.config.get().0.as_ref(), scheme.as_ref()), entry)
     }
 }
 
@@ -155,7 +161,9 @@ pub(crate) fn quantized_record(
         let layer = Layer::named(&full, !base.is_empty(), |name| catalog.find(name));
         if Group::new(catalog.table(), &layer, (declared, None), &|_, _| None).is_quantized() {
             let scheme = declared.and_then(|declared| declared.schemes(&[&full]).first().copied().flatten());
-            return record(py, node, &layer, (declared, scheme)).map(Some);
+            let weight = format!("{full}.weight");
+            let entry = catalog.metadata().find_map(|(name, entry)| (name == weight).then_some(entry));
+            return record(py, node, &layer, (declared, scheme), entry).map(Some);
         }
     }
     Ok(None)
@@ -167,6 +175,7 @@ fn record(
     node: &WeightsNode,
     layer: &Layer<'_>,
     said: (Option<&Declared>, Option<&Scheme>),
+    entry: Option<&str>,
 ) -> Outcome<QuantizedRecord> {
     let table = node.catalog().table();
     let failure = RefCell::new(None);
@@ -177,7 +186,7 @@ fn record(
             None
         }
     };
-    let group = Group::new(table, layer, said, &values);
+    let group = Group::new(table, layer, said, &values).with_entry(entry);
     let decided = group.decide();
     if let Some(error) = failure.take() {
         return Err(error);

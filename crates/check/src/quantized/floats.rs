@@ -18,7 +18,8 @@ use super::layout::{Layout, Way};
 use super::parts::{Part, is_eight_bit, is_float8};
 use super::rows::{pairs_of_outputs, shifted_bytes};
 
-const FLOAT8: [DType; 4] = [DType::Float8E4M3Fn, DType::Float8E4M3Fnuz, DType::Float8E5M2, DType::Float8E5M2Fnuz];
+pub(super) const FLOAT8: [DType; 4] =
+    [DType::Float8E4M3Fn, DType::Float8E4M3Fnuz, DType::Float8E5M2, DType::Float8E5M2Fnuz];
 const EXPONENTS: [DType; 2] = [DType::UInt8, DType::Float8E8M0Fnu];
 const NVFP4_GROUP: u64 = 16;
 const MX_GROUP: u64 = 32;
@@ -194,7 +195,11 @@ fn of_rows(weight: &[u64], bits: u64, size: u64) -> Option<Vec<u64>> {
 }
 
 /// The block of a weight of eight bits that has one scale, the blocks that it is decoded in, and the shape of their scales.
-fn grid(group: &Group<'_>, weight: &TensorInfo<'_>, (part, scale): (Part, &TensorInfo<'_>)) -> Result<Layout, Stop> {
+pub(super) fn grid(
+    group: &Group<'_>,
+    weight: &TensorInfo<'_>,
+    (part, scale): (Part, &TensorInfo<'_>),
+) -> Result<Layout, Stop> {
     let found = scale.shape;
     let is_one = found.iter().all(|size| *size == 1);
     let matrix = matrix(weight.shape, is_one);

@@ -57,6 +57,8 @@ pub struct Group<'a> {
     pub(super) layer: &'a Layer<'a>,
     pub(super) declared: Option<&'a Declared>,
     scheme: Option<&'a Scheme>,
+    /// What `__metadata__` says of the weight.
+    pub(super) entry: Option<&'a str>,
     table: &'a TensorTable,
     values: Values<'a>,
     faults: RefCell<Vec<Fault>>,
@@ -70,7 +72,13 @@ impl<'a> Group<'a> {
         (declared, scheme): (Option<&'a Declared>, Option<&'a Scheme>),
         values: Values<'a>,
     ) -> Self {
-        Self { layer, declared, scheme, table, values, faults: RefCell::default() }
+        Self { layer, declared, scheme, entry: None, table, values, faults: RefCell::default() }
+    }
+
+    /// The same with the entry that the weight has in `__metadata__` of its file.
+    #[must_use]
+    pub fn with_entry(self, entry: Option<&'a str>) -> Self {
+        Self { entry, ..self }
     }
 
     /// What does not fit, and leaves the sizes clear.

@@ -42,6 +42,8 @@ pub enum Family {
     Mxfp4,
     /// bitsandbytes.
     BitsAndBytes,
+    /// torchao, whose weights were taken apart.
+    Torchao,
 }
 
 /// How the numbers of a weight are made of its parts.

@@ -13,6 +13,7 @@ mod order;
 mod parts;
 mod rows;
 mod scheme;
+mod torchao;
 
 pub use declared::{Declared, Method, Scheme};
 pub use group::{Fault, Group, Stop};
@@ -20,3 +21,4 @@ pub use layout::{Family, Layout, Way};
 pub use order::with_parts_together;
 pub(crate) use parts::is_float;
 pub use parts::{Layer, Layers, Part, is_eight_bit, layers, part_of};
+pub use torchao::entries;

@@ -57,14 +57,20 @@ parts! {
     NestedAbsmax "nested_scales": ".weight.nested_absmax";
     NestedQuantMap "nested_codebook": ".weight.nested_quant_map";
     QuantState "state": ".weight.quant_state.bitsandbytes__nf4" ".weight.quant_state.bitsandbytes__fp4";
+    // torchao, as `flatten_tensor_state_dict` names them.
+    Qdata "packed": "._weight_qdata";
+    QdataScale "scales": "._weight_scale";
+    QdataScaleAndZero "scales": "._weight_scale_and_zero";
+    QdataZero "zero_points": "._weight_zero_point";
+    QdataGlobalScale "global_scale": "._weight_per_tensor_scale";
     // MXFP4.
     Blocks "packed": "_blocks";
     BlockScales "scales": "_scales";
     // For the activations. They make no weight a quantized one, and are not needed to decode it.
-    InputScale "input_scale": ".input_scale" ".activation_scale";
+    InputScale "input_scale": ".input_scale" ".activation_scale" "._weight_act_quant_scale" "._weight_act_per_tensor_scale";
     InputGlobalScale "input_global_scale": ".input_global_scale";
-    InputZeroPoint "input_zero_points": ".input_zero_point";
-    InputFactors "input_factors": ".pre_quant_scale";
+    InputZeroPoint "input_zero_points": ".input_zero_point" "._weight_act_quant_zero_point";
+    InputFactors "input_factors": ".pre_quant_scale" "._weight_act_pre_scale";
     // What marks a layout whose shapes are not known here.
     Foreign "": ".scale_packed" ".meta" ".bitmask";
 }
@@ -150,7 +156,7 @@ impl<'n> Layer<'n> {
     }
 
     fn has_packed(&self) -> bool {
-        let packed = [Part::QWeight, Part::Packed, Part::Blocks];
+        let packed = [Part::QWeight, Part::Packed, Part::Qdata, Part::Blocks];
         self.parts[Part::Weight as usize] != NONE || packed.into_iter().any(|part| self.has(part))
     }
 

@@ -8,7 +8,7 @@ use super::declared::Method;
 use super::group::{Fault, Group, Stop};
 use super::layout::{Family, Layout};
 use super::parts::{Part, is_eight_bit, is_float};
-use super::{bitsandbytes, floats, integers, rows};
+use super::{bitsandbytes, floats, integers, rows, torchao};
 
 impl Group<'_> {
     /// How the layer is quantized, by its parts; nothing where they say nothing.
@@ -16,7 +16,9 @@ impl Group<'_> {
         let has = |part| self.layer.has(part);
         // Names that end so are taken for those of one half only where the configuration says so.
         let is_said = self.declared.is_some_and(|declared| declared.method == Method::Mxfp4);
-        Some(if has(Part::QWeight) || has(Part::QZeros) {
+        Some(if has(Part::Qdata) {
+            Family::Torchao
+        } else if has(Part::QWeight) || has(Part::QZeros) {
             Family::Packed
         } else if has(Part::Packed) || has(Part::Shape) {
             Family::Compressed
@@ -45,6 +47,7 @@ impl Group<'_> {
             Some(Family::Packed) => has(Part::QWeight),
             Some(Family::Compressed) => has(Part::Packed),
             Some(Family::Mxfp4) => has(Part::Blocks),
+            Some(Family::Torchao) => has(Part::Qdata),
             // Codes of four bits may be stored as any dtype.
             Some(Family::BitsAndBytes) if has(Part::Absmax) && has(Part::QuantState) => has(Part::Weight),
             Some(_) => self.get(Part::Weight).is_some_and(|weight| !is_float(&weight)),
@@ -76,6 +79,7 @@ impl Group<'_> {
             Some(Family::BitsAndBytes) => bitsandbytes::four_bits(self),
             Some(Family::Nvfp4) => floats::two_scales(self),
             Some(Family::Scaled | Family::Blocks) => floats::scaled(self),
+            Some(Family::Torchao) => torchao::flattened(self),
             None => Err(self.no_weight().into()),
         }
     }

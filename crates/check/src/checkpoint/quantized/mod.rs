@@ -114,6 +114,9 @@ pub(super) fn check(
         let listed: Vec<&str> = layers.list.iter().map(|layer| layer.name).collect();
         let schemes = declared.filter(|declared| declared.tells_layers_apart());
         let schemes = schemes.map_or_else(|| vec![None; listed.len()], |declared| declared.schemes(&listed));
+        let metadata = set.files.iter().flatten().filter_map(|entry| entry.catalog.as_deref());
+        let metadata = metadata.flat_map(max_weights::Catalog::metadata);
+        let entries = quantized::entries(layers.list.iter(), metadata);
         let mut families = Vec::new();
         for (number, (layer, scheme)) in layers.list.iter().zip(schemes).enumerate() {
             if number % AT_A_TIME == AT_A_TIME - 1 {
@@ -124,7 +127,8 @@ pub(super) fn check(
                 families.push(family);
             }
             excluded(&check, layer);
-            of_layer(&check, layer, family, scheme);
+            let entry = if family == Family::Torchao { entries.get(&*format!("{}.weight", layer.name)) } else { None };
+            of_layer(&check, layer, (family, entry.copied()), scheme);
             check.found.take().into_iter().for_each(|(path, finding)| context.report(&path, finding));
         }
         plain::check_alone(&check, &layers, &families);
@@ -137,9 +141,14 @@ pub(super) fn check(
 }
 
 /// Looks at one layer: whether its parts are those of its scheme, and this what the configuration says.
-fn of_layer(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family, scheme: Option<&Scheme>) {
+fn of_layer(
+    check: &Check<'_, '_, '_>,
+    layer: &Layer<'_>,
+    (family, entry): (Family, Option<&str>),
+    scheme: Option<&Scheme>,
+) {
     let values = |number, most| check.values(layer, number, most);
-    let group = Group::new(check.set.table(), layer, (check.declared, scheme), &values);
+    let group = Group::new(check.set.table(), layer, (check.declared, scheme), &values).with_entry(entry);
     if !group.is_quantized() {
         return plain::check(check, layer, family);
     }
@@ -198,6 +207,7 @@ fn is_whole(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family) -> boo
         Family::Scaled => has(&[Part::Weight, Part::Scale]),
         Family::Blocks => has(&[Part::Weight]),
         Family::Nvfp4 => has(&[Part::Weight, Part::Scale, Part::Scale2]),
+        Family::Torchao => has(&[Part::Qdata]),
         Family::Mxfp4 => has(&[Part::Blocks, Part::BlockScales]) && is_bytes(Part::Blocks),
         Family::BitsAndBytes => {
             has(&[Part::Weight, Part::Scb])
@@ -241,7 +251,8 @@ fn method(check: &Check<'_, '_, '_>, layers: &Layers<'_>, families: &[Family], c
     let Some(declared) = check.declared else {
         // MLX says it in its own words.
         let Some(config) = config.filter(|config| config.value.get("quantization").is_none()) else { return };
-        let needs = families.iter().any(|family| *family != Family::Scaled);
+        // torchao says it in the file.
+        let needs = families.iter().any(|family| !matches!(family, Family::Scaled | Family::Torchao));
         if needs {
             let cause = "the weights are quantized, but the configuration has no quantization_config";
             let finding = Diagnostic::new(rules::QUANTIZED_CONFIG_MISSING, cause);
@@ -298,5 +309,6 @@ fn name(family: Family) -> &'static str {
         Family::Nvfp4 => "NVFP4",
         Family::Mxfp4 => "MXFP4",
         Family::BitsAndBytes => "bitsandbytes",
+        Family::Torchao => "torchao",
     }
 }

@@ -26,6 +26,8 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, family: Family
         _ if layer.has(Part::Weight) => {}
         Family::Nvfp4 => check.orphan(first(&[Part::Scale, Part::Scale2]), Part::Weight.word()),
         Family::BitsAndBytes => check.orphan(first(&[Part::Absmax, Part::QuantState, Part::Scb]), Part::Weight.word()),
+        // The family is told by its packed weight.
+        Family::Torchao => {}
         Family::Scaled => {
             // A scale of this name is one of a quantized weight only where something is.
             let is_known = check.declared.is_some_and(|declared| declared.method != Method::Other);
