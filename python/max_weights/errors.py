@@ -18,6 +18,7 @@ __all__ = [
     "NoGraphError",
     "RankError",
     "UnsupportedError",
+    "VerificationError",
     "WeightAttributeError",
     "WeightNotFoundError",
     "WeightsError",
@@ -93,6 +94,13 @@ class RankError(WeightsError, RuntimeError):
     host: str | None = None
     """The name of its machine."""
     _failure: object = None
+
+
+class VerificationError(WeightsError, ValueError):
+    """A model that was loaded is not what its files hold."""
+
+    findings: tuple[object, ...] = ()
+    """The parameters that differ: each a `max_weights.torch.ParameterFinding`."""
 
 
 class GraphError(WeightsError, ValueError):

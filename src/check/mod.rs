@@ -2,6 +2,7 @@
 
 mod codes;
 mod elements;
+mod equality;
 mod fingerprint;
 mod histogram;
 mod moments;
@@ -11,6 +12,7 @@ mod rows;
 mod summary;
 mod wide;
 
+pub use equality::hold;
 pub use fingerprint::{Fingerprint, MOST_COLUMN_BLOCKS, fingerprint_of, fingerprints, row_sums};
 pub use histogram::MAX_BINS;
 pub use pass::{Contents, Pass, Wanted, statistics};

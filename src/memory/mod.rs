@@ -22,6 +22,7 @@ mod pages;
 mod pool;
 mod raw;
 mod storage;
+mod views;
 mod written;
 
 pub use aligned::{Aligned, DIRECT_ALIGN};
@@ -39,6 +40,7 @@ pub use raw::{Exclusive, Recycled};
 #[cfg(target_os = "linux")]
 pub(crate) use storage::READ_AHEAD;
 pub use storage::Storage;
+pub use views::FileMappings;
 
 pub(crate) use crate::budget::no_memory;
 

@@ -36,7 +36,7 @@ impl Storage {
 
 /// Whether one of the pages with these addresses is present, or swapped out, and not a file's.
 #[cfg(target_os = "linux")]
-fn has_own_pages(address: usize, len: usize) -> std::io::Result<bool> {
+pub(super) fn has_own_pages(address: usize, len: usize) -> std::io::Result<bool> {
     use std::os::unix::fs::FileExt;
 
     const ENTRY: usize = 8;
@@ -63,6 +63,6 @@ fn has_own_pages(address: usize, len: usize) -> std::io::Result<bool> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn has_own_pages(_: usize, _: usize) -> std::io::Result<bool> {
+pub(super) fn has_own_pages(_: usize, _: usize) -> std::io::Result<bool> {
     Err(std::io::ErrorKind::Unsupported.into())
 }

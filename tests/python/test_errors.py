@@ -19,6 +19,7 @@ BUILT_IN = {
     errors.ClosedError: ValueError,
     errors.ArgumentError: ValueError,
     errors.RankError: RuntimeError,
+    errors.VerificationError: ValueError,
     errors.GraphError: ValueError,
     errors.GraphIndexError: IndexError,
     errors.NoGraphError: LookupError,

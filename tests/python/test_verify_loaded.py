@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import max_weights
 from max_weights import load_weights
-from max_weights.torch import load_into, verify_loaded
+from max_weights.torch import _verification, load_into, verify_loaded
 from max_weights.types import Fingerprint
 from test_conversion import _CONFIGS, _model
 
@@ -205,6 +205,62 @@ def test_packed_blocks_are_decoded(models: Path) -> None:
     load_into(module, models / "smollm2-135m.Q4_1.gguf", rename=rename, select=list(rename))
     report = verify_loaded(module, weights, rename=lambda name: rename.get(name))
     assert report.ok, report
+
+
+def _module_of_views(path: Path) -> tuple[torch.nn.Module, Any]:
+    """A module whose parameters are the pages of a file, and the weights that they are views of."""
+    save_file({"weight": torch.randn(300, 300), "bias": torch.randn(300)}, path)
+    weights = load_weights(path)
+    with torch.device("meta"):
+        module = torch.nn.Linear(300, 300)
+    module.load_state_dict(weights.load(framework="torch", copy=False), assign=True)
+    return module, weights
+
+
+def test_parameters_that_are_pages_of_the_file_are_equal_until_they_are_written_to(tmp_path: Path) -> None:
+    module, weights = _module_of_views(tmp_path / "a.safetensors")
+    assert verify_loaded(module, load_weights(tmp_path / "a.safetensors")).ok
+    with torch.no_grad():
+        module.weight[7, 5] += 1
+    report = verify_loaded(module, load_weights(tmp_path / "a.safetensors"))
+    assert [finding.rows for finding in report.findings] == [(range(7, 8),)]
+    # The weights have what was written there, too: they cannot say what the file holds.
+    with pytest.raises(ValueError, match="'weight' was written to in this process"):
+        verify_loaded(module, weights)
+
+
+def test_pages_of_the_file_at_another_place_or_of_another_file_are_a_finding(tmp_path: Path) -> None:
+    save_file({"one": torch.randn(64, 64), "two": torch.randn(64, 64)}, tmp_path / "a.safetensors")
+    weights = load_weights(tmp_path / "a.safetensors")
+    module = torch.nn.ParameterDict({name: torch.nn.Parameter(weights[name].torch()) for name in ("one", "two")})
+    other = load_weights(tmp_path / "a.safetensors")
+    assert verify_loaded(module, other).ok
+    module["one"], module["two"] = module["two"], module["one"]
+    assert {str(finding) for finding in verify_loaded(module, other).findings} == {
+        "'one': it holds 'two'", "'two': it holds 'one'"
+    }  # fmt: skip
+    save_file({"one": torch.randn(64, 64), "two": torch.randn(64, 64)}, tmp_path / "b.safetensors")
+    assert len(verify_loaded(module, load_weights(tmp_path / "b.safetensors")).findings) == 2
+
+
+def test_a_module_that_is_changed_while_it_is_verified_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    save_file(module.state_dict(), tmp_path / "a.safetensors")
+    held = _verification.weights_are_held
+
+    def _slow(*arguments: Any) -> list[bool]:
+        result = held(*arguments)
+        with torch.no_grad():
+            module[0].weight[3] += 1
+        module[1].bias = torch.nn.Parameter(torch.zeros(8))
+        return result
+
+    monkeypatch.setattr(_verification, "weights_are_held", _slow)
+    report = verify_loaded(module, load_weights(tmp_path / "a.safetensors"))
+    assert {finding.name for finding in report.findings} == {"0.weight", "1.bias"}
+    assert all("it was changed while it was verified" in finding.message for finding in report.findings)
 
 
 def test_bad_arguments_are_errors(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use max_weights::check::{Fingerprint, fingerprints, row_sums};
+use max_weights::check::{Fingerprint, fingerprints, hold, row_sums};
 use max_weights::fingerprint::Sums;
 use max_weights::workers::now_and_then;
 use pyo3::prelude::*;
@@ -55,4 +55,20 @@ pub(crate) fn fingerprint_of<'py>(py: Python<'py>, tensor: &Buffer, column_block
 pub(crate) fn fingerprints_of_rows<'py>(py: Python<'py>, tensor: &Buffer) -> Outcome<Bound<'py, PyBytes>> {
     let sums = detached(py, || row_sums(tensor.tensor(), &now_and_then(&interrupt)))?;
     Ok(bytes(py, &sums))
+}
+
+/// For each of these weights whether a tensor is known to hold it: because it is the file's own pages, or has its bytes, or those of its conversion.
+#[pyfunction]
+#[pyo3(signature = (node, names, tensors, *, threads=None))]
+pub(crate) fn weights_are_held(
+    node: &Bound<'_, WeightsNode>,
+    names: Vec<String>,
+    tensors: Vec<PyRef<'_, Buffer>>,
+    threads: Option<NonZero<usize>>,
+) -> Outcome<Vec<bool>> {
+    let tensors: Vec<_> = tensors.iter().map(|tensor| tensor.tensor().clone()).collect();
+    over_weights(node, &names, None, |checkpoint, numbers, done, go_on| {
+        let pairs: Vec<_> = numbers.iter().copied().zip(tensors).collect();
+        hold(checkpoint, &pairs, threads.map(NonZero::get), done, go_on)
+    })
 }

@@ -47,7 +47,7 @@ __all__ = [
     "printable", "quantize", "quantized_record", "read_quantization_config", "release_memory", "renamed_names",
     "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks",
     "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files",
-    "verify_checksums", "versions", "warnings",
+    "verify_checksums", "versions", "warnings", "weights_are_held",
 ]
 # fmt: on
 
@@ -322,6 +322,11 @@ def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list
 
 def fingerprints_of_rows(tensor: Buffer) -> bytes:
     """16 bytes for each row of the last dimension, wherever in the tensor it is."""
+
+def weights_are_held(
+    node: WeightsNode, names: Sequence[str], tensors: Sequence[Buffer], *, threads: int | None = None
+) -> list[bool]:
+    """For each weight whether a tensor is known to hold it: as the file's own pages, or by its bytes, converted."""
 
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None for as many as the process may use."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,9 @@ TARGETS = (
     Target(_TENSORS, "dequantize", "max_weights._dropin.gguf_tensors:dequantize", (_TENSORS,)),
 )
 
+_LOAD_MODELS = ("transformers.modeling_utils", "diffusers.models.modeling_utils")
+"""The modules whose classes load models that can be verified."""
+
 
 class Pair(NamedTuple):
     """An original and its replacement."""
@@ -75,6 +79,8 @@ class _State:
     def __init__(self) -> None:
         self.lock = ForkLock()
         self.active = False
+        self.verify = False
+        """Whether models that other libraries load are compared with their files."""
         self.pairs: dict[str, Pair] = {}
         """By full name; created once, so that a second `patch` installs the same objects."""
 
@@ -82,7 +88,7 @@ class _State:
 _state = _State()
 
 
-def patch() -> None:
+def patch(*, verify: bool | None = None) -> None:
     """Make this program load and save its checkpoints with max_weights, by replacing functions of other libraries.
 
     These functions are replaced: `safetensors.safe_open`, `serialize` and `serialize_file`; `load_file`, `load`,
@@ -95,9 +101,20 @@ def patch() -> None:
     be saved …) goes to the original, and has its result or error; one line of the logger `max_weights.dropin`, at level
     INFO, says so once for each reason. Calling `patch` again changes nothing. Forked processes are patched too; for
     spawned ones set `MAX_WEIGHTS_PATCH=1`.
+
+    Args:
+        verify: Compare the models that `from_pretrained` of transformers and of diffusers loads with their files: one
+            line of that logger says what is equal; a parameter that differs is a `VerificationError`. Default: whether
+            the environment has `MAX_WEIGHTS_VERIFY=1`.
     """
     with _state.lock:
         _state.active = True
+        _state.verify = os.environ.get("MAX_WEIGHTS_VERIFY") == "1" if verify is None else verify
+        _unwrap()
+        for module in _LOAD_MODELS:
+            if _state.verify and module in sys.modules:
+                importlib.import_module(module)
+                _wrap(module)
         for pair in _state.pairs.values():
             pair.counter.active = True
         for module in dict.fromkeys(target.module for target in TARGETS):
@@ -117,6 +134,7 @@ def unpatch() -> None:
     """
     with _state.lock:
         _state.active = False
+        _unwrap()
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
         for pair in _state.pairs.values():
             pair.counter.active = False
@@ -131,6 +149,19 @@ def patched() -> Mapping[str, Calls]:
     with _state.lock:
         pairs = _state.pairs if _state.active else {}
         return MappingProxyType({name: pair.counter.calls for name, pair in pairs.items()})
+
+
+def _wrap(module: str) -> None:
+    from max_weights._dropin import pretrained
+
+    pretrained.wrap(module)
+
+
+def _unwrap() -> None:
+    """Restore what verifies models, if that was ever wanted."""
+    pretrained = sys.modules.get("max_weights._dropin.pretrained")
+    if pretrained is not None:
+        pretrained.restore()
 
 
 def _make_pairs(module: str) -> None:
@@ -175,6 +206,8 @@ def _imported(module: str) -> None:
     """Replace the functions of a library that was just imported, so that no other module has them yet."""
     with _state.lock:
         if _state.active:
+            if _state.verify and module in _LOAD_MODELS:
+                _wrap(module)
             _make_pairs(module)
             package = module.partition(".")[0]
             inside = [name for name in list(sys.modules) if name.partition(".")[0] == package]
@@ -204,7 +237,7 @@ class _Finding(threading.local):
 
 
 _finding = _Finding()
-_LIBRARIES = frozenset(target.module for target in TARGETS)
+_LIBRARIES = frozenset((*(target.module for target in TARGETS), *_LOAD_MODELS))
 
 
 def _wrap_loader(loader: Any, name: str) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
 
-from max_weights._core import fingerprint_of, fingerprints_of_rows, shown
+from max_weights._core import fingerprint_of, fingerprints_of_rows, shown, weights_are_held
 from max_weights._fingerprint import Fingerprint, of_tensor, on_host, said_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.torch._slots import Slot, Slots, places_of
+from max_weights.torch._slots import Slot, Slots, is_distributed, local, places_of
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
@@ -48,6 +48,8 @@ class ParameterFinding:
     """Its rows that differ, counted over all dimensions but the last."""
     rank: int | None = None
     """The rank that found it, with `group`."""
+    compared: bool = True
+    """False for what could not be compared: the message says why."""
 
     def __str__(self) -> str:
         rank = "" if self.rank is None else f"rank {self.rank}: "
@@ -112,17 +114,24 @@ def verify_loaded(
     return VerificationReport(findings, tuple(verification.verified), verification.bytes, time.perf_counter() - began)
 
 
+def verify_some(
+    module: nn.Module, weights: WeightsNode, names: Collection[str], *, rename: Rename | str | None = None
+) -> VerificationReport:
+    """Verify the parameters and buffers of these names; those on the meta device are findings."""
+    began = time.perf_counter()
+    verification = _Verification(module, weights, rename, frozenset(names))
+    verification.run()
+    findings, verified = tuple(verification.findings), tuple(verification.verified)
+    return VerificationReport(findings, verified, verification.bytes, time.perf_counter() - began)
+
+
 def _of_all_ranks(findings: tuple[ParameterFinding, ...], group: Any) -> tuple[ParameterFinding, ...]:
     """The findings of all ranks of a group, those that several have once."""
     import torch.distributed as dist
 
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, findings, group=group)
-    return tuple(
-        ParameterFinding(found.name, found.weight, found.message, found.rows, rank)
-        for rank, of_rank in enumerate(gathered)
-        for found in of_rank
-    )
+    return tuple(dataclasses.replace(found, rank=rank) for rank, of_rank in enumerate(gathered) for found in of_rank)
 
 
 @dataclass
@@ -130,16 +139,26 @@ class _Verification:
     module: nn.Module
     weights: WeightsNode | Fingerprint
     rename: Rename | str | None
+    names: frozenset[str] | None = None
+    """Those that are looked at; `None` for all, of which none may be on the meta device."""
     findings: list[ParameterFinding] = field(default_factory=list)
     verified: list[str] = field(default_factory=list)
     bytes: int = 0
 
     def run(self) -> None:
         slots = Slots(self.module)
+        before = {slot.name: _state(slot.tensor) for slot in self._slots(slots)}
         if isinstance(self.weights, Fingerprint):
             self._run_with_fingerprint(slots, self.weights)
-            return
-        request = LoadRequest(rename=self.rename).resolve(self.weights, unpack=DType.float32)
+        else:
+            self._run_with_weights(slots, self.weights)
+        for slot in self._slots(Slots(self.module)):
+            if before.get(slot.name) != _state(slot.tensor):
+                message = "it was changed while it was verified: verify again when nothing writes to the module"
+                self.findings.append(ParameterFinding(slot.name, None, message))
+
+    def _run_with_weights(self, slots: Slots, weights: WeightsNode) -> None:
+        request = LoadRequest(rename=self.rename).resolve(weights, unpack=DType.float32)
         infos = dict(zip(request.new_names, request.infos, strict=True))
         slots.tie(set(infos))
         pairs: list[tuple[Slot, str, WeightInfo]] = []
@@ -148,13 +167,27 @@ class _Verification:
                 pairs.append((slot, name, infos[name]))
         pairs.sort(key=lambda pair: (pair[2].file, pair[2].offset))
         self._rows = _RowIndex(request)
-        for batch in _batches(pairs):
+        held = self._held(request, pairs)
+        for batch in _batches([pair for pair in pairs if pair[1] not in held]):
             dtypes: dict[str, DType | None] = {name: _dtype(slot.tensor) for slot, name, _ in batch}
             names = request.only(dtypes)
             loaded = load_resolved(names, LoadMethod(), convert=converter(None))
             tensors = dict(zip(names.new_names, loaded, strict=True))
             for slot, name, _ in batch:
                 self._compare(slot, name, tensors.pop(name))
+
+    def _held(self, request: ResolvedRequest, pairs: list[tuple[Slot, str, WeightInfo]]) -> set[str]:
+        """The new names of the weights that are known to be in memory as they are: nothing has to be hashed of them."""
+        full_names = dict(zip(request.new_names, request.names, strict=True))
+        alike: list[tuple[str, Buffer]] = []
+        for slot, name, info in pairs:
+            tensor = slot.tensor.detach()
+            plain = tensor.device.type == "cpu" and not is_distributed(tensor) and tensor.is_contiguous()
+            if plain and slot.accepts(tuple(info.logical_shape or ())):
+                alike.append((name, on_host(tensor)))
+        tensors = [tensor for _, tensor in alike]
+        held = weights_are_held(request.node, [full_names[name] for name, _ in alike], tensors)
+        return {name for (name, _), holds in zip(alike, held, strict=True) if holds}
 
     def _run_with_fingerprint(self, slots: Slots, weights: Fingerprint) -> None:
         if isinstance(self.rename, str):
@@ -171,9 +204,9 @@ class _Verification:
         for slot in self._slots(slots):
             if (name := self._name(slot, by_new)) is None:
                 continue
-            if _is_distributed(slot.tensor):
+            if is_distributed(slot.tensor):
                 message = "it was not compared: each rank has a part of it, for which the weights are needed"
-                self.findings.append(ParameterFinding(slot.name, name, message))
+                self.findings.append(ParameterFinding(slot.name, name, message, compared=False))
                 continue
             own, expected = of_tensor(slot.tensor), by_new[name]
             if own.kind != expected.kind or own.shape != expected.shape:
@@ -197,36 +230,40 @@ class _Verification:
 
     def _name(self, slot: Slot, named: Mapping[str, object]) -> str | None:
         """The name of the weight that a slot should be, or a finding."""
-        if not slot.saved:
+        if not slot.saved or (self.names is not None and self.names.isdisjoint(place.name for place in slot.places)):
+            return None
+        if slot.tensor.is_meta and self.names is not None:
+            message = "it was not compared: it is on the meta device"
+            self.findings.append(ParameterFinding(slot.name, None, message, compared=False))
             return None
         if slot.tensor.is_meta:
             raise ArgumentError(f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first")
-        if (refusal := _refusal(slot)) is not None:
-            self.findings.append(ParameterFinding(slot.name, None, f"it was not compared: {refusal}"))
+        if (refusal := slot.refusal()) is not None:
+            self.findings.append(ParameterFinding(slot.name, None, f"it was not compared: {refusal}", compared=False))
             return None
         names = [place.name for place in slot.places if place.name in named]
         if not names:
-            self.findings.append(ParameterFinding(slot.name, None, "the checkpoint has no weight of this name"))
+            message = "the checkpoint has no weight of this name"
+            self.findings.append(ParameterFinding(slot.name, None, message, compared=False))
             return None
         self.verified += [place.name for place in slot.places]
-        self.bytes += _local(slot.tensor).nbytes
+        self.bytes += local(slot.tensor).nbytes
         return names[-1]
 
     def _compare(self, slot: Slot, name: str, expected: Buffer) -> None:
-        shapes = tuple(slot.tensor.shape), tuple(expected.shape)
-        if shapes[0] != shapes[1] and {*shapes} != {(), (1,)}:
-            message = f"its shape is {list(shapes[0])}, and that of the weight {list(shapes[1])}"
+        if not slot.accepts(tuple(expected.shape)):
+            message = f"its shape is {list(slot.tensor.shape)}, and that of the weight {list(expected.shape)}"
             self.findings.append(ParameterFinding(slot.name, name, message))
             return
-        own = on_host(_local(slot.tensor))
-        if _is_distributed(slot.tensor):
+        own = on_host(local(slot.tensor))
+        if is_distributed(slot.tensor):
             expected = _part(expected, slot.tensor)
         if fingerprint_of(own)[4] == fingerprint_of(expected)[4]:
             return
         of_own, of_weight = _row_sums(own), _row_sums(expected)
         rows = _runs((of_own != of_weight).any(dim=1).nonzero().flatten().tolist())
-        message = self._explain(_local(slot.tensor), name, of_own, of_weight, rows)
-        if _is_distributed(slot.tensor):
+        message = self._explain(local(slot.tensor), name, of_own, of_weight, rows)
+        if is_distributed(slot.tensor):
             message = f"of the part that this rank has, {message}"
         self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
 
@@ -329,32 +366,17 @@ class _RowIndex:
         return tensors[0]
 
 
-def _is_distributed(tensor: torch.Tensor) -> bool:
-    library = sys.modules.get("torch.distributed.tensor")
-    return library is not None and isinstance(tensor, library.DTensor)
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor."""
-    tensor = tensor.detach()
-    return tensor.to_local() if _is_distributed(tensor) else tensor  # type: ignore[attr-defined]
-
-
 def _part(whole: Buffer, tensor: Any) -> Buffer:
     """The part of a weight that this rank has, as torch itself distributes it."""
     from torch.distributed.tensor import distribute_tensor
 
     shaped = whole.torch().reshape(tensor.shape)
-    return on_host(_local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None)))
+    return on_host(local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None)))
 
 
-def _refusal(slot: Slot) -> str | None:
-    if not _is_distributed(slot.tensor):
-        return slot.refusal()
-    from max_weights._ranks.placements import refusal
-
-    tensor: Any = slot.tensor
-    return refusal(tensor)
+def _state(tensor: torch.Tensor) -> tuple[int, int]:
+    """What changes when a tensor is replaced or written to by torch."""
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
