@@ -11,7 +11,7 @@ use max_weights::dtype::DType;
 use max_weights::memory::Storage;
 use max_weights::quant::Encoding;
 use max_weights::write::{
-    Declared, Item, Layout, MetadataValue, Options, Output, Stored, Writer, convert, declare, save,
+    Declared, Destination, Item, Layout, MetadataValue, Options, Output, Stored, Writer, convert, declare, save,
 };
 use max_weights::{Error, open, uninterrupted};
 use proptest::prelude::*;
@@ -212,7 +212,7 @@ fn a_writer_that_reads_back_finds_a_changed_byte_and_leaves_what_was_there() {
     let tensor = values(&[8, 64], 1);
     fs::write(&path, b"what was there").unwrap();
     let layout = Layout::safetensors([declare("w", &tensor)], None, &Options::default()).unwrap();
-    let writer = Writer::create(&path, layout, false).unwrap().verified();
+    let writer = Writer::create(&path, layout, false, &Destination::default(), &uninterrupted).unwrap().verified();
     writer.write_tensor("w", &tensor, &uninterrupted).unwrap();
     spoil(folder.path());
     let failed = writer.finish(&uninterrupted).expect_err("it was changed").to_string();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use max_weights::dtype::DType;
 use max_weights::write::{
-    Change, Declared, Edited, Layout, MetadataValue, Stored, Writer, edit_metadata, gguf_metadata,
+    Change, Declared, Destination, Edited, Layout, MetadataValue, Stored, Writer, edit_metadata, gguf_metadata,
 };
 use max_weights::{Encoding, open, uninterrupted};
 
@@ -57,7 +57,14 @@ fn a_gguf_file_that_is_stored_anew_does_not_say_what_the_old_one_was() {
     let path = folder.path().join("a.gguf");
     let metadata = [("general.file_type".to_owned(), MetadataValue::U32(15))];
     let tensor = Declared { name: "w".into(), stored: Stored::Plain(DType::Float32), shape: vec![1] };
-    let writer = Writer::create(&path, Layout::gguf(vec![tensor], &metadata).unwrap(), false).unwrap();
+    let writer = Writer::create(
+        &path,
+        Layout::gguf(vec![tensor], &metadata).unwrap(),
+        false,
+        &Destination::default(),
+        &uninterrupted,
+    )
+    .unwrap();
     writer.write("w", 0, &[0; 4]).unwrap();
     writer.finish(&uninterrupted).unwrap();
     let file = open(&path).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{Declared, Layout, Options, Output, Stored, Writer, declare, save};
+use max_weights::write::{Declared, Destination, Layout, Options, Output, Stored, Writer, declare, save};
 use max_weights::{Error, open, uninterrupted};
 
 /// Long enough to be written in several pieces.
@@ -14,7 +14,14 @@ const BYTES: usize = 9 << 20;
 
 fn writer(path: &Path) -> Writer {
     let tensor = Declared { name: "w".into(), stored: Stored::Plain(DType::UInt8), shape: vec![BYTES as u64] };
-    Writer::create(path, Layout::safetensors([tensor], None, &Options::default()).unwrap(), false).unwrap()
+    Writer::create(
+        path,
+        Layout::safetensors([tensor], None, &Options::default()).unwrap(),
+        false,
+        &Destination::default(),
+        &uninterrupted,
+    )
+    .unwrap()
 }
 
 fn bytes(range: std::ops::Range<usize>) -> (Vec<u8>, Buffer) {

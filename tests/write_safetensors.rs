@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{Declared, Layout, Options, Output, Stored, Writer, declare, laid_out, save, write_to_memory};
+use max_weights::write::{
+    Declared, Destination, Layout, Options, Output, Stored, Writer, declare, laid_out, save, write_to_memory,
+};
 use max_weights::{open, uninterrupted};
 use proptest::prelude::*;
 
@@ -241,7 +243,7 @@ fn a_writer_takes_tensors_in_any_order_and_each_byte_once() {
         )
         .unwrap()
     };
-    let writer = Writer::create(&path, layout(), true).unwrap();
+    let writer = Writer::create(&path, layout(), true, &Destination::default(), &uninterrupted).unwrap();
     writer.write("b", 2, &[3, 4, 5, 6]).unwrap();
     writer.write("a", 6, &[7, 8]).unwrap();
     writer.write("a", 0, &[1, 2]).unwrap();
@@ -260,7 +262,7 @@ fn a_writer_takes_tensors_in_any_order_and_each_byte_once() {
     assert!(said(writer.finish(&uninterrupted)).contains("'b' (4 of 6 bytes)"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "an unfinished file is gone");
 
-    let writer = Writer::create(&path, layout(), true).unwrap();
+    let writer = Writer::create(&path, layout(), true, &Destination::default(), &uninterrupted).unwrap();
     let whole = tensor(DType::UInt16, &[3], 9);
     writer.write_tensor("b", &whole, &uninterrupted).unwrap();
     writer.write("a", 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();

@@ -284,7 +284,7 @@ class WeightsNode(Node):
         verify: bool = False,
         progress: Progress | bool | None = None,
         remote: Remote | None = None,
-        if_exists: Literal["replace", "fail"] = "replace",
+        if_exists: Literal["replace", "fail", "same"] = "replace",
     ) -> list[Path]:
         """Save the weights of this tree, or of this branch of it, of any format, as a safetensors file, or several.
 

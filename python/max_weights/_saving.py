@@ -37,7 +37,7 @@ __all__ = ["SafetensorsWriter", "save_file", "save_sharded", "save_weights"]
 
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
-IfExists = Literal["replace", "fail"]
+IfExists = Literal["replace", "fail", "same"]
 Strided = Literal["copy", "refuse"]
 
 _UNPACK = (
@@ -86,18 +86,21 @@ def save_file(
             of it.
         sync: Wait until the bytes are on the disk, so that a loss of power leaves either the old file or the new one.
         verify: Read back what was written, past the page cache where the system can, and compare it before the file
-            takes its place.
+            takes its place; of an object, what the store sends when it has its name.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
         remote: For a URL: what the environment does not say of the store.
-        if_exists: For a URL: "replace" what is there, or "fail".
+        if_exists: What becomes of a file that is there: "replace" it; "fail"; or "same", with which it stays and counts
+            as saved if it has the bytes that would be written, and is an error otherwise. An object that stands is not
+            sent again: its tag is compared if it is made of MD5s, or else it is read.
 
     Raises:
         ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path
             that ends in `.gguf` (`save_gguf` writes such files), or that of one of several files of the tree.
         UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
         TypeError: something that is not a tensor.
-        FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
-        FileExistsError: `if_exists` is "fail", and there is such an object.
+        FormatError: `verify`, and something else is read back than was written. The file is not put in its place; an
+            object has its name by then.
+        FileExistsError: there is such a file, and `if_exists` is "fail"; or "same", and it is another one.
         OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
             that the file has been replaced.
     """
@@ -305,18 +308,23 @@ class SafetensorsWriter:
     ...     writer.write("weight", array)
 
     The file is put in its place at the end of the `with` block, if every byte was written. An exception in the block,
-    or `discard()`, leaves what was there before. Only the header is kept in memory.
+    or `discard()`, leaves what was there before. Only the header is kept in memory; to an object store, also parts of
+    8 MiB of which bytes are missing, which are few if tensors come in the order of `names`. An upload that failed is
+    given up: its writer is closed.
 
     Args:
-        path: The file.
+        path: The file, or the URL of an object, as for `save_file`.
         tensors: {name: (dtype, shape)}.
         metadata: As for `save_file`.
         alignment: As for `save_file`.
         sync: As for `save_file`.
         verify: As for `save_file`.
+        remote: As for `save_file`.
+        if_exists: As for `save_file`.
 
     Raises:
         ValueError: a name that a file cannot have, or a shape that does not fill whole bytes.
+        FileExistsError: as for `save_file`, here or when it is finished.
         OSError: the system refuses, for lack of space or of permission.
     """
 
@@ -329,12 +337,28 @@ class SafetensorsWriter:
         alignment: int = 64,
         sync: bool = True,
         verify: bool = False,
+        remote: Remote | None = None,
+        if_exists: IfExists = "replace",
     ) -> None:
         _check_names(tensors)
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
         file = safetensors_path(path)
         noted = _metadata_of(metadata)
-        self._file = _core.FileWriter(file, declared, noted, alignment=alignment, sync=sync, verify=verify)
+        self._file = _core.FileWriter(
+            file,
+            declared,
+            noted,
+            alignment=alignment,
+            sync=sync,
+            verify=verify,
+            store=None if remote is None else remote._store,
+            if_exists=if_exists,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tensors, in the order in which they are in the file."""
+        return self._file.names()
 
     def write(self, name: str, tensor: object) -> None:
         """Write a whole tensor.

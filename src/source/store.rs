@@ -27,9 +27,27 @@ pub enum IfExists {
     Replace,
     /// That is an error, and it stays.
     Fail,
+    /// It stays. If it has other bytes than the one that would be written, that is an error; otherwise it counts as written.
+    Same,
+}
+
+/// The number that the system has for what is there already.
+const EXISTS: i32 = if cfg!(windows) { 80 } else { 17 };
+
+impl IfExists {
+    /// The error for a file that is there, and is to stay. `differs`: how it differs from the one that would be written, where that is looked at.
+    pub fn refused(self, path: &Path, differs: &str) -> Error {
+        let action = match self {
+            Self::Same => format!("write it, because another one is there, {differs}, and if_exists is \"same\""),
+            _ => "write it, because it is there already, and if_exists is \"fail\"".to_owned(),
+        };
+        Error::io(&redacted(path), action, std::io::Error::from_raw_os_error(EXISTS))
+    }
 }
 
 /// A file on its way to a server, which nobody sees before it is complete. Of one that is dropped before, nothing stays.
+///
+/// One that may be there already ([`IfExists::Same`]) is compared in [`Self::flush`].
 pub trait Upload: Send + Sync + fmt::Debug {
     /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are on their way.
     ///
@@ -42,6 +60,11 @@ pub trait Upload: Send + Sync + fmt::Debug {
     /// # Errors
     /// The same; bytes that never came.
     fn flush(&self, interrupt: Interrupt<'_>) -> Result<()>;
+
+    /// Whether the file was there with these bytes when they were flushed, so that none were sent.
+    fn stands(&self) -> bool {
+        false
+    }
 
     /// The file gets its name.
     ///

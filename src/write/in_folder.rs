@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::replacement::{folder_of, has_room_for, replaceable, sync_folder};
 use super::unfinished::{placing, remove_abandoned};
-use super::{Declared, Layout, Replacement, Shards};
+use super::{Declared, Layout, Replacement, Shards, standing};
 use crate::error::{Error, Result};
+use crate::source::store::IfExists;
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -47,7 +48,7 @@ impl Shards {
         &self,
         folder: &Path,
         stem: &str,
-        sync: bool,
+        (sync, if_exists): (bool, IfExists),
         layouts: Vec<Layout>,
         interrupt: Interrupt<'_>,
         write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
@@ -64,22 +65,32 @@ impl Shards {
         for name in self.names() {
             replaceable(&folder.join(name))?;
         }
+        let lengths =
+            layouts.iter().map(Layout::file_bytes).chain(self.index.iter().map(|(_, index)| index.len() as u64));
+        for (name, len) in self.names().zip(lengths) {
+            standing::check(&folder.join(name), len, if_exists)?;
+        }
+        if let (IfExists::Fail | IfExists::Same, Some(other)) = (if_exists, self.outdated(folder, stem)?.first()) {
+            return Err(if_exists.refused(other, "which is no file of this checkpoint"));
+        }
         has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))?;
         let mut files = Vec::with_capacity(self.files.len() + 1);
         for ((name, group), layout) in self.files.iter().zip(layouts) {
-            let file = Replacement::begin(&folder.join(name), layout.file_bytes(), sync)?;
+            let file = Replacement::begin(&folder.join(name), layout.file_bytes(), sync)?.if_exists(if_exists);
             files.push(write(file, layout, group)?);
         }
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
-            files.push(Replacement::of_bytes(&folder.join(name), index, sync)?);
+            let mut file = Replacement::of_bytes(&folder.join(name), index, sync)?.if_exists(if_exists);
+            file.compare(interrupt)?;
+            files.push(file);
         }
         files.iter_mut().try_for_each(Replacement::sync_now)?;
         let _alone = Alone::in_folder(folder, interrupt)?;
         let _placing = placing();
         if let Some((name, index)) = &self.index {
             let path = folder.join(name);
-            if paths.iter().any(|path| path.exists()) {
+            if if_exists == IfExists::Replace && paths.iter().any(|path| path.exists()) {
                 self.hand_over(stem, &path, index, &files[..paths.len()], sync)?;
             }
             paths.push(path);

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::replacement::as_the_system_says;
-use super::sink::{Sink, and};
-use super::{Layout, Replacement, Shards};
+use super::sink::{Destination, Sink, and};
+use super::{Layout, Shards};
 use crate::error::{Error, Result};
-use crate::source::store::{IfExists, Store, Upload, is_url, join, not_written, store};
+use crate::source::store::{IfExists, Store, is_url, join, not_written};
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
@@ -15,17 +14,12 @@ use crate::workers::{Interrupt, uninterrupted};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InStore<'a> {
     pub(super) store: &'a Arc<dyn Store>,
-    pub(super) if_exists: IfExists,
+    pub(super) to: &'a Destination,
     /// The files that the tensors come from.
     pub(super) opened: &'a [PathBuf],
 }
 
 impl InStore<'_> {
-    /// Begins a file.
-    pub(super) fn begin(&self, url: &Path, layout: &Layout, interrupt: Interrupt<'_>) -> Result<Sink> {
-        Sink::upload(&**self.store, url, layout, self.if_exists, interrupt)
-    }
-
     /// Writes all files of a folder, each by `write`, which is given the file that is begun, its layout and its tensors, and gives it back with all
     /// of its bytes; and the index. Then removes what an older save has left there under the same stem.
     pub(super) fn save(
@@ -43,20 +37,29 @@ impl InStore<'_> {
         let there = self.names(folder, interrupt)?;
         self.check(shards, folder, stem, &there)?;
         let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
+        let mut begun = Vec::with_capacity(urls.len());
+        // What cannot be written is found before anything is sent.
+        for ((url, group), layout) in urls.iter().zip(&shards.files).zip(layouts) {
+            match self.to.begin(url, &layout, false, interrupt) {
+                Ok(file) => begun.push((file, layout, &*group.1)),
+                Err(error) => return Err(begun.into_iter().fold(error, |error, (file, ..)| file.given_up(error))),
+            }
+        }
         let mut files: Vec<Sink> = Vec::with_capacity(urls.len());
         let mut written = Ok(());
-        for ((url, (_, group)), layout) in urls.iter().zip(&shards.files).zip(layouts) {
-            match self.begin(url, &layout, interrupt).and_then(|file| write(file, layout, group)) {
-                Ok(file) => files.push(file),
-                Err(error) => {
-                    written = Err(error);
-                    break;
-                }
+        for (file, layout, group) in begun {
+            match &written {
+                Ok(()) => match write(file, layout, group) {
+                    Ok(file) => files.push(file),
+                    Err(error) => written = Err(error),
+                },
+                Err(_) => files.push(file),
             }
         }
         if let (Ok(()), Some(url), Some((_, index))) = (&written, urls.last(), &shards.index) {
-            match self.of_bytes(url, index, interrupt) {
-                Ok(upload) => files.push(Sink::Upload(url.clone(), upload)),
+            let begun = self.to.of_bytes(url, index, false, interrupt);
+            match begun.and_then(|mut file| file.flush(interrupt).map(|()| file)) {
+                Ok(file) => files.push(file),
                 Err(error) => written = Err(error),
             }
         }
@@ -72,20 +75,14 @@ impl InStore<'_> {
         Ok(urls)
     }
 
-    /// A small file that is in memory; it is there when it is complete.
-    pub(super) fn of_bytes(&self, url: &Path, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<Box<dyn Upload>> {
-        let upload = self.store.create(url, bytes.len() as u64, &[], self.if_exists, interrupt)?;
-        upload.write_at(0, bytes, interrupt)?;
-        Ok(upload)
-    }
-
     /// All files get their names, in this order.
     fn place(&self, files: Vec<Sink>, interrupt: Interrupt<'_>) -> Result<()> {
         let mut placed: Vec<PathBuf> = Vec::new();
         let mut files = files.into_iter();
         while let Some(file) = files.next() {
-            let url = file.target().to_path_buf();
+            let (url, stands) = (file.target().to_path_buf(), file.stands());
             match file.commit(interrupt) {
+                Ok(()) if stands => {}
                 Ok(()) => placed.push(url),
                 Err(error) => {
                     let error = files.fold(error, |error, file| file.given_up(error));
@@ -100,7 +97,7 @@ impl InStore<'_> {
     fn taken_back(&self, error: Error, placed: &[PathBuf]) -> Error {
         let Some(first) = placed.first() else { return error };
         let said = format!("{} of the new files, {} first", placed.len(), text::path(first));
-        if self.if_exists == IfExists::Fail {
+        if self.to.if_exists != IfExists::Replace {
             // Also after the wish to stop.
             return match self.store.remove(placed, &uninterrupted) {
                 Ok(()) => error,
@@ -124,8 +121,18 @@ impl InStore<'_> {
     fn check(&self, shards: &Shards, folder: &Path, stem: &str, there: &[String]) -> Result<()> {
         let replaced = |name: &&String| shards.names().any(|own| own == **name) || shards.is_outdated(name, stem);
         let own: Vec<PathBuf> = there.iter().filter(replaced).map(|name| join(folder, name)).collect();
-        if let (IfExists::Fail, Some(first)) = (self.if_exists, own.first()) {
-            return Err(there_is(first));
+        match self.to.if_exists {
+            IfExists::Replace => {}
+            // Each file is compared when it is begun, or when all of its bytes are there.
+            IfExists::Same => {
+                let other = there.iter().find(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name));
+                return other.map_or(Ok(()), |other| {
+                    Err(IfExists::Same.refused(&other, "which is no file of this checkpoint"))
+                });
+            }
+            IfExists::Fail => {
+                return own.first().map_or(Ok(()), |first| Err(IfExists::Fail.refused(first, "")));
+            }
         }
         let is_weights = |url: &&PathBuf| url.extension().is_some_and(|extension| extension != "json");
         let (known, lost): (Vec<&PathBuf>, Vec<&PathBuf>) =
@@ -140,20 +147,12 @@ impl InStore<'_> {
     }
 }
 
-/// Writes a small file that is in memory, to a path or to a URL of the store of this process.
+/// Writes a small file that is in memory, to a path or to a URL.
 ///
 /// # Errors
-/// As of [`Replacement::of_bytes`]; the server refuses.
-pub fn place_file(path: &Path, bytes: &[u8], sync: bool, interrupt: Interrupt<'_>) -> Result<()> {
-    if !is_url(path) {
-        return Replacement::of_bytes(path, bytes, sync)?.commit();
-    }
-    let store = store().ok_or_else(|| not_written(path))?;
-    InStore { store, if_exists: IfExists::default(), opened: &[] }.of_bytes(path, bytes, interrupt)?.complete(interrupt)
-}
-
-/// The error for a file that is there, and is to stay.
-fn there_is(path: &Path) -> Error {
-    let action = "write it, because it is there already, and if_exists is \"fail\"";
-    Error::io(path, action, as_the_system_says(std::io::ErrorKind::AlreadyExists))
+/// As of [`Replacement::of_bytes`](super::Replacement::of_bytes); the server refuses; there is another one that is to stay.
+pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<()> {
+    let mut file = to.of_bytes(path, bytes, sync, interrupt)?;
+    file.flush(interrupt)?;
+    file.commit(interrupt)
 }

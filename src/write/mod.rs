@@ -19,6 +19,7 @@ mod safetensors;
 mod save;
 mod shards;
 mod sink;
+mod standing;
 mod steps;
 mod unfinished;
 mod verify;
@@ -36,6 +37,7 @@ pub use run::declare;
 pub use safetensors::MAX_HEADER;
 pub use save::{laid_out, save, write_to_memory};
 pub use shards::Shards;
+pub use sink::Destination;
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use writer::Writer;

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::gguf_set::{folder_and_stem, of_one_file, of_set};
 use super::in_store::InStore;
-use super::sink::Sink;
-use super::{Declared, Layout, MetadataValue, Options, Replacement, Shards, Writer};
-use crate::error::{Error, Result};
-use crate::source::store::{self, IfExists, Store};
-use crate::text;
+use super::sink::{Destination, Sink};
+use super::{Declared, Layout, MetadataValue, Options, Shards, Writer};
+use crate::error::Result;
+use crate::source::store;
 use crate::workers::Interrupt;
 
 /// Where tensors go, and as what.
@@ -49,14 +47,12 @@ pub enum Output {
         /// Whether the bytes are on the disk when the file takes its place.
         sync: bool,
     },
-    /// One of these, whose path is a URL of a store. Without this, the store of the process is used, and files are replaced.
-    InStore {
+    /// One of these, of whose place more is known than its path.
+    At {
         /// The files.
         output: Box<Output>,
         /// Where they go.
-        store: Arc<dyn Store>,
-        /// What becomes of files that are there.
-        if_exists: IfExists,
+        destination: Destination,
     },
 }
 
@@ -66,7 +62,7 @@ impl Output {
         match self {
             Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => Some(path),
             Self::Sharded { .. } | Self::Gguf { .. } => None,
-            Self::InStore { output, .. } => output.only_file(),
+            Self::At { output, .. } => output.only_file(),
         }
     }
 
@@ -74,28 +70,17 @@ impl Output {
     fn path(&self) -> &Path {
         match self {
             Self::Safetensors { path, .. } | Self::Gguf { path, .. } | Self::Sharded { folder: path, .. } => path,
-            Self::InStore { output, .. } => output.path(),
+            Self::At { output, .. } => output.path(),
         }
     }
 
-    /// The same in a store: the one that is named, or that of the process.
+    /// The same there.
     ///
     /// # Errors
-    /// It is to stay what it is if it is there, but is on a disk.
-    pub fn to_store(self, named: Option<Arc<dyn Store>>, if_exists: IfExists) -> Result<Self> {
-        if !store::is_url(self.path()) {
-            return match if_exists {
-                IfExists::Replace => Ok(self),
-                IfExists::Fail => Err(Error::Argument(format!(
-                    "{}: if_exists is for URLs; a path is replaced: look whether it is there before",
-                    text::path(self.path())
-                ))),
-            };
-        }
-        match named.or_else(|| store::store().cloned()) {
-            Some(store) => Ok(Self::InStore { output: Box::new(self), store, if_exists }),
-            None => Err(store::not_written(self.path())),
-        }
+    /// It is a URL, and nothing opens URLs.
+    pub fn at(self, destination: Destination) -> Result<Self> {
+        destination.store(self.path())?;
+        Ok(Self::At { output: Box::new(self), destination })
     }
 
     /// The files that it has for these tensors, an index not among them, and the positions of the tensors in each.
@@ -115,12 +100,12 @@ impl Output {
                 let folder = store::parent(path);
                 files.into_iter().map(|(name, group)| (store::join(&folder, &name), group)).collect()
             }
-            Self::InStore { output, .. } => output.files(tensors)?,
+            Self::At { output, .. } => output.files(tensors)?,
         })
     }
 
     /// Writes all files, each filled by `fill`, which is given the positions of its tensors, and with `verify` read back and compared, before the
-    /// first takes its place. `opened`: the files that the tensors come from. Returns them, an index last.
+    /// first takes its place; those of a server as each has its name, the index last. `opened`: the files that the tensors come from. Returns them, an index last.
     pub(super) fn write(
         &self,
         tensors: &[Declared],
@@ -129,22 +114,12 @@ impl Output {
         interrupt: Interrupt<'_>,
         fill: impl Fn(&Writer, &[usize]) -> Result<()>,
     ) -> Result<Vec<PathBuf>> {
-        let (output, place) = match self {
-            Self::InStore { output, store, if_exists } => {
-                (&**output, Some(InStore { store, if_exists: *if_exists, opened }))
-            }
-            _ if store::is_url(self.path()) => {
-                let store = store::store().ok_or_else(|| store::not_written(self.path()))?;
-                (self, Some(InStore { store, if_exists: IfExists::default(), opened }))
-            }
-            _ => (self, None),
+        let nowhere_else = Destination::default();
+        let (output, to) = match self {
+            Self::At { output, destination } => (&**output, destination),
+            _ => (self, &nowhere_else),
         };
-        if verify && place.is_some() {
-            return Err(Error::Argument(format!(
-                "{}: verify reads back what was written before it takes its place, which object stores do not allow: compare its digests afterwards",
-                text::path(self.path())
-            )));
-        }
+        let store = to.store(self.path())?;
         let complete = |file: Sink, layout: Layout, group: &[usize]| {
             let writer = Writer::new(file, layout, interrupt)?;
             let writer = if verify { writer.verified() } else { writer };
@@ -155,16 +130,13 @@ impl Output {
         };
         let one_file = |path: &Path, layout: Layout, sync: bool| {
             let all: Vec<usize> = (0..tensors.len()).collect();
-            let sink = match &place {
-                Some(place) => place.begin(path, &layout, interrupt)?,
-                None => Sink::File(Replacement::create(path, layout.file_bytes(), sync)?),
-            };
+            let sink = to.begin(path, &layout, sync, interrupt)?;
             complete(sink, layout, &all)?.commit(interrupt)?;
             Ok(vec![path.to_path_buf()])
         };
-        let several = |shards: &Shards, folder: &Path, stem: &str, sync: bool, layouts: Vec<Layout>| match &place {
-            Some(place) => place.save(shards, folder, stem, layouts, interrupt, complete),
-            None => shards.save(folder, stem, sync, layouts, interrupt, |file, layout, group| {
+        let several = |shards: &Shards, folder: &Path, stem: &str, sync: bool, layouts: Vec<Layout>| match store {
+            Some(store) => InStore { store, to, opened }.save(shards, folder, stem, layouts, interrupt, complete),
+            None => shards.save(folder, stem, (sync, to.if_exists), layouts, interrupt, |file, layout, group| {
                 complete(Sink::File(file), layout, group)?.into_file()
             }),
         };
@@ -174,7 +146,7 @@ impl Output {
             }
             Self::Sharded { folder, stem, most, metadata, options } => {
                 let shards = Shards::new(stem, tensors, *most)?;
-                if place.is_none() {
+                if store.is_none() {
                     shards.check_opened(folder, stem, opened)?;
                 }
                 let layouts =
@@ -193,7 +165,7 @@ impl Output {
                 several(&shards, folder, stem, *sync, layouts)
             }
             // One is not in another.
-            Self::InStore { .. } => Err(store::not_written(self.path())),
+            Self::At { .. } => Err(store::not_written(self.path())),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{process, thread};
 use super::unfinished::{Temporary, create_beside, placing, remove_abandoned};
 use crate::error::{Error, Result};
 use crate::source::Source;
+use crate::source::store::IfExists;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
 /// A file of fewer bytes is on the disk before anybody would interrupt it, also where others keep the disk busy.
@@ -23,20 +24,25 @@ pub(super) const COPIED_AT_A_TIME: u64 = 4 << 20;
 /// The file is in the folder of its target, and is locked while it is written. What a process that was killed has left there is known by its free
 /// lock, and removed by the next one that is made in that folder.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // what was asked for, and how far it is
 pub struct Replacement {
     /// As it was given, for messages.
-    target: PathBuf,
+    pub(super) target: PathBuf,
     /// The same from the root on: the process may go to another folder before the end.
-    place: PathBuf,
+    pub(super) place: PathBuf,
     unfinished: Temporary,
     file: File,
-    len: u64,
+    pub(super) len: u64,
     sync: bool,
     /// How many bytes were written since the disk was asked to take them.
     since_write_back: Mutex<u64>,
     /// All bytes are on the disk.
     flushed: bool,
     placed: bool,
+    /// What becomes of a file that is there.
+    pub(super) if_exists: IfExists,
+    /// It was there already, with these bytes.
+    pub(super) stands: bool,
     /// Who writes it: a child that is forked meanwhile has no part in it.
     process: u32,
 }
@@ -69,6 +75,8 @@ impl Replacement {
             since_write_back: Mutex::default(),
             flushed: false,
             placed: false,
+            if_exists: IfExists::default(),
+            stands: false,
             process: process::id(),
         };
         if let Some(old) = &old {
@@ -188,9 +196,11 @@ impl Replacement {
 
     /// The same for whoever has [`placing`], for files that are on the disk.
     pub(super) fn place_all(mut files: Vec<Self>) -> Result<()> {
-        for made in &mut files {
-            fs::rename(made.unfinished.path(), &made.place).map_err(|source| made.failed("replace", source))?;
-            made.placed = true;
+        for made in files.iter_mut().filter(|made| !made.stands) {
+            match made.if_exists {
+                IfExists::Replace => made.rename()?,
+                IfExists::Fail | IfExists::Same => made.place_new()?,
+            }
         }
         let mut synced = None;
         for made in files.iter().filter(|made| made.sync) {
@@ -201,6 +211,13 @@ impl Replacement {
                 synced = Some(folder);
             }
         }
+        Ok(())
+    }
+
+    /// Takes the place of whatever is there.
+    pub(super) fn rename(&mut self) -> Result<()> {
+        fs::rename(self.unfinished.path(), &self.place).map_err(|source| self.failed("replace", source))?;
+        self.placed = true;
         Ok(())
     }
 
@@ -303,7 +320,6 @@ pub(super) fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
             io::ErrorKind::PermissionDenied => return Errno::ACCESS.into(),
             io::ErrorKind::StorageFull => return Errno::NOSPC.into(),
             io::ErrorKind::InvalidInput => return Errno::INVAL.into(),
-            io::ErrorKind::AlreadyExists => return Errno::EXIST.into(),
             _ => {}
         }
     }

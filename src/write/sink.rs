@@ -2,39 +2,91 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::layout::Layout;
 use super::replacement::Replacement;
+use super::standing;
+use super::verify::Sums;
 use crate::error::{Error, Result};
-use crate::source::Source;
-use crate::source::store::{IfExists, Store, Upload, not_written};
+use crate::source::store::{IfExists, Store, Upload, is_url, not_written, store};
+use crate::source::{LocalFile, Source};
 use crate::workers::Interrupt;
+
+/// Where files go, beside what their paths say. Without any of it, the store of the process is used, and files are replaced.
+#[derive(Debug, Clone, Default)]
+pub struct Destination {
+    /// What is written to by URL.
+    pub store: Option<Arc<dyn Store>>,
+    /// What becomes of files that are there.
+    pub if_exists: IfExists,
+}
+
+impl Destination {
+    /// What a path is written to, if it is a URL.
+    ///
+    /// # Errors
+    /// It is one, and nothing opens URLs.
+    pub(super) fn store(&self, path: &Path) -> Result<Option<&Arc<dyn Store>>> {
+        if !is_url(path) {
+            return Ok(None);
+        }
+        self.store.as_ref().or_else(|| store()).map(Some).ok_or_else(|| not_written(path))
+    }
+
+    /// Begins the file of this layout.
+    pub(super) fn begin(&self, path: &Path, layout: &Layout, sync: bool, interrupt: Interrupt<'_>) -> Result<Sink> {
+        if let Some(store) = self.store(path)? {
+            let upload = store.create(path, layout.file_bytes(), &holes(layout), self.if_exists, interrupt)?;
+            return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
+        }
+        standing::check(path, layout.file_bytes(), self.if_exists)?;
+        Ok(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
+    }
+
+    /// Begins a small file that is in memory, with all of its bytes.
+    pub(super) fn of_bytes(&self, path: &Path, bytes: &[u8], sync: bool, interrupt: Interrupt<'_>) -> Result<Sink> {
+        if let Some(store) = self.store(path)? {
+            let upload = store.create(path, bytes.len() as u64, &[], self.if_exists, interrupt)?;
+            upload.write_at(0, bytes, interrupt)?;
+            return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
+        }
+        standing::check(path, bytes.len() as u64, self.if_exists)?;
+        Ok(Sink::File(Replacement::of_bytes(path, bytes, sync)?.if_exists(self.if_exists)))
+    }
+}
 
 /// A file under way.
 #[derive(Debug)]
 pub(super) enum Sink {
     File(Replacement),
-    Upload(PathBuf, Box<dyn Upload>),
+    Upload(Sent),
+}
+
+/// A file on its way to a server.
+#[derive(Debug)]
+pub(super) struct Sent {
+    url: PathBuf,
+    upload: Box<dyn Upload>,
+    store: Arc<dyn Store>,
+    /// What is compared with the file when it has its name.
+    check: Option<(Sums, Layout)>,
 }
 
 impl Sink {
-    /// Begins the file of this layout at a URL.
-    pub(super) fn upload(
-        store: &dyn Store,
-        url: &Path,
-        layout: &Layout,
-        if_exists: IfExists,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Self> {
-        let upload = store.create(url, layout.file_bytes(), &holes(layout), if_exists, interrupt)?;
-        Ok(Self::Upload(url.to_path_buf(), upload))
+    /// Whether the file was there already, with these bytes.
+    pub(super) fn stands(&self) -> bool {
+        match self {
+            Self::File(file) => file.stands,
+            Self::Upload(sent) => sent.upload.stands(),
+        }
     }
 
     /// The name that it will have.
     pub(super) fn target(&self) -> &Path {
         match self {
             Self::File(file) => file.target(),
-            Self::Upload(url, _) => url,
+            Self::Upload(sent) => &sent.url,
         }
     }
 
@@ -47,7 +99,7 @@ impl Sink {
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(file) => file.write_at(offset, bytes),
-            Self::Upload(_, upload) => upload.write_at(offset, bytes, interrupt),
+            Self::Upload(sent) => sent.upload.write_at(offset, bytes, interrupt),
         }
     }
 
@@ -59,11 +111,33 @@ impl Sink {
         }
     }
 
-    /// Waits until the bytes are where they will stay, where that is wanted.
+    /// Waits until the bytes are where they will stay, where that is wanted, and compares them with a file that is there and may be the same.
     pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         match self {
-            Self::File(file) => file.flush(interrupt),
-            Self::Upload(_, upload) => upload.flush(interrupt),
+            Self::File(file) => {
+                file.compare(interrupt)?;
+                file.flush(interrupt)
+            }
+            Self::Upload(sent) => sent.upload.flush(interrupt),
+        }
+    }
+
+    /// Reads back what was written, and compares it: a file on a disk now, before it replaces anything; one of a server, which shows it then, when it
+    /// has its name.
+    pub(super) fn verify(&mut self, sums: Sums, layout: Layout, interrupt: Interrupt<'_>) -> Result<()> {
+        match self {
+            Self::File(file) => {
+                file.sync_now()?;
+                let source = Arc::new(LocalFile::open(file.unfinished())?);
+                // What is on the disk is read from there, and not from the page cache, which has what was meant.
+                source.forget(0, source.len());
+                let help = "the file was not put in place, and what was there is unchanged; the disk or the memory may be failing: try another disk";
+                sums.check(source, file.target(), &layout, help, interrupt)
+            }
+            Self::Upload(sent) => {
+                sent.check = Some((sums, layout));
+                Ok(())
+            }
         }
     }
 
@@ -71,7 +145,14 @@ impl Sink {
     pub(super) fn commit(self, interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(file) => file.commit(),
-            Self::Upload(_, mut upload) => upload.complete(interrupt),
+            Self::Upload(mut sent) => {
+                sent.upload.complete(interrupt)?;
+                let Some((sums, layout)) = sent.check else { return Ok(()) };
+                let missing = || Error::MissingFile { path: sent.url.clone(), near: Vec::new() };
+                let opened = sent.store.open(std::slice::from_ref(&sent.url), interrupt).pop();
+                let help = "the object has its name and these bytes: save it again; what is between here and the store may change bytes";
+                sums.check(opened.unwrap_or_else(|| Err(missing()))?, &sent.url, &layout, help, interrupt)
+            }
         }
     }
 
@@ -82,7 +163,7 @@ impl Sink {
     pub(super) fn into_file(self) -> Result<Replacement> {
         match self {
             Self::File(file) => Ok(file),
-            Self::Upload(url, _) => Err(not_written(&url)),
+            Self::Upload(sent) => Err(not_written(&sent.url)),
         }
     }
 
@@ -90,7 +171,7 @@ impl Sink {
     pub(super) fn given_up(self, error: Error) -> Error {
         match self {
             Self::File(_) => error,
-            Self::Upload(_, mut upload) => match upload.abort(matches!(error, Error::Interrupted)) {
+            Self::Upload(mut sent) => match sent.upload.abort(matches!(error, Error::Interrupted)) {
                 Some(left) => and(error, &left),
                 None => error,
             },

@@ -1,17 +1,22 @@
-//! Reading back what was written, before it takes its place.
+//! Reading back what was written, before it takes its place, or from a server when it has its name.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crc32fast::Hasher;
 
 use super::run::AT_A_TIME;
-use super::{Layout, Place, Replacement, Stored};
+use super::{Layout, Place, Stored};
 use crate::checkpoint::{OpenOptions, inspect};
 use crate::error::{Diagnostic, Result};
 use crate::rules;
-use crate::source::{LocalFile, Part, Source};
+use crate::source::store::is_url;
+use crate::source::{Part, Source};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
+
+/// Pieces of a tensor that are fetched from a server at the same time.
+const SEVERAL: u64 = 4;
 
 /// Checksums (CRC-32) of the parts of tensors, taken while they are written, in whatever order they come.
 #[derive(Debug)]
@@ -46,25 +51,26 @@ impl Sums {
         whole.finalize()
     }
 
-    /// Opens the file as any other one, and compares names, types, shapes, places and bytes.
+    /// Reads what was written for `target` as any other file, and compares names, types, shapes, places and bytes.
     ///
     /// # Errors
-    /// Something is not what was written. The file has not taken its place then.
-    pub(super) fn check(&self, file: &Replacement, layout: &Layout, interrupt: Interrupt<'_>) -> Result<()> {
-        let target = file.target();
+    /// Something is not what was written; with this help.
+    pub(super) fn check(
+        &self,
+        source: Arc<dyn Source>,
+        target: &Path,
+        layout: &Layout,
+        help: &'static str,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let differs = |place: Option<&Place>, cause: String| {
-            let fault = Diagnostic::new(rules::TENSOR_DIGEST, cause).help(
-                "the file was not put in place, and what was there is unchanged; the disk or the memory may be failing: try another disk",
-            );
+            let fault = Diagnostic::new(rules::TENSOR_DIGEST, cause).help(help);
             let fault = match place {
                 Some(place) => fault.tensor(&place.tensor.name).offset(place.bytes.start),
                 None => fault,
             };
             Err(fault.path(target).format())
         };
-        let source: Arc<dyn Source> = Arc::new(LocalFile::open(file.unfinished())?);
-        // What is on the disk is read from there, and not from the page cache, which has what was meant.
-        source.forget(0, source.len());
         let (catalog, faults) = inspect(source.clone(), &OpenOptions::default().strict(false))?;
         let Some(catalog) = catalog else {
             let why = faults.first().map_or_else(String::new, |fault| fault.message.clone());
@@ -74,6 +80,8 @@ impl Sums {
         if found != written {
             return differs(None, format!("{written} tensors were written, but {found} were read back"));
         }
+        // Of a server, as much at a time as it delivers by several requests.
+        let at_a_time = if is_url(target) { AT_A_TIME * SEVERAL } else { AT_A_TIME };
         let jobs: Vec<(usize, &Place)> = layout.places().iter().enumerate().collect();
         in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, go_on| {
             let Some(info) = catalog.find(&place.tensor.name).map(|number| catalog.table().get(number)) else {
@@ -90,9 +98,9 @@ impl Sums {
                 return differs(Some(place), format!("written at {:?}, but found at {bytes:?}", place.bytes));
             }
             let mut hasher = Hasher::new();
-            for start in place.bytes.clone().step_by(AT_A_TIME as usize) {
+            for start in place.bytes.clone().step_by(at_a_time as usize) {
                 go_on()?;
-                memory.resize(AT_A_TIME.min(place.bytes.end - start) as usize, 0);
+                memory.resize(at_a_time.min(place.bytes.end - start) as usize, 0);
                 source.read(&mut [Part { offset: start, bytes: memory }], go_on)?;
                 hasher.update(memory);
             }

@@ -6,13 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
 use super::run::{AT_A_TIME, Run, cut_off, declare, piece};
-use super::sink::Sink;
+use super::sink::{Destination, Sink};
 use super::verify::Sums;
-use super::{Declared, Layout, Replacement};
+use super::{Declared, Layout};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::source::Source;
-use crate::source::store::is_url;
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
@@ -30,17 +29,13 @@ pub struct Writer {
 impl Writer {
     /// Begins a file, which stands under its name after [`Self::finish`] and not before.
     ///
+    /// To a server, parts are sent when all of their bytes are there: of tensors that come in the order of the layout, few are in memory. After an
+    /// error of the server, nothing more can be written.
+    ///
     /// # Errors
-    /// As of [`Replacement::create`]; a URL.
-    pub fn create(path: &Path, layout: Layout, sync: bool) -> Result<Self> {
-        if is_url(path) {
-            // In which order the parts come is not known here, and so not how much memory they take until they are whole.
-            return Err(Error::Argument(format!(
-                "{}: tensors that come one after the other are written to a path, not to a URL: save them at once",
-                text::path(path)
-            )));
-        }
-        Self::new(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?), layout, &uninterrupted)
+    /// As of [`Replacement::create`](super::Replacement::create); there is such a file, and it is to stay.
+    pub fn create(path: &Path, layout: Layout, sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<Self> {
+        Self::new(to.begin(path, &layout, sync, interrupt)?, layout, interrupt)
     }
 
     /// The same for a file that is begun, with the length that the layout says.
@@ -208,7 +203,8 @@ impl Writer {
 
     /// Notes that bytes which were claimed are not there.
     fn release(&self, number: usize, bytes: Range<u64>) {
-        if bytes.is_empty() {
+        // What a server was sent in part is not sent again.
+        if bytes.is_empty() || self.file.prefers_order() {
             return;
         }
         let mut written = self.written[number].lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,11 +254,10 @@ impl Writer {
         }
         if missing.is_empty() {
             self.file.flush(interrupt)?;
-            if let (Some(sums), Sink::File(file)) = (&self.sums, &mut self.file) {
-                file.sync_now()?;
-                sums.check(file, &self.layout, interrupt)?;
-            }
-            return Ok(());
+            return match self.sums.take() {
+                Some(sums) => self.file.verify(sums, self.layout.clone(), interrupt),
+                None => Ok(()),
+            };
         }
         Err(Error::Argument(format!(
             "{}: the file is not finished: {} were declared but not written: {}; nothing was replaced",

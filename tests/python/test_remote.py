@@ -340,20 +340,25 @@ try:
 except KeyboardInterrupt:
     print(time.perf_counter() - began)
 """
-    server.set("stall=30 from=2")
     url = server.file("bucket/minilm.safetensors")
-    done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=25)
-    assert done.returncode == 0, done.stderr
+    # A machine that is busy may be late once; one that waits for the server is late each time.
+    for _ in range(3):
+        server.set("stall=30 from=2")
+        done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=25)
+        assert done.returncode == 0, done.stderr
+        if float(done.stdout) < 0.5 + 0.3:
+            break
     assert float(done.stdout) < 0.5 + 0.3
 
 
 def test_a_timeout_bounds_a_load(server: FaultServer) -> None:
-    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"), remote=Remote(timeout=1, stall=30))
-    server.set("stall=30")
+    # Long enough to open the file on a busy machine, and far less than the server waits, and than another try would.
+    weights = max_weights.load_weights(server.file("bucket/minilm.safetensors"), remote=Remote(timeout=3, stall=120))
+    server.set("stall=120")
     began = time.perf_counter()
     with pytest.raises(ValueError, match="timeout"):
         weights.load()
-    assert time.perf_counter() - began < 5
+    assert 3 <= time.perf_counter() - began < 60
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")

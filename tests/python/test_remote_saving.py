@@ -254,19 +254,180 @@ def test_an_object_that_comes_meanwhile_stays_if_that_is_wanted(server: FaultSer
     assert open_uploads(server) == 0
 
 
-def test_places_that_take_nothing_say_so(server: FaultServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mib", [1, 30])
+@pytest.mark.parametrize("tags", ["", "md5-tags"])
+def test_an_object_with_the_same_bytes_counts_as_saved(server: FaultServer, folder: Path, mib: int, tags: str) -> None:
+    server.set("part-too-small", tags)
+    url, data = "s3://bucket/a.safetensors", tensors(mib)
+    save_file(data, url, remote=s3(server), if_exists="same")
+    before = kept(folder)
+    server.reset_counts()
+    save_file(data, url, remote=s3(server), if_exists="same", verify=not tags)
+    assert kept(folder) == before
+    assert server.counts()["uploaded"] == 0
+    assert all(request["method"] in {"HEAD", "GET"} for request in server.log())
+    # By a tag of MD5s, nothing is read either.
+    assert (server.counts()["bytes"] < 10_000) == bool(tags)
+    place = folder / "bucket/a.safetensors"
+    changed = bytearray(place.read_bytes())
+    changed[-1] ^= 1
+    place.write_bytes(changed)
+    with pytest.raises(FileExistsError, match=r"which differs within the bytes \d+ to.*s3://bucket/a\.safetensors"):
+        save_file(data, url, remote=s3(server), if_exists="same")
+    place.write_bytes(changed[:-1])
+    server.reset_counts()
+    with pytest.raises(FileExistsError, match=rf"which has {len(changed) - 1} bytes and not {len(changed)}"):
+        save_file(data, url, remote=s3(server), if_exists="same")
+    assert len(server.log()) == 1, "its length says so"
+    assert place.read_bytes() == changed[:-1]
+    assert open_uploads(server) == 0
+
+
+def test_of_a_folder_that_is_saved_again_only_what_is_missing_is_sent(server: FaultServer, folder: Path) -> None:
+    def save(data: dict[str, np.ndarray[Any, Any]]) -> list[Path]:
+        return save_sharded(data, "s3://bucket/model", max_shard_size="12MB", remote=s3(server), if_exists="same")
+
+    files = save(tensors())
+    before = kept(folder)
+    (folder / "bucket/model" / files[1].name).unlink()
+    (folder / "bucket/model" / files[-1].name).unlink()
+    server.reset_counts()
+    assert save(tensors()) == files
+    assert kept(folder) == before
+    assert 0 < server.counts()["uploaded"] < 2 * 12 * MIB
+    # Another one is found before anything is sent, and what is there stays.
+    other = tensors()
+    other["model.layers.29.norm"] += 1
+    server.reset_counts()
+    with pytest.raises(FileExistsError, match='if_exists is "same"'):
+        save(other)
+    assert kept(folder) == before
+    assert server.counts()["uploaded"] == 0
+    with pytest.raises(FileExistsError, match="which is no file of this checkpoint"):
+        save(tensors(1))
+    # What was added before it was found goes again.
+    (folder / "bucket/model" / files[0].name).unlink()
+    before = kept(folder)
+    with pytest.raises(FileExistsError):
+        save(other)
+    assert kept(folder) == before
+    assert open_uploads(server) == 0
+
+
+def test_what_the_store_holds_is_read_back(server: FaultServer, folder: Path) -> None:
+    data = tensors()
+    save_file(data, "s3://bucket/a.safetensors", verify=True, remote=s3(server))
+    files = save_sharded(data, "s3://bucket/model", max_shard_size="12MB", verify=True, remote=s3(server))
+    assert len(files) == len(kept(folder)) - 1
+    server.set("corrupt path=a.safetensors method=GET")
+    with pytest.raises(max_weights.errors.FormatError, match=r"s3://bucket/a\.safetensors.*CRC-32.*save it again"):
+        save_file(data, "s3://bucket/a.safetensors", verify=True, remote=s3(server))
+    # The index comes when the others are what was sent.
+    server.set("corrupt path=00002 method=GET")
+    index = folder / "bucket/model" / files[-1].name
+    index.unlink()
+    with pytest.raises(max_weights.errors.FormatError, match="00002"):
+        save_sharded(data, "s3://bucket/model", max_shard_size="12MB", verify=True, remote=s3(server))
+    assert not index.exists()
+    assert open_uploads(server) == 0
+
+
+@pytest.mark.parametrize("mib", [1, 30])
+def test_tensors_are_written_one_after_the_other(server: FaultServer, folder: Path, tmp_path: Path, mib: int) -> None:
+    data = tensors(mib)
+    declared = {name: (str(array.dtype), array.shape) for name, array in data.items()}
+    save_file(data, tmp_path / "local.safetensors")
+    for number, order in enumerate((list, reversed)):
+        url = f"s3://bucket/{number}.safetensors"
+        with SafetensorsWriter(url, declared, verify=True, remote=s3(server)) as writer:
+            for name in order(writer.names):
+                writer.write(name, data[name])
+            assert url.removeprefix("s3://") not in kept(folder)
+        assert (folder / "bucket" / f"{number}.safetensors").read_bytes() == (
+            tmp_path / "local.safetensors"
+        ).read_bytes()
+    with pytest.raises(FileExistsError):
+        SafetensorsWriter(url, declared, remote=s3(server), if_exists="fail")
+    with SafetensorsWriter(url, declared, remote=s3(server), if_exists="same") as writer:
+        for name, array in data.items():
+            writer.write(name, array)
+    before = kept(folder)
+    writer = SafetensorsWriter(url, declared, remote=s3(server))
+    writer.write(writer.names[0], data[writer.names[0]])
+    writer.discard()
+    with pytest.raises(ValueError, match="declared but not written"):
+        SafetensorsWriter(url, declared, remote=s3(server)).finish()
+    assert kept(folder) == before
+    assert open_uploads(server) == 0
+
+
+def test_a_writer_whose_upload_failed_is_closed(server: FaultServer, folder: Path) -> None:
+    data = tensors()
+    writer = SafetensorsWriter(
+        "s3://bucket/a.safetensors",
+        {name: (str(array.dtype), array.shape) for name, array in data.items()},
+        remote=s3(server, retries=0, requests=1),
+    )
+    server.set("part-fails")
+
+    def write_all() -> None:
+        for name in writer.names:
+            writer.write(name, data[name])
+
+    with pytest.raises(OSError, match="cannot upload part"):
+        write_all()
+    server.set()
+    with pytest.raises(ValueError, match="the writer is closed"):
+        writer.write("model.layers.0.weight", data["model.layers.0.weight"])
+    assert kept(folder) == {}
+    assert open_uploads(server) == 0
+
+
+def test_a_file_of_a_disk_that_is_there_stays_if_that_is_wanted(tmp_path: Path) -> None:
+    data, other = tensors(3), tensors(3, seed=1)
+
+    def bytes_there() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    path = tmp_path / "a.safetensors"
+    save_file(data, path, if_exists="fail")
+    save_file(data, path, if_exists="same")
+    files = save_sharded(data, tmp_path / "model", max_shard_size="2MB", if_exists="fail")
+    before = bytes_there()
+    modified = path.stat().st_mtime_ns
+    files[1].unlink()
+    assert save_sharded(data, tmp_path / "model", max_shard_size="2MB", if_exists="same") == files
+    for save in (
+        lambda: save_file(data, path, if_exists="fail"),
+        lambda: save_file(other, path, if_exists="same"),
+        lambda: save_file({"w": np.ones(3)}, path, if_exists="same"),
+        lambda: save_sharded(data, tmp_path / "model", max_shard_size="2MB", if_exists="fail"),
+        lambda: save_sharded(other, tmp_path / "model", max_shard_size="2MB", if_exists="same"),
+        lambda: save_sharded(data, tmp_path / "model", max_shard_size="1MB", if_exists="same"),
+    ):
+        with pytest.raises(FileExistsError, match="if_exists"):
+            save()
+        assert bytes_there() == before
+    assert path.stat().st_mtime_ns == modified
+    declared = {name: (str(array.dtype), array.shape) for name, array in data.items()}
+    writer = SafetensorsWriter(tmp_path / "b.safetensors", declared, if_exists="same")
+    for name, array in data.items():
+        writer.write(name, array)
+    (tmp_path / "b.safetensors").write_bytes(b"of another")
+    with pytest.raises(FileExistsError, match="which has 10 bytes and not"):
+        writer.finish()
+    assert bytes_there() == before | {"b.safetensors": b"of another"}
+
+
+def test_places_that_take_nothing_say_so(server: FaultServer) -> None:
     data = {"w": np.ones(3)}
     for url in ("hf://org/model/a.safetensors", server.file("a.safetensors"), "s3://bucket"):
         with pytest.raises(ValueError, match="nothing can be written there"):
             save_file(data, url, remote=s3(server))
-    with pytest.raises(ValueError, match="verify"):
-        save_file(data, "s3://bucket/a.safetensors", verify=True, remote=s3(server))
-    with pytest.raises(ValueError, match="not to a URL"):
-        SafetensorsWriter("s3://bucket/a.safetensors", {"w": ("float32", (3,))})
-    with pytest.raises(ValueError, match="if_exists is for URLs"):
-        save_file(data, tmp_path / "a.safetensors", if_exists="fail")
+        with pytest.raises(ValueError, match="nothing can be written there"):
+            SafetensorsWriter(url, {"w": ("float32", (3,))}, remote=s3(server))
     with pytest.raises(ValueError, match="if_exists must be"):
-        save_file(data, "s3://bucket/a.safetensors", remote=s3(server), if_exists="same")  # type: ignore[arg-type]
+        save_file(data, "s3://bucket/a.safetensors", remote=s3(server), if_exists="other")  # type: ignore[arg-type]
     assert server.counts()["uploaded"] == 0
 
 

@@ -10,11 +10,11 @@ use max_weights::checkpoint::Catalog;
 use max_weights::error::{Diagnostic, Error};
 use max_weights::load::region_shape;
 use max_weights::rules;
-use max_weights::source::store::IfExists;
+use max_weights::source::store::{IfExists, is_url};
 use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use max_weights::workers::{Interrupt, now_and_then};
-use max_weights::write::{self, Declared, Item, Layout, Options, Output, Replacement, Stored, Writer};
+use max_weights::write::{self, Declared, Destination, Item, Layout, Options, Output, Replacement, Stored, Writer};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -49,7 +49,7 @@ pub(crate) fn save_tensors(
     let declared = |(name, tensor): (String, Tensor)| (write::declare(&name, &tensor), tensor);
     let tensors: Vec<(Declared, Tensor)> = named(names, &tensors).into_iter().map(declared).collect();
     let output = output(path, metadata, Options { alignment, sync }, stem, max_shard_size);
-    let output = in_store(output, store, if_exists)?;
+    let output = output.at(destination(store, if_exists)?)?;
     let bytes = tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum();
     saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&tensors, &output, verify, done, go_on))
 }
@@ -71,17 +71,18 @@ fn output(
     }
 }
 
-/// The same in the store that a user names, or in that of the process, where the path is a URL.
-pub(crate) fn in_store(output: Output, store: Option<StoreHandle>, if_exists: &str) -> Result<Output, Error> {
+/// Where files go, by the options of Python.
+pub(crate) fn destination(store: Option<StoreHandle>, if_exists: &str) -> Result<Destination, Error> {
     let if_exists = match if_exists {
         "replace" => IfExists::Replace,
         "fail" => IfExists::Fail,
+        "same" => IfExists::Same,
         other => {
             let other = text::shown(other);
-            return Err(Error::Argument(format!("if_exists must be \"replace\" or \"fail\", not '{other}'")));
+            return Err(Error::Argument(format!("if_exists must be \"replace\", \"fail\" or \"same\", not '{other}'")));
         }
     };
-    output.to_store(store.map(|store| store.0), if_exists)
+    Ok(Destination { store: store.map(|store| store.0), if_exists })
 }
 
 /// What `save` writes, of so many bytes, which are counted while it does.
@@ -174,7 +175,7 @@ pub(crate) fn save_converted(
         items.push(Item { number: *number, region, tensor });
     }
     let output = output(path, Some(metadata), Options { alignment, sync }, stem, max_shard_size);
-    let output = in_store(output, store, if_exists)?;
+    let output = output.at(destination(store, if_exists)?)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
     saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
 }
@@ -202,10 +203,22 @@ impl FileWriter {
     }
 }
 
+impl FileWriter {
+    /// Writes; an upload that failed is given up.
+    fn written(&self, py: Python<'_>, write: impl FnOnce() -> Result<(), Error> + Send) -> Outcome<()> {
+        let written = detached(py, write);
+        if let (Err(Error::Io { .. } | Error::Interrupted), true) = (&written, is_url(&self.path)) {
+            self.discard(py);
+        }
+        Ok(written?)
+    }
+}
+
 #[pymethods]
 impl FileWriter {
     #[new]
-    #[pyo3(signature = (path, tensors, metadata, *, alignment, sync, verify=false))]
+    #[pyo3(signature = (path, tensors, metadata, *, alignment, sync, verify=false, store=None, if_exists="replace"))]
+    #[expect(clippy::too_many_arguments, reason = "one for each option of `SafetensorsWriter`, by name")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -214,27 +227,35 @@ impl FileWriter {
         alignment: u64,
         sync: bool,
         verify: bool,
+        store: Option<StoreHandle>,
+        if_exists: &str,
     ) -> Outcome<Self> {
         let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
             Ok(Declared { name, stored: Stored::Plain(dtype_from_python(&dtype)?), shape })
         };
         let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
         let layout = Layout::safetensors(tensors, &metadata, &Options { alignment, sync })?;
-        let writer = detached(py, || Writer::create(&path, layout, sync))?;
+        let to = destination(store, if_exists)?;
+        let writer = detached(py, || Writer::create(&path, layout, sync, &to, &now_and_then(&interrupt)))?;
         let writer = if verify { writer.verified() } else { writer };
         Ok(Self { writer: Mutex::new(Some(Arc::new(writer))), path })
+    }
+
+    /// The names of the tensors, in the order of the file.
+    fn names(&self) -> Outcome<Vec<String>> {
+        Ok(self.writer()?.layout().places().iter().map(|place| place.tensor.name.clone()).collect())
     }
 
     /// Writes a whole tensor.
     fn write(&self, py: Python<'_>, name: &str, tensor: &Bound<'_, Buffer>) -> Outcome<()> {
         let (writer, tensor) = (self.writer()?, tensor.get().tensor());
-        Ok(detached(py, || writer.write_tensor(name, tensor, &now_and_then(&interrupt)))?)
+        self.written(py, move || writer.write_tensor(name, tensor, &now_and_then(&interrupt)))
     }
 
     /// Writes some elements of a tensor, from its byte `offset` on.
     fn write_part(&self, py: Python<'_>, name: &str, offset: u64, part: &Bound<'_, Buffer>) -> Outcome<()> {
         let (writer, part) = (self.writer()?, part.get().tensor());
-        Ok(detached(py, || writer.write_part(name, offset, part, &now_and_then(&interrupt)))?)
+        self.written(py, move || writer.write_part(name, offset, part, &now_and_then(&interrupt)))
     }
 
     /// Puts the file in its place.

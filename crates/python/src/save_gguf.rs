@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::error::Outcome;
 use crate::node::WeightsNode;
 use crate::remote::StoreHandle;
-use crate::save::{in_store, saved, unwritable};
+use crate::save::{destination, saved, unwritable};
 use crate::tensor::Buffer;
 
 /// A key, the name of the type (`arr:TYPE` for an array), and the value.
@@ -72,7 +72,7 @@ pub(crate) fn save_gguf_tensors(
         write::check_quantized(declared.iter().map(|(declared, _)| declared.stored), encoding)?;
     }
     let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
-    let output = in_store(Output::Gguf { path, metadata, most: max_shard_size, sync }, store, if_exists)?;
+    let output = Output::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
     saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&declared, &output, verify, done, go_on))
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn save_gguf_weights(
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
     }
     let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
-    let output = in_store(Output::Gguf { path, metadata, most: max_shard_size, sync }, store, if_exists)?;
+    let output = Output::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
     saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
 }

@@ -23,6 +23,7 @@ mod object;
 mod options;
 mod ranges;
 mod runtime;
+mod same;
 mod upload;
 mod url;
 mod web;

@@ -45,7 +45,7 @@ impl Bucket {
         let key = key_of(key)?;
         let mode = match if_exists {
             IfExists::Replace => PutMode::Overwrite,
-            IfExists::Fail => PutMode::Create,
+            IfExists::Fail | IfExists::Same => PutMode::Create,
         };
         let options = PutOptions { mode, ..PutOptions::default() };
         let payload = PutPayload::from_bytes(bytes);
@@ -81,7 +81,7 @@ impl Bucket {
     ) -> Result<(), Failure> {
         let key = key_of(key)?;
         // Google and Azure sign this header, or do not know it: there the object is looked for.
-        let creates = if_exists == IfExists::Fail && self.kind() == Kind::S3;
+        let creates = if_exists != IfExists::Replace && self.kind() == Kind::S3;
         renewed!(self, {
             let store = self.store()?;
             let completed = CREATES.scope(creates, store.complete_multipart(&key, upload, parts.to_vec()));

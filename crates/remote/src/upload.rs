@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use max_weights::source::Source as _;
 use max_weights::source::store::{self, IfExists, Upload};
 use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
@@ -18,8 +19,9 @@ use tokio::task::AbortHandle;
 
 use crate::bucket::Bucket;
 use crate::failure::{Class, Failure};
-use crate::file::{Asking, Tries, tried_or};
+use crate::file::{Asking, Place, RemoteFile, Tries, tried_or};
 use crate::runtime::{handle, wait};
+use crate::same::Standing;
 use crate::url::{Kind, shown};
 
 /// The bytes of a part where no more are needed.
@@ -44,6 +46,8 @@ const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
 /// How long it may take to forget them; and when the caller is to stop, how long that is waited for.
 const ABORTED_WITHIN: Duration = Duration::from_secs(10);
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
+/// How an object differs that was not there when it was looked for.
+const MEANWHILE: &str = "which came meanwhile";
 
 /// A part that is being filled.
 struct Part {
@@ -65,6 +69,7 @@ struct State {
     has_failed: bool,
     tasks: Vec<AbortHandle>,
     is_over: bool,
+    is_compared: bool,
 }
 
 impl State {
@@ -87,6 +92,8 @@ struct Shared {
     part: u64,
     holes: Vec<Range<u64>>,
     if_exists: IfExists,
+    /// The object that is there and may be the same: parts are compared with it and not sent.
+    standing: Option<Standing>,
     upload: OnceCell<MultipartId>,
     state: Mutex<State>,
     changed: Condvar,
@@ -115,14 +122,14 @@ impl ObjectUpload {
             .ok_or_else(|| Error::Argument(format!("{}: {len} bytes are more than an object has", shown(&url))))?;
         let (state, changed) = (Mutex::default(), Condvar::new());
         let (holes, upload, process) = (holes.to_vec(), OnceCell::new(), std::process::id());
-        let shared = Shared { url, bucket, key, asking, len, part, holes, if_exists, upload, state, changed, process };
-        let this = Self(Arc::new(shared));
-        this.0.state().come = this.0.holes.iter().map(|hole| hole.end - hole.start).sum();
-        if if_exists == IfExists::Fail {
-            let shared = &this.0;
-            wait(interrupt, shared.asking.options.timeout, shared.check_absent())?;
+        let standing = None;
+        let mut shared =
+            Shared { url, bucket, key, asking, len, part, holes, if_exists, standing, upload, state, changed, process };
+        shared.state().come = shared.holes.iter().map(|hole| hole.end - hole.start).sum();
+        if if_exists != IfExists::Replace {
+            shared.standing = wait(interrupt, shared.asking.options.timeout, shared.look())?;
         }
-        Ok(this)
+        Ok(Self(Arc::new(shared)))
     }
 }
 
@@ -164,19 +171,55 @@ impl Shared {
         IN_MEMORY * self.asking.options.requests.clamp(1, AT_ONCE)
     }
 
-    async fn check_absent(&self) -> Result<()> {
+    /// The object that is there, if it may be the same.
+    async fn look(&self) -> Result<Option<Standing>> {
         match self.tried("look for it", async |_| self.bucket.there(&self.key).await).await {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(self.is_there()),
+            Ok(None) => Ok(None),
+            Ok(Some(there)) if self.if_exists == IfExists::Same && there.len == self.len => {
+                Ok(Some(Standing::new(there.tag)))
+            }
+            Ok(Some(there)) => Err(self.is_there(&format!("which has {} bytes and not {}", there.len, self.len))),
             // Who may write need not be allowed to read: the store says so at the end.
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+            Err(Error::Io { source, .. })
+                if self.if_exists == IfExists::Fail && source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
 
-    fn is_there(&self) -> Error {
-        let action = "write it, because it is there already, and if_exists is \"fail\"";
-        Error::io(&store::redacted(&self.url), action, std::io::Error::from_raw_os_error(EXISTS))
+    fn is_there(&self, differs: &str) -> Error {
+        self.if_exists.refused(&self.url, differs)
+    }
+
+    /// Compares the object that is there with the parts that came.
+    fn compare(&self, standing: &Standing, interrupt: Interrupt<'_>) -> Result<()> {
+        if self.state().is_compared {
+            return Ok(());
+        }
+        if self.is_whole() {
+            standing.add(0, &self.only_part());
+        }
+        if !standing.has_these(self.parts()) {
+            let place = Place::Object(self.bucket.clone(), self.key.clone());
+            let opened = RemoteFile::open(self.url.clone(), place, self.asking.clone());
+            let file = wait(interrupt, self.asking.options.timeout, opened)?;
+            if file.len() != self.len {
+                return Err(self.is_there(&format!("which has {} bytes and not {}", file.len(), self.len)));
+            }
+            standing.compare(&self.url, &file, self.part, interrupt)?;
+        }
+        self.state().is_compared = true;
+        Ok(())
+    }
+
+    /// The bytes of a short file.
+    fn only_part(&self) -> Vec<u8> {
+        let part = self.state().open.remove(&0);
+        part.map_or_else(Vec::new, |part| {
+            std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes)
+        })
     }
 
     async fn tried<T>(&self, action: &str, once: impl AsyncFnMut(u32) -> Result<T, Failure>) -> Result<T> {
@@ -184,8 +227,8 @@ impl Shared {
     }
 
     fn error(&self, action: &str, (failure, tries, time): (Failure, u32, Duration)) -> Error {
-        if failure.class == Class::Changed && self.if_exists == IfExists::Fail && tries == 1 {
-            return self.is_there();
+        if failure.class == Class::Changed && self.if_exists != IfExists::Replace && tries == 1 {
+            return self.is_there(MEANWHILE);
         }
         failure.written(&self.url, action, tries, time)
     }
@@ -224,6 +267,11 @@ impl Shared {
         let mut state = self.state();
         let Some(part) = state.open.remove(&number) else { return Ok(()) };
         let bytes = std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes);
+        if let Some(standing) = &self.standing {
+            drop(state);
+            standing.add(number, &bytes);
+            return Ok(());
+        }
         let shared = self.clone();
         state.under_way += 1;
         let task = handle.spawn(async move {
@@ -287,11 +335,7 @@ impl Shared {
 
     /// The one part of a short file.
     async fn put(&self) -> Result<()> {
-        let part = self.state().open.remove(&0);
-        let bytes = part.map_or_else(Vec::new, |part| {
-            std::mem::take(&mut part.lock().unwrap_or_else(PoisonError::into_inner).bytes)
-        });
-        let bytes = Bytes::from(bytes);
+        let bytes = Bytes::from(self.only_part());
         self.tried("upload it", async |number| {
             let _pass = self.asking.gate.enter().await;
             let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
@@ -309,8 +353,8 @@ impl Shared {
             (0..self.parts()).filter_map(|number| state.sent.remove(&number)).collect()
         };
         let before = self.bucket.there(&self.key).await;
-        if self.if_exists == IfExists::Fail && self.bucket.kind() != Kind::S3 && matches!(before, Ok(Some(_))) {
-            return Err(self.is_there());
+        if self.if_exists != IfExists::Replace && self.bucket.kind() != Kind::S3 && matches!(before, Ok(Some(_))) {
+            return Err(self.is_there(MEANWHILE));
         }
         self.tried("complete the upload", async |number| {
             let completed = self.bucket.complete(&self.key, upload, &parts, self.if_exists);
@@ -328,9 +372,6 @@ impl Shared {
         .await
     }
 }
-
-/// The number that the system has for what is there already.
-const EXISTS: i32 = if cfg!(windows) { 80 } else { 17 };
 
 /// A failure that another try may help, if it takes longer.
 async fn within<T>(time: Duration, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -391,16 +432,25 @@ impl Upload for ObjectUpload {
             state = shared.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
             interrupt()?;
         }
-        let is_complete = state.come == shared.len && (shared.is_whole() || state.sent.len() == shared.parts());
+        let parts = shared.standing.as_ref().map_or(state.sent.len(), Standing::len);
+        let is_complete = state.come == shared.len && (shared.is_whole() || parts == shared.parts());
         if is_complete {
-            return Ok(());
+            drop(state);
+            return shared.standing.as_ref().map_or(Ok(()), |standing| shared.compare(standing, interrupt));
         }
         let (come, len) = (state.come, shared.len);
         Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", shown(&shared.url))))
     }
 
+    fn stands(&self) -> bool {
+        self.0.standing.is_some()
+    }
+
     fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         self.flush(interrupt)?;
+        if self.stands() {
+            return Ok(());
+        }
         let shared = self.0.clone();
         let completed = wait(interrupt, None, async {
             if shared.is_whole() { shared.put().await } else { shared.complete_upload().await }

@@ -299,7 +299,10 @@ class FileWriter:
     """A safetensors file that is written as its tensors arrive."""
 
     def __new__(cls, path: str, tensors: Sequence[tuple[str, DTypeLike, Sequence[int]]], metadata: Mapping[str, str], *,
-                alignment: int, sync: bool, verify: bool = False) -> Self: ...  # fmt: skip
+                alignment: int, sync: bool, verify: bool = False, store: RemoteStore | None = None,
+                if_exists: str = "replace") -> Self: ...  # fmt: skip
+    def names(self) -> list[str]:
+        """The names of the tensors, in the order of the file."""
     def write(self, name: str, tensor: Buffer) -> None:
         """Writes a whole tensor."""
     def write_part(self, name: str, offset: int, part: Buffer) -> None:

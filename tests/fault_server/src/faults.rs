@@ -49,6 +49,7 @@ pub(crate) enum Fault {
     Corrupt,
     PartFails,
     PartTooSmall,
+    Md5Tags,
     CompleteFails,
     CompleteErrorIn200,
     PreconditionFails,
@@ -59,7 +60,7 @@ pub(crate) const NAMES: &str = "slow-down, 429-retry-after=SECONDS, 429-ratelimi
     expired-token, clock-skew, reset-before-head, stall-before-head=SECONDS, redirect-loop, redirect-to=URL, \
     link-expires-after=N, deleted=N, etag-changes=N, etag-changes-in-body, no-etag, grows=N, shrinks=N, \
     if-match-ignored, shifted-range, other-total, no-content-range, whole-200, whole-200-right-range, lists=NAME, gzip, chunked, \
-    short-adjusted, short-body, reset-in-body=BYTES, stall=SECONDS, drip, corrupt, part-fails, part-too-small, \
+    short-adjusted, short-body, reset-in-body=BYTES, stall=SECONDS, drip, corrupt, part-fails, part-too-small, md5-tags, \
     complete-fails, complete-error-in-200, precondition-fails";
 
 fn invalid(message: String) -> io::Error {
@@ -119,6 +120,7 @@ impl Fault {
             "corrupt" => Self::Corrupt,
             "part-fails" => Self::PartFails,
             "part-too-small" => Self::PartTooSmall,
+            "md5-tags" => Self::Md5Tags,
             "complete-fails" => Self::CompleteFails,
             "complete-error-in-200" => Self::CompleteErrorIn200,
             "precondition-fails" => Self::PreconditionFails,
@@ -155,6 +157,7 @@ impl Fault {
             | Self::Stall(_)
             | Self::Drip => has_body,
             Self::PartFails => operation == Operation::Part,
+            Self::Md5Tags => matches!(operation, Operation::Put | Operation::Part | Operation::Complete),
             Self::PartTooSmall | Self::CompleteFails | Self::CompleteErrorIn200 => operation == Operation::Complete,
             Self::PreconditionFails => matches!(operation, Operation::Put | Operation::Complete),
             Self::SlowDown

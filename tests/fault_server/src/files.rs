@@ -76,6 +76,15 @@ impl Files {
         Some(Object { path, length, end_of_file, tag, modified, mask: if version.is_other { 0x5a } else { 0 } })
     }
 
+    /// A file that was just stored has this tag, until it has another length or time.
+    pub(crate) fn set_tag(&self, path: &Path, tag: &str) -> io::Result<()> {
+        let metadata = fs::metadata(path)?;
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let entry = Arc::clone(lock(&self.tags).entry(path.to_owned()).or_default());
+        *lock(&entry) = Some((metadata.len(), modified, tag.to_owned()));
+        Ok(())
+    }
+
     /// A tag of the content, which is read again when the file has another length or time.
     fn tag(&self, path: &Path, length: u64, modified: SystemTime) -> io::Result<String> {
         let entry = Arc::clone(lock(&self.tags).entry(path.to_owned()).or_default());

@@ -59,6 +59,7 @@
 //! | `stall=SECONDS`, `drip` | half the body, and nothing for so long; a byte a second |
 //! | `corrupt` | a bit in the middle is flipped |
 //! | `part-fails` | 500 for a part of an upload |
+//! | `md5-tags` | what is stored gets a tag as S3 has it: the MD5, or that of the MD5s of the parts, and their number |
 //! | `part-too-small` | completing an upload fails if a part but the last has less than 5 MiB, as S3 has it |
 //! | `complete-fails`, `complete-error-in-200`, `precondition-fails` | completing an upload fails, with 500, in a 200, with 412 (PUT, too) |
 mod behaviour;

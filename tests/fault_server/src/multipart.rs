@@ -1,11 +1,14 @@
 //! Bodies that are stored: whole objects, and uploads in parts, whose object is there when they are complete and not before.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use md5::{Digest, Md5};
 
 use crate::counts::lock;
 use crate::files::{Files, UPLOADS, Version, digest, precondition};
@@ -49,13 +52,14 @@ impl Uploads {
         let _ = fs::remove_dir_all(files.folder.join(UPLOADS));
     }
 
-    fn store(&self, files: &Files, body: &mut dyn Read) -> io::Result<StoredPart> {
+    fn store(&self, files: &Files, body: &mut dyn Read, has_md5: bool) -> io::Result<StoredPart> {
         let folder = files.folder.join(UPLOADS);
         fs::create_dir_all(&folder)?;
         let path = folder.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         let stored = (|| {
             let length = io::copy(body, &mut File::create(&path)?)?;
-            let tag = format!("\"{}\"", digest(File::open(&path)?)?);
+            let of = if has_md5 { md5 } else { digest };
+            let tag = format!("\"{}\"", of(File::open(&path)?)?);
             Ok(StoredPart { path: path.clone(), tag, length })
         })();
         if stored.is_err() {
@@ -65,7 +69,14 @@ impl Uploads {
     }
 
     /// A file that is stored becomes the object, if the request allows it.
-    fn name(&self, files: &Files, head: &Head, path: &str, stored: &Path) -> io::Result<Result<String, Answer>> {
+    fn name(
+        &self,
+        files: &Files,
+        head: &Head,
+        path: &str,
+        stored: &Path,
+        tag: Option<&str>,
+    ) -> io::Result<Result<String, Answer>> {
         let Some(place) = files.place(path) else {
             return Ok(Err(Answer::error(400, "InvalidArgument", "No file can have this key.")));
         };
@@ -76,15 +87,25 @@ impl Uploads {
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::rename(stored, place)?;
+        fs::rename(stored, &place)?;
+        if let Some(tag) = tag {
+            files.set_tag(&place, tag)?;
+        }
         let object = files.object(path, Version::default());
         Ok(object.map(|object| object.tag).ok_or_else(|| Answer::error(500, "InternalError", "The object is gone.")))
     }
 
     /// PUT of an object. The first error is that of the connection or the disk.
-    pub(crate) fn put(&self, files: &Files, head: &Head, path: &str, body: &mut dyn Read) -> io::Result<(u64, Answer)> {
-        let part = self.store(files, body)?;
-        let answer = match self.name(files, head, path, &part.path)? {
+    pub(crate) fn put(
+        &self,
+        files: &Files,
+        head: &Head,
+        path: &str,
+        body: &mut dyn Read,
+        has_md5: bool,
+    ) -> io::Result<(u64, Answer)> {
+        let part = self.store(files, body, has_md5)?;
+        let answer = match self.name(files, head, path, &part.path, has_md5.then_some(part.tag.as_str()))? {
             Ok(tag) => Answer::new(200).with("ETag", tag),
             Err(answer) => answer,
         };
@@ -105,8 +126,14 @@ impl Uploads {
     }
 
     /// PUT with `?partNumber=&uploadId=`.
-    pub(crate) fn part(&self, files: &Files, head: &Head, body: &mut dyn Read) -> io::Result<(u64, Answer)> {
-        let stored = self.store(files, body)?;
+    pub(crate) fn part(
+        &self,
+        files: &Files,
+        head: &Head,
+        body: &mut dyn Read,
+        has_md5: bool,
+    ) -> io::Result<(u64, Answer)> {
+        let stored = self.store(files, body, has_md5)?;
         let (length, path) = (stored.length, stored.path.clone());
         let number = head.value("partNumber").and_then(|text| text.parse().ok()).filter(|n| (1..=10_000).contains(n));
         let id = head.value("uploadId").unwrap_or_default();
@@ -135,7 +162,7 @@ impl Uploads {
         head: &Head,
         (bucket, key): (&str, &str),
         body: &mut dyn Read,
-        is_strict: bool,
+        (is_strict, has_md5): (bool, bool),
     ) -> io::Result<Answer> {
         let mut xml = String::new();
         body.take(LONGEST_LIST).read_to_string(&mut xml)?;
@@ -168,9 +195,10 @@ impl Uploads {
             }
             parts.iter().map(|part| part.path.clone()).collect::<Vec<_>>()
         };
-        let joined = self.store(files, &mut Joined { paths: paths.into_iter(), file: None })?;
+        let tag = if has_md5 { Some(tag_of_parts(&tags)?) } else { None };
+        let joined = self.store(files, &mut Joined { paths: paths.into_iter(), file: None }, false)?;
         let path = format!("{bucket}/{key}");
-        let answer = match self.name(files, head, &path, &joined.path)? {
+        let answer = match self.name(files, head, &path, &joined.path, tag.as_deref())? {
             Ok(tag) => {
                 self.abort(id);
                 let (bucket, key, tag) = (escape_xml(bucket), escape_xml(key), escape_xml(&tag));
@@ -209,6 +237,36 @@ impl Uploads {
              <IsTruncated>false</IsTruncated>{entries}</ListMultipartUploadsResult>"
         ))
     }
+}
+
+fn md5(mut bytes: File) -> io::Result<String> {
+    let mut hash = Md5::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match bytes.read(&mut buffer)? {
+            0 => return Ok(in_digits(&hash.finalize())),
+            read => hash.update(&buffer[..read]),
+        }
+    }
+}
+
+/// The tag of an object of parts with these tags: the MD5 of their MD5s, and how many they are.
+fn tag_of_parts(tags: &[String]) -> io::Result<String> {
+    let mut hash = Md5::new();
+    for tag in tags {
+        for digits in tag.trim_matches('"').as_bytes().chunks(2) {
+            let byte = std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            hash.update([byte.ok_or(io::ErrorKind::InvalidData)?]);
+        }
+    }
+    Ok(format!("\"{}-{}\"", in_digits(&hash.finalize()), tags.len()))
+}
+
+fn in_digits(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn no_such_upload() -> Answer {

@@ -38,6 +38,8 @@ pub(crate) struct Store<'a> {
     pub(crate) uploads: &'a Uploads,
     /// Whether all parts but the last must have 5 MiB.
     pub(crate) is_strict: bool,
+    /// Whether tags are made of MD5s.
+    pub(crate) has_md5: bool,
 }
 
 /// An answer, and how many bytes of the body were taken.
@@ -64,10 +66,10 @@ pub(crate) fn answer(
     }
     match (head.method.as_str(), operation(head, key)) {
         (_, Operation::Put) if has("partNumber") => {}
-        (_, Operation::Put) => return uploads.put(files, head, &path, body),
-        (_, Operation::Part) => return uploads.part(files, head, body),
+        (_, Operation::Put) => return uploads.put(files, head, &path, body, store.has_md5),
+        (_, Operation::Part) => return uploads.part(files, head, body, store.has_md5),
         (_, Operation::Complete) => {
-            return Ok((0, uploads.complete(files, head, (bucket, key), body, store.is_strict)?));
+            return Ok((0, uploads.complete(files, head, (bucket, key), body, (store.is_strict, store.has_md5))?));
         }
         ("POST", _) if key.is_empty() && has("delete") => {
             return Ok((0, delete_several(files, bucket, &text_of(body)?)));

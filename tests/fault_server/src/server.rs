@@ -244,8 +244,8 @@ fn answer(
     let State { files, uploads, links, .. } = state;
     let version = version(faults);
     if let Route::Store { bucket, key } = route {
-        let is_strict = faults.contains(&Fault::PartTooSmall);
-        return s3::answer(&Store { files, uploads, is_strict }, head, (bucket, key), version, body);
+        let (is_strict, has_md5) = (faults.contains(&Fault::PartTooSmall), faults.contains(&Fault::Md5Tags));
+        return s3::answer(&Store { files, uploads, is_strict, has_md5 }, head, (bucket, key), version, body);
     }
     let taken = discard(body)?;
     let is_read = matches!(head.method.as_str(), "GET" | "HEAD");

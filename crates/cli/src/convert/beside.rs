@@ -117,7 +117,7 @@ impl Beside {
             if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {
                 bytes = with_dtype(bytes, dtype);
             }
-            place_file(to, &bytes, !wanted.writing.no_sync, &uninterrupted)?;
+            place_file(to, &bytes, !wanted.writing.no_sync, &wanted.writing.destination(), &uninterrupted)?;
         }
         Ok(())
     }

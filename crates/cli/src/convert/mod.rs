@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use clap::{Args, ValueHint};
-use max_weights::write::{self, Declared};
+use clap::{Args, ValueEnum, ValueHint};
+use max_weights::source::store::IfExists;
+use max_weights::write::{self, Declared, Destination};
 use max_weights::{Catalog, DType, Encoding, text, uninterrupted};
 
 use crate::CLEAN;
@@ -46,8 +47,8 @@ pub(crate) struct Convert {
     /// Only names that match (*, ?, [ab]); repeatable.
     #[arg(long, value_name = "GLOB")]
     select: Vec<String>,
-    /// Of tensors of a PyTorch file that are one: write each, or write one and name the others in the metadata, or write nothing.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    /// Tensors of a PyTorch file that are one: copy each, write one and name the others in the metadata (alias), or refuse.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_possible_values = true)]
     tied: Tied,
     /// A string of the metadata; repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -100,15 +101,38 @@ struct Writing {
     /// Report what would be written, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Read back what was written, and compare it, before it replaces anything.
+    /// Read back what was written, and compare it.
     #[arg(long)]
     verify: bool,
+    /// A file that is there: replace it, fail, or keep it if it is the same.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_possible_values = true)]
+    if_exists: IfThere,
     /// Do not wait until the bytes are on the disk.
     #[arg(long)]
     no_sync: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum IfThere {
+    #[default]
+    Replace,
+    Fail,
+    Same,
+}
+
+impl Writing {
+    /// Where files go.
+    fn destination(self) -> Destination {
+        let if_exists = match self.if_exists {
+            IfThere::Replace => IfExists::Replace,
+            IfThere::Fail => IfExists::Fail,
+            IfThere::Same => IfExists::Same,
+        };
+        Destination { store: None, if_exists }
+    }
 }
 
 impl Convert {

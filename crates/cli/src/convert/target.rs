@@ -63,7 +63,7 @@ impl Target {
         let options = Options { sync, ..Options::default() };
         let said = pairs("--metadata", wanted.metadata)?;
         let text = |said: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(said));
-        Ok(match self {
+        let output = match self {
             Self::File(path) => Output::Safetensors { path: path.clone(), metadata: Some(text(said)), options },
             Self::Folder(folder, most) => Output::Sharded {
                 folder: folder.clone(),
@@ -79,7 +79,8 @@ impl Target {
                 let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, said);
                 Output::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
-        })
+        };
+        Ok(output.at(wanted.writing.destination())?)
     }
 }
 

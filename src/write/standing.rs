@@ -1,0 +1,88 @@
+//! Files that are there already and are to stay, on a disk: they are looked at before anything is written, compared when all bytes of the new one are there,
+//! and never replaced.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::replacement::Replacement;
+use crate::error::{Error, Result};
+use crate::source::store::IfExists;
+use crate::workers::Interrupt;
+
+/// Bytes that are compared between two questions whether to go on.
+const COMPARED_AT_A_TIME: usize = 4 << 20;
+
+/// An error if there is a file that is to stay and cannot be the one of `len` bytes that would be written.
+pub(super) fn check(target: &Path, len: u64, if_exists: IfExists) -> Result<()> {
+    if if_exists == IfExists::Replace {
+        return Ok(());
+    }
+    match fs::metadata(target) {
+        Ok(_) if if_exists == IfExists::Fail => Err(if_exists.refused(target, "")),
+        Ok(there) if there.is_file() && there.len() != len => Err(of_other_length(target, there.len(), len)),
+        // What is no file is refused when the new one is begun.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io(target, "look for it", error)),
+    }
+}
+
+fn of_other_length(target: &Path, there: u64, len: u64) -> Error {
+    IfExists::Same.refused(target, &format!("which has {there} bytes and not {len}"))
+}
+
+impl Replacement {
+    /// What becomes of a file that is there when this one is complete.
+    #[must_use]
+    pub fn if_exists(mut self, if_exists: IfExists) -> Self {
+        self.if_exists = if_exists;
+        self
+    }
+
+    /// Compares the file with one that is there and may be the same, which stays then.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub(super) fn compare(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        if self.if_exists != IfExists::Same || self.stands {
+            return Ok(());
+        }
+        let mut there = match File::open(&self.place) {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(self.failed("read it, to compare it", error)),
+        };
+        let len = there.metadata().map_err(|error| self.failed("read it, to compare it", error))?.len();
+        if len != self.len {
+            return Err(of_other_length(&self.target, len, self.len));
+        }
+        let mut mine = File::open(self.unfinished()).map_err(|error| self.failed("read back", error))?;
+        let (mut one, mut other) = (vec![0; COMPARED_AT_A_TIME], vec![0; COMPARED_AT_A_TIME]);
+        for start in (0..len).step_by(COMPARED_AT_A_TIME) {
+            interrupt()?;
+            let now = (len - start).min(COMPARED_AT_A_TIME as u64) as usize;
+            there.read_exact(&mut one[..now]).map_err(|error| self.failed("read it, to compare it", error))?;
+            mine.read_exact(&mut other[..now]).map_err(|error| self.failed("read back", error))?;
+            if let Some(first) = one[..now].iter().zip(&other[..now]).position(|(a, b)| a != b) {
+                let differs = format!("which differs from byte {} on", start + first as u64);
+                return Err(IfExists::Same.refused(&self.target, &differs));
+            }
+        }
+        self.stands = true;
+        Ok(())
+    }
+
+    /// Gives the file its name, if nothing has it.
+    pub(super) fn place_new(&mut self) -> Result<()> {
+        let came_meanwhile = |made: &Self| made.if_exists.refused(&made.target, "which came meanwhile");
+        match fs::hard_link(self.unfinished(), &self.place) {
+            // The other name goes when this is dropped.
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(came_meanwhile(self)),
+            // There are filesystems without second names.
+            Err(_) if fs::symlink_metadata(&self.place).is_ok() => Err(came_meanwhile(self)),
+            Err(_) => self.rename(),
+        }
+    }
+}
