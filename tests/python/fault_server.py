@@ -59,6 +59,11 @@ class FaultServer:
         return f"{self.url}/s3"
 
     @property
+    def azure(self) -> str:
+        """The endpoint of Azure's blob service; a container is a folder."""
+        return f"{self.url}/azure"
+
+    @property
     def hub(self) -> str:
         """What `HF_ENDPOINT` is set to; a model is a folder in a folder."""
         return f"{self.url}/hub"

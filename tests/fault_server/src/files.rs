@@ -165,6 +165,7 @@ pub(crate) fn precondition(head: &Head, object: Option<&Object>) -> Option<Answe
         (None, _) => false,
     };
     let is_there = head.header("if-none-match").zip(object).is_some_and(|(tags, object)| matches(tags, &object.tag));
+    let is_there = is_there || object.is_some() && head.header("x-goog-if-generation-match") == Some("0");
     let failed = "At least one of the pre-conditions you specified did not hold";
     (is_wrong || is_there).then(|| Answer::error(412, "PreconditionFailed", failed))
 }

@@ -22,6 +22,8 @@
 //! - `/files/PATH`: GET and HEAD of a file, with `Range`, `If-Match`, `If-None-Match`, `If-Range`. Several ranges at once are answered with the whole file.
 //! - `/s3/BUCKET/KEY`: GET, HEAD, PUT, DELETE with preconditions, ListObjectsV2, multipart uploads, DeleteObjects; a bucket is a folder. Signatures are not
 //!   looked at. Directory markers, copies, versions and checksums are not there.
+//!   With `x-goog-if-generation-match: 0`, it is the same part of Google's.
+//! - `/azure/CONTAINER/KEY`: GET, HEAD, PUT and DELETE of a blob, blocks and lists of them, and the list of a container. Several are not deleted at once.
 //! - `/hub/api/models/MODEL/revision/REVISION`, `/hub/api/models/MODEL/tree/REVISION` and `/hub/MODEL/resolve/REVISION/FILE`, with `HF_ENDPOINT` at `/hub`: a model is a folder, its commit a hash of
 //!   what is in it, its revisions `main` and that commit. A file is a link to `/cdn/...` at another name of the same host, with a signature.
 //!
@@ -62,6 +64,7 @@
 //! | `md5-tags` | what is stored gets a tag as S3 has it: the MD5, or that of the MD5s of the parts, and their number |
 //! | `part-too-small` | completing an upload fails if a part but the last has less than 5 MiB, as S3 has it |
 //! | `complete-fails`, `complete-error-in-200`, `precondition-fails` | completing an upload fails, with 500, in a 200, with 412 (PUT, too) |
+mod azure;
 mod behaviour;
 mod connection;
 mod counts;

@@ -25,14 +25,14 @@ pub(crate) fn keys_below(folder: &Path, front: &str, keys: &mut Vec<String>) {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+pub(crate) enum Entry {
     Key(String),
     /// What several keys have in front, up to a delimiter.
     Prefix(String),
 }
 
 impl Entry {
-    fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         match self {
             Self::Key(text) | Self::Prefix(text) => text,
         }
@@ -40,7 +40,7 @@ impl Entry {
 }
 
 /// The entries of sorted keys behind `after`.
-fn entries(keys: Vec<String>, prefix: &str, delimiter: &str, after: &str) -> Vec<Entry> {
+pub(crate) fn entries(keys: Vec<String>, prefix: &str, delimiter: &str, after: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     for key in keys {
         let Some(rest) = key.strip_prefix(prefix) else { continue };

@@ -20,10 +20,10 @@ const SMALLEST_PART: u64 = 5 << 20;
 /// The longest list of parts, or of keys, that is read.
 const LONGEST_LIST: u64 = 4 << 20;
 
-struct StoredPart {
-    path: PathBuf,
+pub(crate) struct StoredPart {
+    pub(crate) path: PathBuf,
     tag: String,
-    length: u64,
+    pub(crate) length: u64,
 }
 
 struct Upload {
@@ -52,7 +52,7 @@ impl Uploads {
         let _ = fs::remove_dir_all(files.folder.join(UPLOADS));
     }
 
-    fn store(&self, files: &Files, body: &mut dyn Read, has_md5: bool) -> io::Result<StoredPart> {
+    pub(crate) fn store(&self, files: &Files, body: &mut dyn Read, has_md5: bool) -> io::Result<StoredPart> {
         let folder = files.folder.join(UPLOADS);
         fs::create_dir_all(&folder)?;
         let path = folder.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
@@ -274,9 +274,9 @@ fn no_such_upload() -> Answer {
 }
 
 /// Files one after the other, each opened when its turn comes.
-struct Joined {
-    paths: std::vec::IntoIter<PathBuf>,
-    file: Option<File>,
+pub(crate) struct Joined {
+    pub(crate) paths: std::vec::IntoIter<PathBuf>,
+    pub(crate) file: Option<File>,
 }
 
 impl Read for Joined {

@@ -1,5 +1,6 @@
 //! Which part of the server a path belongs to.
 
+use crate::azure;
 use crate::http::Head;
 use crate::hub::{self, Asked};
 use crate::s3::{self, Operation};
@@ -11,6 +12,11 @@ pub(crate) enum Route {
     /// `/s3/BUCKET/KEY`.
     Store {
         bucket: String,
+        key: String,
+    },
+    /// `/azure/CONTAINER/KEY`.
+    Azure {
+        container: String,
         key: String,
     },
     /// `/hub/…`.
@@ -34,6 +40,10 @@ impl Route {
                 let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
                 Self::Store { bucket: owned(bucket), key: owned(key) }
             }
+            "azure" if !rest.is_empty() => {
+                let (container, key) = rest.split_once('/').unwrap_or((rest, ""));
+                Self::Azure { container: owned(container), key: owned(key) }
+            }
             "hub" => hub::asked(rest).map_or(Self::Nothing, Self::Hub),
             "cdn" => Self::Link(owned(rest)),
             "_control" | "_counts" | "_log" => Self::Control(owned(first)),
@@ -44,6 +54,7 @@ impl Route {
     pub(crate) fn operation(&self, head: &Head) -> Operation {
         match self {
             Self::Store { key, .. } => s3::operation(head, key),
+            Self::Azure { key, .. } => azure::operation(head, key),
             Self::File(_) | Self::Link(_) => Operation::Read,
             Self::Hub(Asked::Model { .. } | Asked::Tree { .. }) => Operation::List,
             _ => Operation::Other,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::azure::{self, Blocks};
 use crate::behaviour::Behaviour;
 use crate::connection::{Connection, pause};
 use crate::counts::{Counts, Entry, Record, Request, lock};
@@ -23,6 +24,7 @@ use crate::s3::{self, Store};
 struct State {
     files: Files,
     uploads: Uploads,
+    blocks: Blocks,
     links: Links,
     faults: Faults,
     record: Record,
@@ -65,6 +67,7 @@ impl Server {
         let state = Arc::new(State {
             files: Files::new(folder),
             uploads: Uploads::default(),
+            blocks: Blocks::default(),
             links: Links::default(),
             faults: Faults::default(),
             record: Record::default(),
@@ -243,9 +246,14 @@ fn answer(
 ) -> io::Result<(u64, Answer)> {
     let State { files, uploads, links, .. } = state;
     let version = version(faults);
-    if let Route::Store { bucket, key } = route {
-        let (is_strict, has_md5) = (faults.contains(&Fault::PartTooSmall), faults.contains(&Fault::Md5Tags));
-        return s3::answer(&Store { files, uploads, is_strict, has_md5 }, head, (bucket, key), version, body);
+    let (is_strict, has_md5) = (faults.contains(&Fault::PartTooSmall), faults.contains(&Fault::Md5Tags));
+    let store = Store { files, uploads, is_strict, has_md5 };
+    match route {
+        Route::Store { bucket, key } => return s3::answer(&store, head, (bucket, key), version, body),
+        Route::Azure { container, key } => {
+            return azure::answer(&store, &state.blocks, head, (container, key), version, body);
+        }
+        _ => {}
     }
     let taken = discard(body)?;
     let is_read = matches!(head.method.as_str(), "GET" | "HEAD");
