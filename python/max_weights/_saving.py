@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     import torch
+    from torch.distributed import ProcessGroup
 
     from max_weights._core import WeightsNode
     from max_weights._load_request import DTypeOption, Rename
     from max_weights._progress import Progress
+    from max_weights._ranks.saving import Files
     from max_weights._selection import Select
     from max_weights.remote import Remote
     from max_weights.sharding._by_name import Shard
@@ -154,6 +156,8 @@ def save_sharded(
     progress: Progress | bool | None = None,
     remote: Remote | None = None,
     if_exists: IfExists = "replace",
+    group: ProcessGroup | None = None,
+    timeout: float = 600.0,
 ) -> list[Path]:
     """Save tensors as a folder of safetensors files with an index, as on the Hugging Face hub.
 
@@ -178,6 +182,11 @@ def save_sharded(
         progress: As for `save_file`.
         remote: As for `save_file`.
         if_exists: As for `save_file`.
+        group: A process group of torch.distributed, all of whose ranks call this, each with what it has of the same
+            tensors: parts of distributed ones (DTensor), and all of the others. Every rank writes its own part of the
+            final files, what several have is written once, and nothing is sent; the bytes are those that one process
+            would write. All have to see the folder under one path. With distributed tensors the default is all ranks.
+        timeout: For how many seconds the ranks wait for one that does not answer.
 
     Returns:
         The paths of the files, the index last.
@@ -189,7 +198,15 @@ def save_sharded(
         TypeError: something that is not a tensor.
         FormatError: `verify`, and something else is read back than was written. The file is not put in its place.
         OSError: the system refuses, for lack of space or of permission.
+        RankError: on all ranks of `group`, what went wrong on one of them. What was in the folder is as it was.
     """
+    if group is not None or _has_distributed(tensors):
+        from max_weights._ranks.saving import Files
+
+        refused = {"tied": tied != "copy", "strided": strided != "copy", "verify": verify, "remote": remote is not None}
+        refused["if_exists"] = if_exists != "replace"
+        to = Files(os.fsdecode(folder), _metadata_of(metadata), bytes_of(max_shard_size), name, alignment, sync)
+        return _save_in_group(tensors, to, refused, group, timeout, progress)
     if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
         return save_weights(
             tensors,
@@ -224,6 +241,50 @@ def save_sharded(
         return paths_of(files)
     finally:
         finish()
+
+
+def _save_in_group(
+    tensors: object,
+    files: Files,
+    refused: Mapping[str, bool],
+    group: ProcessGroup | None,
+    timeout: float,
+    progress: Progress | bool | None,
+) -> list[Path]:
+    """Save what several ranks have."""
+    from max_weights._ranks.saving import save_in_group
+
+    if option := next((option for option, is_set in refused.items() if is_set), None):
+        raise ArgumentError(f"save_sharded by several ranks has no {option}=")
+    _require(
+        "://" not in files.folder,
+        f"'{printable(files.folder)}': several ranks write to a folder that all of them see, not to a URL: save there, "
+        "and copy the files; or save on one rank what full_tensor() returns",
+    )
+    _require(
+        not isinstance(tensors, _core.WeightsNode),
+        "a tree of weights is saved by one process: call save_sharded without group",
+    )
+
+    def items() -> list[tuple[str, object]]:
+        named = items_of(tensors)
+        packed = [name for name, tensor in named if encoding_of(tensor) is not None]
+        _require(not packed, f"{_names(packed)} packed in blocks{_UNPACK}")
+        _check_names(name for name, _ in named)
+        return named
+
+    return save_in_group(items, buffer_of, files, group, timeout, progress)
+
+
+def _has_distributed(tensors: object) -> bool:
+    """Whether some tensors are distributed over ranks; without torch, none is."""
+    library = sys.modules.get("torch.distributed.tensor")
+    if library is None or isinstance(tensors, _core.WeightsNode):
+        return False
+    if isinstance(tensors, Mapping):
+        return any(isinstance(tensor, library.DTensor) for tensor in tensors.values())
+    of_module = [getattr(tensors, name, None) for name in ("parameters", "buffers")]
+    return any(isinstance(one, library.DTensor) for each in of_module if callable(each) for one in each())
 
 
 def save_weights(
@@ -532,7 +593,10 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
         (tensor.is_quantized, "quantized; save what dequantize() returns"),
         (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() returns"),
         (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() returns"),
-        (hasattr(tensor, "full_tensor"), "spread over several processes; save what full_tensor() returns"),
+        (
+            hasattr(tensor, "full_tensor"),
+            "spread over several processes; call save_sharded on all of them, or save what full_tensor() returns",
+        ),
     ):
         _require(not refused, f"tensor '{shown(name)}': it is {what}")
     DType.from_torch(tensor.dtype)  # a ValueError for a dtype that only torch has

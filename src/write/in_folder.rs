@@ -53,6 +53,23 @@ impl Shards {
         interrupt: Interrupt<'_>,
         write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
     ) -> Result<Vec<PathBuf>> {
+        self.prepare(folder, stem, (sync, if_exists), &layouts)?;
+        let mut files = Vec::with_capacity(self.files.len() + 1);
+        for ((name, group), layout) in self.files.iter().zip(layouts) {
+            let file = Replacement::begin(&folder.join(name), layout.file_bytes(), sync)?.if_exists(if_exists);
+            files.push(write(file, layout, group)?);
+        }
+        self.place(folder, stem, (sync, if_exists), files, interrupt)
+    }
+
+    /// Makes the folder, where all files can be written.
+    pub(super) fn prepare(
+        &self,
+        folder: &Path,
+        stem: &str,
+        (sync, if_exists): (bool, IfExists),
+        layouts: &[Layout],
+    ) -> Result<()> {
         #[cfg(unix)]
         check_open_files(
             folder,
@@ -73,12 +90,18 @@ impl Shards {
         if let (IfExists::Fail | IfExists::Same, Some(other)) = (if_exists, self.outdated(folder, stem)?.first()) {
             return Err(if_exists.refused(other, "which is no file of this checkpoint"));
         }
-        has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))?;
-        let mut files = Vec::with_capacity(self.files.len() + 1);
-        for ((name, group), layout) in self.files.iter().zip(layouts) {
-            let file = Replacement::begin(&folder.join(name), layout.file_bytes(), sync)?.if_exists(if_exists);
-            files.push(write(file, layout, group)?);
-        }
+        has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))
+    }
+
+    /// Puts files that have all of their bytes into their places, and the index.
+    pub(super) fn place(
+        &self,
+        folder: &Path,
+        stem: &str,
+        (sync, if_exists): (bool, IfExists),
+        mut files: Vec<Replacement>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<PathBuf>> {
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
             let mut file = Replacement::of_bytes(&folder.join(name), index, sync)?.if_exists(if_exists);

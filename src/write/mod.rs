@@ -21,6 +21,7 @@ mod shards;
 mod sink;
 mod standing;
 mod steps;
+mod together;
 mod unfinished;
 mod verify;
 mod writer;
@@ -38,6 +39,7 @@ pub use safetensors::MAX_HEADER;
 pub use save::{laid_out, save, write_to_memory};
 pub use shards::Shards;
 pub use sink::Destination;
+pub use together::{Folder, Share, Together};
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use writer::Writer;

@@ -102,7 +102,7 @@ impl Replacement {
     }
 
     /// The path that it has meanwhile.
-    pub(super) fn unfinished(&self) -> &Path {
+    pub fn unfinished(&self) -> &Path {
         self.unfinished.path()
     }
 

@@ -518,7 +518,7 @@ def traffic() -> dict[str, Any]:
     return {"same": same}
 
 
-def run(cases: list[str]) -> None:
+def run(cases: list[str], functions: dict[str, Any]) -> None:
     """What one of the processes does."""
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=sys.argv[3], rank=RANK, world_size=RANKS)
@@ -526,7 +526,7 @@ def run(cases: list[str]) -> None:
         for name in cases:
             began = time.monotonic()
             try:
-                found = globals()[name]()
+                found = functions[name]()
             except BaseException:
                 found = {"error": traceback.format_exc()}
             print(json.dumps({"case": name, "took": time.monotonic() - began} | found), file=file, flush=True)
@@ -534,7 +534,8 @@ def run(cases: list[str]) -> None:
                 os._exit(1)
 
 
-def main(cases: list[str]) -> None:
+def main(cases: list[str], functions: dict[str, Any]) -> None:
+    """Fork the processes, each of which runs these cases."""
     global RANK
     children = []
     for rank in range(RANKS):
@@ -543,7 +544,7 @@ def main(cases: list[str]) -> None:
             continue
         RANK = rank
         try:
-            run(cases)
+            run(cases, functions)
         finally:
             os._exit(0)  # torch would wait for those that are gone
     left = [1] if "stopped_and_killed" in cases else range(RANKS)
@@ -555,4 +556,4 @@ def main(cases: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[4:])
+    main(sys.argv[4:], globals())

@@ -2,38 +2,15 @@
 processes run one after the other, as each start costs seconds.
 """
 
-import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
 
 from fault_server import FaultServer
-
-PROGRAM = Path(__file__).with_name("ranks_program.py")
-RANKS = 4
-Found = dict[str, list[dict[str, Any]]]
-
-
-def run(folder: Path, rendezvous: str, *cases: str, ranks: range = range(RANKS), **environment: str) -> Found:
-    """What these ranks found, by case."""
-    command = [sys.executable, str(PROGRAM), str(folder), str(RANKS), rendezvous, *cases]
-    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=150)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    found: Found = {}
-    for rank in ranks:
-        for line in map(json.loads, (folder / f"found{rank}").read_text().splitlines()):
-            assert "error" not in line, line["error"]
-            found.setdefault(line["case"], []).append(line)
-    assert sorted(found) == sorted(cases), ended.stderr[-2000:]
-    return found
-
+from ranks_processes import RANKS, Found, run, same_on_all
 
 CASES = [
     *("placements", "modules", "packed", "one_process_groups", "refused", "differences", "failure_while_reading"),
@@ -46,13 +23,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What four ranks found in all cases that all of them survive."""
     folder = tmp_path_factory.mktemp("ranks")
     return run(folder, f"file://{folder}/rendezvous", *CASES)
-
-
-def same_on_all(errors: list[dict[str, Any]]) -> dict[str, Any]:
-    """The one error that all ranks have."""
-    assert len({error["text"] for error in errors}) == 1, errors
-    assert {error["kind"] for error in errors} == {"RankError"}, errors
-    return errors[0]
 
 
 def test_every_placement_is_as_torch_distributes_it(found: Found) -> None:

@@ -36,6 +36,7 @@ mod ranks;
 mod remote;
 mod save;
 mod save_gguf;
+mod save_ranks;
 mod shared;
 mod stream;
 mod take;
@@ -83,6 +84,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Ahead>()?;
     module.add_class::<ranks::RankPlan>()?;
+    module.add_class::<save_ranks::RankSave>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<remote::RangeSource>()?;
     module.add_class::<remote::RemoteStore>()?;

@@ -28,7 +28,7 @@ enum PythonSharing {
 }
 
 /// Ranks (one that is no part of this, as the largest number), sizes, and for each size the axis that is split (None for none) and in how many chunks it is already (0 for one).
-type PythonMesh = (Vec<u32>, Vec<u32>, Vec<(Option<usize>, u64)>);
+pub(crate) type PythonMesh = (Vec<u32>, Vec<u32>, Vec<(Option<usize>, u64)>);
 
 /// Bytes, and the ranges of each axis.
 type PythonPart = (u64, Vec<Vec<(u64, u64)>>);
@@ -81,15 +81,7 @@ impl RankPlan {
         let catalog = node.catalog();
         let plan = detached(py, || {
             let world = nodes.len() as u32;
-            let meshes = meshes.into_iter().map(|(ranks, dims, splits)| {
-                let splits = splits.into_iter().map(|split| match split {
-                    (None, _) => Split::Replicate,
-                    (Some(axis), 0) => Split::Shard { axis },
-                    (Some(axis), factor) => Split::Strided { axis, factor },
-                });
-                Mesh::new(world, ranks, dims, splits.collect())
-            });
-            let meshes = meshes.collect::<Result<Vec<Mesh>, Error>>()?;
+            let meshes = self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?;
             let members = numbers.iter().zip(sharings).map(|(&number, sharing)| {
                 let sharing = match sharing {
                     None => Sharing::Everyone,
@@ -194,6 +186,18 @@ impl RankPlan {
         let costs = detached(py, || Ok::<_, Error>(self.plan.costs()))?;
         Ok((costs.read, costs.requests, costs.exchanged, costs.fabric, costs.rounds))
     }
+}
+
+/// Meshes of some of `world` ranks.
+pub(crate) fn meshes(meshes: Vec<PythonMesh>, world: u32) -> impl Iterator<Item = Result<Mesh, Error>> {
+    meshes.into_iter().map(move |(ranks, dims, splits)| {
+        let splits = splits.into_iter().map(|split| match split {
+            (None, _) => Split::Replicate,
+            (Some(axis), 0) => Split::Shard { axis },
+            (Some(axis), factor) => Split::Strided { axis, factor },
+        });
+        Mesh::new(world, ranks, dims, splits.collect())
+    })
 }
 
 fn region(cut: Option<PythonCut>) -> Option<max_weights::load::Region> {

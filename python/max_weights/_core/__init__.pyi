@@ -37,7 +37,7 @@ _Places = Sequence[tuple[object, int]] | None
 __all__ = [
     "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
     "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedRecord", "RangeSource",
-    "RankPlan", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
+    "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
     "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
     "_convert_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count",
     "aliases", "buffers", "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups",
@@ -399,6 +399,35 @@ class RankPlan:
         """What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to
         which most comes from others, and rounds.
         """
+
+@final
+class RankSave:
+    """The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same
+    files.
+    """
+
+    def __new__(
+        cls, folder: str | PathLike[str], tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
+        metadata: Mapping[str, str], sharings: Sequence[int | None], *,
+        meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]], world: int,
+        alignment: int, sync: bool, stem: str, max_shard_size: int,
+    ) -> Self: ...  # fmt: skip
+    def hash(self) -> bytes:
+        """A hash of where everything lies and of who has what."""
+    def begin(self) -> list[Path]:
+        """Makes the unfinished files; returns their paths."""
+    def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
+        """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
+        are.
+        """
+    def write(self, most: int) -> int:
+        """Writes about so many of the bytes that are left; returns how many, 0 at the end."""
+    def flush(self) -> None:
+        """Waits until they are on the disk, where that is wanted."""
+    def finish(self) -> list[Path]:
+        """Puts the files into their places; returns them, an index last."""
+    def discard(self) -> None:
+        """Gives up: removes what this process has begun, and what one that is gone has left."""
 
 def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
     """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes

@@ -79,7 +79,7 @@ impl Mesh {
     }
 
     /// An error if the axes that it splits are not those of a tensor of this shape.
-    pub(super) fn require_axes(&self, shape: &[u64]) -> Result<()> {
+    pub fn require_axes(&self, shape: &[u64]) -> Result<()> {
         match self.splits.iter().filter_map(|split| split.axis()).find(|&axis| axis >= shape.len()) {
             Some(axis) => {
                 Err(Error::Argument(format!("a tensor of the shape {shape:?} has no axis {axis} to be split")))
@@ -115,6 +115,20 @@ impl Mesh {
             };
         }
         Some(runs)
+    }
+
+    /// How many ranks have the same part of every tensor as this rank, and which of them it is; `None` for a rank that is not in the mesh.
+    pub fn replica(&self, rank: u32) -> Option<(u64, u64)> {
+        let mut place = self.places.get(rank as usize).copied().flatten()?;
+        let (mut number, mut count) = (0, 1);
+        for (split, &dim) in self.splits.iter().zip(&self.dims).rev() {
+            if *split == Split::Replicate {
+                number += u64::from(place % dim) * count;
+                count *= u64::from(dim);
+            }
+            place /= dim;
+        }
+        Some((number, count))
     }
 
     /// The coordinates of ranks that have something of these rows (of the first axis) of a tensor of this shape, for each dimension: these ranks,
@@ -184,7 +198,7 @@ impl Mesh {
     }
 
     /// Numbers that are the same for equal meshes.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
         let splits = self.splits.iter().flat_map(|split| match *split {
             Split::Replicate => [0, 0, 0],
             Split::Shard { axis } => [1, axis as u64, 0],

@@ -8,6 +8,7 @@
 mod mesh;
 mod moves;
 mod owners;
+mod replicas;
 mod round;
 mod unit;
 
@@ -17,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use mesh::{ABSENT, Mesh, Runs, Split};
 pub use moves::Move;
+pub use replicas::{Written, written};
 pub use round::{Broadcast, Round};
 pub use unit::{Extent, Source};
 

@@ -104,6 +104,20 @@ impl Part {
         Ok(Self { axes, bytes: part })
     }
 
+    /// From its first byte in the tensor to its last.
+    pub(super) fn reach(&self) -> Range<u64> {
+        if self.bytes == 0 {
+            return 0..0;
+        }
+        let (mut start, mut last) = (0, 0);
+        for axis in &self.axes {
+            let runs = || axis.runs.iter().map(|run| &run.positions).filter(|run| !run.is_empty());
+            start += runs().map(|run| run.start).min().unwrap_or(0) * axis.whole;
+            last += (runs().map(|run| run.end).max().unwrap_or(1) - 1) * axis.whole;
+        }
+        start..last + self.axes.last().map_or(0, |axis| axis.whole)
+    }
+
     /// Its bytes within a range of those of the tensor, always in the same order. `from` counts from the start of that range.
     pub(super) fn within(&self, clip: &Range<u64>) -> Vec<Move> {
         let mut moves = Vec::new();

@@ -1,0 +1,127 @@
+//! Saving by several ranks: where everything lies, and what a rank writes. What they say to each other is torch's affair.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::error::Error;
+use max_weights::load::ranks::Mesh;
+use max_weights::workers::now_and_then;
+use max_weights::write::{Declared, Folder, Options, Replacement, Share, Stored, Together};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::convert::dtype_from_python;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::ranks::{PythonMesh, meshes};
+use crate::tensor::Buffer;
+
+/// The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same files.
+///
+/// Args:
+///     folder: Where they go.
+///     tensors: The name, dtype and shape of each.
+///     metadata: That of every file.
+///     sharings: The number of the mesh of each tensor; None where every rank has all of it.
+///     meshes: As for `RankPlan`.
+///     world: How many ranks there are.
+///     alignment: As for `save_tensors`.
+///     sync: As for `save_tensors`.
+///     stem: As for `save_tensors`.
+///     max_shard_size: As for `save_tensors`.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct RankSave {
+    together: Together,
+    /// The files that this process has begun.
+    begun: Mutex<Option<Vec<Replacement>>>,
+    /// What it writes itself.
+    share: Mutex<Option<Share>>,
+}
+
+#[pymethods]
+impl RankSave {
+    #[new]
+    #[pyo3(signature = (folder, tensors, metadata, sharings, *, meshes, world, alignment, sync, stem, max_shard_size))]
+    #[expect(clippy::too_many_arguments, reason = "all that the files are a function of, by name")]
+    fn new(
+        py: Python<'_>,
+        folder: PathBuf,
+        tensors: Vec<(String, Bound<'_, PyAny>, Vec<u64>)>,
+        metadata: BTreeMap<String, String>,
+        sharings: Vec<Option<usize>>,
+        meshes: Vec<PythonMesh>,
+        world: u32,
+        alignment: u64,
+        sync: bool,
+        stem: String,
+        max_shard_size: u64,
+    ) -> Outcome<Self> {
+        let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
+            Ok(Declared { name, stored: Stored::Plain(dtype_from_python(&dtype)?), shape })
+        };
+        let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
+        let together = detached(py, || {
+            let meshes = self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?;
+            let options = Options { alignment, sync };
+            let folder = Folder { path: folder, stem, most: max_shard_size, options };
+            Together::new(folder, tensors, &metadata, sharings, (meshes, world))
+        })?;
+        Ok(Self { together, begun: Mutex::default(), share: Mutex::default() })
+    }
+
+    /// A hash of where everything lies and of who has what.
+    fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.together.hash())
+    }
+
+    /// Makes the unfinished files; returns their paths.
+    fn begin(&self, py: Python<'_>) -> Outcome<Vec<PathBuf>> {
+        let files = detached(py, || self.together.begin())?;
+        let paths = files.iter().map(|file| file.unfinished().to_path_buf()).collect();
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(files);
+        Ok(paths)
+    }
+
+    /// Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that are.
+    fn open(&self, py: Python<'_>, rank: u32, unfinished: Vec<PathBuf>, parts: Vec<Bound<'_, Buffer>>) -> Outcome<u64> {
+        let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
+        let share = detached(py, || Share::open(&self.together, rank, &unfinished, parts))?;
+        let bytes = share.bytes();
+        *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
+        Ok(bytes)
+    }
+
+    /// Writes about so many of the bytes that are left; returns how many, 0 at the end.
+    fn write(&self, py: Python<'_>, most: u64) -> Outcome<u64> {
+        Ok(detached(py, || {
+            let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            share.as_mut().map_or(Ok(0), |share| share.write(most, &now_and_then(&interrupt)))
+        })?)
+    }
+
+    /// Waits until they are on the disk, where that is wanted.
+    fn flush(&self, py: Python<'_>) -> Outcome<()> {
+        Ok(detached(py, || {
+            let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            share.as_ref().map_or(Ok(()), Share::flush)
+        })?)
+    }
+
+    /// Puts the files into their places; returns them, an index last.
+    fn finish(&self, py: Python<'_>) -> Outcome<Vec<PathBuf>> {
+        let files = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        Ok(detached(py, || self.together.finish(files, &interrupt))?)
+    }
+
+    /// Gives up: removes what this process has begun, and what one that is gone has left.
+    fn discard(&self, py: Python<'_>) {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let share = self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
+        detached(py, || {
+            drop((begun, share));
+            self.together.remove_abandoned();
+        });
+    }
+}

@@ -1,0 +1,204 @@
+"""`save_sharded(group=)`: several ranks write one checkpoint, each what it has, where it will be in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from max_weights._core import RankSave, __version__, shown
+from max_weights._progress import progress_of
+from max_weights._ranks.agreement import digest, require_alike
+from max_weights._ranks.placements import Meshes, refusal, splits_of, together
+from max_weights._ranks.session import Session
+from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch.distributed as dist
+
+    from max_weights._buffer import Buffer
+    from max_weights._progress import Progress
+
+__all__ = ["Files", "save_in_group"]
+
+_ROUND = 256 << 20
+"""So many bytes are written by a rank before all say that they could."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where files go, and how they are written."""
+
+    folder: str
+    metadata: Mapping[str, str]
+    max_shard_size: int
+    stem: str
+    alignment: int
+    sync: bool
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What this rank has of one tensor."""
+
+    name: str
+    own: Buffer
+    shape: Sequence[int]
+    """That of the whole tensor."""
+    sharing: int | None
+    placements: object
+
+    @classmethod
+    def of(cls, name: str, tensor: object, meshes: Meshes, buffer_of: Callable[[str, object], Buffer]) -> _Part:
+        if not isinstance(tensor, DTensor):
+            own = buffer_of(name, tensor)
+            return cls(name, own, list(own.shape), None, None)
+        if (why := refusal(tensor)) is not None:
+            raise ArgumentError(f"tensor '{shown(name)}': {why}")
+        try:
+            sharing = meshes.number(tensor)
+        except ArgumentError as error:
+            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+        local: Any = tensor.to_local()
+        local = local.wait() if hasattr(local, "wait") else local
+        own = buffer_of(name, local)
+        if own.num_elements != local.numel():
+            raise ArgumentError(
+                f"tensor '{shown(name)}': parts of {tensor.dtype}, which packs several numbers, cannot be saved by "
+                "several ranks; save what full_tensor() returns"
+            )
+        return cls(name, own, list(tensor.shape), sharing, [sharing, splits_of(tensor)])
+
+
+def save_in_group(
+    items: Callable[[], Sequence[tuple[str, object]]],
+    buffer_of: Callable[[str, object], Buffer],
+    files: Files,
+    group: dist.ProcessGroup | None,
+    timeout: float,
+    progress: Progress | bool | None,
+) -> list[Path]:
+    """Save what the ranks of a group have, each its own part; see `save_sharded`.
+
+    Args:
+        items: Returns the tensors of this rank by name.
+        buffer_of: Returns the memory of a tensor.
+        files: Where they go.
+        group: The ranks; `None` for all.
+        timeout: For how many seconds they wait for each other.
+        progress: A function of (bytes done, bytes of all) that this rank writes, or True for a bar.
+    """
+    with Session(group, timeout, "save_sharded") as session:
+        session.note = "what was in the folder is as it was"
+        parts, save = _begun(session, items, buffer_of, files)
+        report, finish = progress_of(progress)
+        try:
+            return _written(session, parts, save, report)
+        except BaseException:
+            # Also on the ranks that have begun nothing: the one that has may be gone.
+            save.discard()
+            raise
+        finally:
+            finish()
+
+
+def _begun(
+    session: Session,
+    items: Callable[[], Sequence[tuple[str, object]]],
+    buffer_of: Callable[[str, object], Buffer],
+    files: Files,
+) -> tuple[list[_Part], RankSave]:
+    """Agree on what is saved, and on where everything lies."""
+    error: Exception | None = None
+    record: dict[str, Any] = {}
+    parts: list[_Part] = []
+    try:
+        meshes = Meshes(session.ranks)
+        parts = [_Part.of(name, tensor, meshes, buffer_of) for name, tensor in sorted(items())]
+        record = {
+            "files": [],
+            "weights": "",
+            "versions": f"torch {torch.__version__}, max_weights {__version__}",
+            "tensors": digest([part.name, part.own.dtype.name, part.shape] for part in parts),
+            "placements": digest([part.name, part.placements] for part in parts),
+            "to": digest([files.folder, dict(files.metadata), files.max_shard_size, files.stem, files.alignment]),
+            "meshes": meshes.tables,
+        }
+    except Exception as failed:
+        error = failed
+    records = session.agree(record, error)
+    require_alike(
+        session,
+        records,
+        {
+            "tensors": "has other names, dtypes or shapes of tensors",
+            "placements": "has other placements of tensors",
+            "to": "saves to another folder, with other metadata or other sizes",
+        },
+    )
+    save: RankSave | None = None
+    try:
+        save = RankSave(
+            files.folder,
+            [(part.name, part.own.dtype, part.shape) for part in parts],
+            files.metadata,
+            [part.sharing for part in parts],
+            meshes=together([one["meshes"] for one in records]),
+            world=session.size,
+            alignment=files.alignment,
+            sync=files.sync,
+            stem=files.stem,
+            max_shard_size=files.max_shard_size,
+        )
+    except Exception as failed:
+        error = failed
+    hashes = session.agree({"plan": "" if save is None else save.hash().hex()}, error)
+    one_plan = {"plan": "has other files in its plan"}
+    require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
+    assert save is not None
+    return parts, save
+
+
+def _written(
+    session: Session, parts: Sequence[_Part], save: RankSave, report: Callable[[int, int], object] | None
+) -> list[Path]:
+    """Write what this rank has to write, and see that all do."""
+
+    def agreed(do: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+        error: Exception | None = None
+        said: dict[str, Any] = {}
+        try:
+            said = do()
+        except Exception as failed:
+            error = failed
+        return session.agree(said, error)
+
+    first = session.rank == 0
+    begun = agreed(lambda: {"paths": [str(path) for path in save.begin()] if first else []})[0]["paths"]
+    own = [part.own for part in parts]
+    sizes = [one["bytes"] for one in agreed(lambda: {"bytes": save.open(session.rank, begun, own)})]
+    done = 0
+
+    def write() -> dict[str, Any]:
+        nonlocal done
+        done += save.write(_ROUND)
+        if report is not None:
+            report(done, sizes[session.rank])
+        return {}
+
+    for _ in range(-(-max(sizes) // _ROUND)):
+        agreed(write)
+
+    def flush() -> dict[str, Any]:
+        save.flush()
+        return {}
+
+    agreed(flush)
+    session.note = ""
+    placed = agreed(lambda: {"paths": [str(path) for path in save.finish()] if first else []})
+    return [Path(path) for path in placed[0]["paths"]]

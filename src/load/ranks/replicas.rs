@@ -1,0 +1,123 @@
+//! Which bytes of a tensor a rank writes, where several have them: each is written once, by one of those.
+
+use super::mesh::{Mesh, Runs};
+use super::moves::{Move, Part};
+use crate::error::Result;
+
+/// A part of fewer bytes for each of those that have it is written by one of them.
+const SHARED: u64 = 256 << 10;
+/// Those that write a part together begin at multiples of this, so that they do not write to the same pages.
+const TURN: u64 = 64 << 10;
+
+/// What a rank has of a tensor, and what it writes of that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of all that it has.
+    pub bytes: u64,
+    /// The shape of that.
+    pub shape: Vec<u64>,
+    /// Rows from its part (`to`) into the tensor (`from`), in the order of the tensor.
+    pub moves: Vec<Move>,
+}
+
+/// What a rank of `world` writes of a tensor of this shape, of which `unit.0` elements take `unit.1` bytes and stay together. Without a mesh every rank
+/// has all of it. A small part that several have is written by the one whose turn it is; a large one by all of them.
+///
+/// # Errors
+/// A part that elements which are stored together do not allow, or axes that are not there.
+pub fn written(
+    shape: &[u64],
+    unit: (u64, u64),
+    mesh: Option<&Mesh>,
+    (rank, world): (u32, u32),
+    turn: u64,
+) -> Result<Written> {
+    let whole = || -> Runs { shape.iter().map(|&size| std::iter::once(0..size).collect()).collect() };
+    let (runs, (number, count)) = match mesh {
+        None => (whole(), (u64::from(rank), u64::from(world))),
+        Some(mesh) => {
+            mesh.require_axes(shape)?;
+            match (mesh.runs(rank, shape), mesh.replica(rank)) {
+                (Some(runs), Some(replica)) => (runs, replica),
+                _ => return Ok(Written::default()),
+            }
+        }
+    };
+    let own = runs.iter().map(|runs| runs.iter().map(|run| run.end - run.start).sum()).collect();
+    let part = if runs == whole() {
+        let elements = shape.iter().product::<u64>();
+        let bytes = elements.div_ceil(unit.0.max(1)).saturating_mul(unit.1);
+        Part::new(&[bytes], (1, 1), &vec![std::iter::once(0..bytes).collect()])?
+    } else {
+        Part::new(shape, unit, &runs)?
+    };
+    let reach = part.reach();
+    let clip = if count <= 1 {
+        reach
+    } else if part.bytes / count < SHARED {
+        if turn % count == number { reach } else { 0..0 }
+    } else {
+        let span = reach.end - reach.start;
+        let at = |number: u64| {
+            let at = reach.start + (u128::from(span) * u128::from(number) / u128::from(count)) as u64;
+            if number == 0 || number == count { at } else { (at - at % TURN).max(reach.start) }
+        };
+        at(number)..at(number + 1)
+    };
+    let mut moves = part.within(&clip);
+    // They count from the start of the tensor.
+    for one in &mut moves {
+        one.from += clip.start;
+    }
+    moves.sort_unstable_by_key(|one| one.from);
+    Ok(Written { bytes: part.bytes, shape: own, moves })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::ranks::Split;
+
+    /// How often each byte of a tensor is written, by all ranks together.
+    fn times(shape: &[u64], unit: u64, mesh: Option<&Mesh>, world: u32) -> Vec<u32> {
+        let mut times = vec![0; (shape.iter().product::<u64>() * unit) as usize];
+        for rank in 0..world {
+            let own = written(shape, (1, unit), mesh, (rank, world), 3).expect("written");
+            let mut part = vec![0_u32; own.bytes as usize];
+            for one in own.moves {
+                for row in 0..one.rows {
+                    let (from, to) = (one.from + row * one.from_stride, one.to + row * one.to_stride);
+                    times[from as usize..(from + one.len) as usize].iter_mut().for_each(|count| *count += 1);
+                    part[to as usize..(to + one.len) as usize].iter_mut().for_each(|count| *count += 1);
+                }
+            }
+            assert!(part.iter().all(|count| *count <= 1), "bytes of the part of rank {rank} go to several places");
+        }
+        times
+    }
+
+    #[test]
+    fn each_byte_is_written_once_whoever_has_it() {
+        let (replicate, rows, columns) = (Split::Replicate, Split::Shard { axis: 0 }, Split::Shard { axis: 1 });
+        let strided = Split::Strided { axis: 0, factor: 2 };
+        for shape in [&[13, 5][..], &[2, 3], &[0, 4], &[7, 4, 9], &[1024, 700]] {
+            for splits in
+                [[replicate, replicate], [rows, columns], [replicate, columns], [rows, replicate], [strided, rows]]
+            {
+                let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![2, 2], splits.to_vec()).expect("a mesh");
+                let times = times(shape, 2, Some(&mesh), 4);
+                assert!(times.iter().all(|count| *count == 1), "{shape:?} {splits:?}");
+            }
+            assert!(times(shape, 4, None, 3).iter().all(|count| *count == 1), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn those_that_have_a_large_part_write_it_together() {
+        let bytes = |rank| -> u64 {
+            let own = written(&[1 << 20], (1, 4), None, (rank, 4), 0).expect("written");
+            own.moves.iter().map(Move::bytes).sum()
+        };
+        assert_eq!([0, 1, 2, 3].map(bytes), [1 << 20; 4]);
+    }
+}

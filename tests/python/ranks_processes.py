@@ -1,0 +1,47 @@
+"""Starts processes over gloo, and reads what they found."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+RANKS = 4
+Found = dict[str, list[dict[str, Any]]]
+
+
+def run(
+    folder: Path,
+    rendezvous: str,
+    *cases: str,
+    ranks: Iterable[int] = range(RANKS),
+    program: str = "ranks",
+    **environment: str,
+) -> Found:
+    """What these ranks found, by case."""
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name(f"{program}_program.py")),
+        str(folder),
+        str(RANKS),
+        rendezvous,
+        *cases,
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=150)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found: Found = {}
+    for rank in ranks:
+        for line in map(json.loads, (folder / f"found{rank}").read_text().splitlines()):
+            assert "error" not in line, line["error"]
+            found.setdefault(line["case"], []).append(line)
+    assert sorted(found) == sorted(cases), ended.stderr[-2000:]
+    return found
+
+
+def same_on_all(errors: list[dict[str, Any]]) -> dict[str, Any]:
+    """The one error that all ranks have."""
+    assert len({error["text"] for error in errors}) == 1, errors
+    assert {error["kind"] for error in errors} == {"RankError"}, errors
+    return errors[0]

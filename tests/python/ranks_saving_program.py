@@ -1,0 +1,181 @@
+"""Saves by several processes over gloo: the cases of test_ranks_saving.py, run as those of ranks_program.py are."""
+
+import functools
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+import max_weights
+import ranks_program as ranks
+from max_weights import save_sharded
+from max_weights._ranks import saving
+from ranks_program import FOLDER, every_placement, line, model, numbers, placed, raised
+
+SIZES = ("700", "5GB")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, hidden ones as well."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+
+
+def alone(name: str, tensors: dict[str, torch.Tensor], size: str) -> dict[str, bytes]:
+    """What one process writes."""
+    folder = FOLDER / f"{name}-{ranks.RANK}"
+    save_sharded(tensors, folder, max_shard_size=size, sync=False)
+    return content(folder)
+
+
+def placements() -> dict[str, Any]:
+    """Every placement, into one file and into many, from memory that is contiguous or not."""
+    saving._ROUND = 1000
+    every = every_placement()
+    every["large"] = (numbers(1024, 700), line(), [Replicate()])
+    every["large_half"] = (numbers(1200, 512), ranks.grid(), [Shard(1), Replicate()])
+    whole = {name: tensor for name, (tensor, _, _) in every.items()} | {"plain": numbers(3, 5)}
+    wrong, files = [], 0
+    for size in SIZES:
+        expected = alone("placements", whole, size)
+        for strided in (False, True):
+            own: dict[str, torch.Tensor] = {"plain": numbers(3, 5)}
+            for name, (tensor, mesh, how) in every.items():
+                own[name] = placed(tensor, mesh, how)
+                local = own[name].to_local()  # type: ignore[attr-defined]
+                if strided and local.ndim == 2 and local.numel():
+                    local, stride = local.t().contiguous().t(), tensor.stride()
+                    own[name] = DTensor.from_local(local, mesh, how, run_check=False, shape=tensor.shape, stride=stride)
+            folder = FOLDER / f"together-{size}-{strided}"
+            paths = save_sharded(own, folder, max_shard_size=size, group=dist.group.WORLD, sync=strided)
+            found = content(folder)
+            files = max(files, len(found))
+            if found != expected or sorted(path.name for path in paths) != sorted(expected):
+                wrong.append(f"{size} {strided}: {[name for name in expected if found.get(name) != expected[name]]}")
+            dist.barrier()
+    return {"wrong": wrong, "files": files}
+
+
+def modules() -> dict[str, Any]:
+    """Modules, over the files of an older save."""
+    whole = model()
+    wrong = []
+    folder = FOLDER / "modules"
+    for distribute in (ranks.fsdp2, ranks.tensor_parallel, ranks.tensor_parallel_and_fsdp, ranks.hsdp, ranks.plain):
+        for size in SIZES:
+            expected = alone("modules", whole.state_dict(), size)
+            save_sharded(distribute(model()), folder, max_shard_size=size, group=dist.group.WORLD)
+            if content(folder) != expected:
+                wrong.append(f"{distribute.__name__} {size}")
+            dist.barrier()
+    own = ranks.fsdp2(model()).state_dict()
+    save_sharded(own, folder)  # of distributed tensors all ranks are the default
+    if content(folder) != alone("modules", whole.state_dict(), "5GB"):
+        wrong.append("by default")
+    return {"wrong": wrong}
+
+
+def refused() -> dict[str, Any]:
+    """What is not saved, or not alike on all ranks."""
+    odd = ranks.RANK == 2
+    folder = FOLDER / "refused"
+    partial = DTensor.from_local(torch.zeros(4, 4), line(), [Partial()], run_check=False)
+
+    def save(tensors: dict[str, torch.Tensor], to: Any = folder, **options: Any) -> dict[str, Any]:
+        return raised(lambda: save_sharded(tensors, to, group=dist.group.WORLD, **options))
+
+    good = {"a": numbers(4, 4)}
+    found = {
+        "partial": save({"a": partial}),
+        "url": save(good, "s3://bucket/model"),
+        "tied": save(good, tied="alias"),
+        "verify": save(good, verify=True),
+        "names": save({"b" if odd else "a": numbers(4, 4)}),
+        "shapes": save({"a": numbers(4, 5 if odd else 4)}),
+        "placements": save({"a": placed(numbers(4, 4), line(), [Shard(int(odd))])}),
+        "folder": save(good, FOLDER / "other" if odd else folder),
+        "size": save(good, max_shard_size="1GB" if odd else "2GB"),
+        "is_file": save(good, Path(__file__)),
+        "alone": raised(lambda: max_weights.save_file({"a": placed(numbers(4, 4), line(), [Shard(0)])}, folder)),
+    }
+    dist.barrier()
+    return found | {"left": sorted(content(folder))}
+
+
+class Failing:
+    """Where a rank writes, it does something else."""
+
+    def __init__(self, *arguments: Any, instead: Any, **options: Any) -> None:
+        self._save = max_weights._core.RankSave(*arguments, **options)
+        self._instead = instead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._save, name)
+
+    def write(self, most: int) -> int:
+        written = self._save.write(most)
+        self._instead()
+        return written
+
+
+def _full() -> None:
+    raise OSError(28, "No space left on device", "model.safetensors")
+
+
+def _killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _with(rank: int, instead: Any) -> dict[str, Any]:
+    """An older save, and one over it in which a rank does this in place of writing."""
+    folder = FOLDER / "older"
+    older = {f"t{number}": numbers(64, 64) for number in range(4)}
+    if ranks.RANK == 1:
+        save_sharded(older, folder, max_shard_size="20KB")
+    dist.barrier()
+    before = content(folder)
+    saving._ROUND = 2000
+    if rank == ranks.RANK:
+        saving.RankSave = functools.partial(Failing, instead=instead)  # type: ignore[misc, assignment]
+    newer = {name: placed(tensor + 1, line(), [Shard(0)]) for name, tensor in older.items()}
+
+    def save() -> None:
+        save_sharded(newer, folder, max_shard_size="20KB", timeout=20)
+
+    failed = raised(save)
+    # Whoever has begun the files removes them; of one that is killed, the others do.
+    deadline = time.monotonic() + 5
+    while content(folder) != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    same = content(folder) == before
+    return {"failed": failed, "save": save, "same": same, "files": len(before), "folder": folder}
+
+
+def full_disk() -> dict[str, Any]:
+    """One rank cannot write; afterwards all can."""
+    found = _with(1, _full)
+    dist.barrier()
+    saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
+    save, folder = found.pop("save"), found.pop("folder")
+    save()
+    whole = {f"t{number}": numbers(64, 64) + 1 for number in range(4)}
+    return found | {"again": content(folder) == alone("full", whole, "20KB")}
+
+
+def killed_one() -> dict[str, Any]:
+    found = _with(2, _killed)
+    return {name: found[name] for name in ("failed", "same", "files")}
+
+
+def killed_first() -> dict[str, Any]:
+    found = _with(0, _killed)
+    return {name: found[name] for name in ("failed", "same", "files")}
+
+
+if __name__ == "__main__":
+    ranks.main(sys.argv[4:], globals())

@@ -1,0 +1,88 @@
+"""Saving by several processes: real ones, over gloo. What they do is in ranks_saving_program.py."""
+
+from pathlib import Path
+
+import pytest
+
+from ranks_processes import RANKS, Found, run, same_on_all
+
+CASES = ["placements", "modules", "refused", "full_disk"]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What four ranks found in all cases that all of them survive."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return run(folder, f"file://{folder}/rendezvous", *CASES, program="ranks_saving")
+
+
+def test_files_of_every_placement_are_those_of_one_process_byte_for_byte(found: Found) -> None:
+    for rank in found["placements"]:
+        assert rank["wrong"] == []
+        assert rank["files"] > 10
+
+
+def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -> None:
+    for rank in found["modules"]:
+        assert rank["wrong"] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("partial", "tensor 'a': it is placed as P(sum): its values are sums over ranks"),
+        ("url", "'s3://bucket/model': several ranks write to a folder that all of them see, not to a URL"),
+        ("tied", "save_sharded by several ranks has no tied="),
+        ("verify", "save_sharded by several ranks has no verify="),
+        ("alone", "tensor 'a': it is spread over several processes; call save_sharded on all of them"),
+    ],
+)
+def test_what_is_refused_is_the_same_argument_error_on_all(found: Found, case: str, why: str) -> None:
+    for rank in found["refused"]:
+        assert rank[case]["kind"] == "ArgumentError"
+        assert why in rank[case]["text"]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("names", "has other names, dtypes or shapes of tensors than rank 0"),
+        ("shapes", "has other names, dtypes or shapes of tensors than rank 0"),
+        ("placements", "has other placements of tensors than rank 0"),
+        ("folder", "saves to another folder, with other metadata or other sizes than rank 0"),
+        ("size", "saves to another folder, with other metadata or other sizes than rank 0"),
+    ],
+)
+def test_a_rank_that_saves_something_else_is_named_by_all(found: Found, case: str, why: str) -> None:
+    error = same_on_all([rank[case] for rank in found["refused"]])
+    assert error["rank"] == 2
+    assert error["text"].endswith(f"{why}; what was in the folder is as it was")
+    assert all(rank["left"] == [] for rank in found["refused"])
+
+
+def test_what_the_first_rank_cannot_begin_is_the_error_of_all(found: Found) -> None:
+    error = same_on_all([rank["is_file"] for rank in found["refused"]])
+    assert error["rank"] == 0
+    assert "cannot make the folder: File exists" in error["text"]
+
+
+def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files_alone(found: Found) -> None:
+    error = same_on_all([rank["failed"] for rank in found["full_disk"]])
+    assert error["rank"] == 1
+    assert "No space left on device" in error["text"]
+    for rank in found["full_disk"]:
+        assert rank["same"], "the older files, and none beside them"
+        assert rank["files"] == 5
+        assert rank["again"]
+
+
+@pytest.mark.parametrize(("case", "killed"), [("killed_one", 2), ("killed_first", 0)])
+def test_a_rank_that_is_killed_is_named_and_leaves_the_old_files_alone(tmp_path: Path, case: str, killed: int) -> None:
+    left = [rank for rank in range(RANKS) if rank != killed]
+    rendezvous = f"file://{tmp_path}/rendezvous"
+    ranks = run(tmp_path, rendezvous, case, ranks=left, program="ranks_saving")[case]
+    for rank in ranks:
+        assert rank["failed"]["rank"] == killed
+        assert "the process is gone" in rank["failed"]["text"]
+        assert rank["same"], "the older files, and none beside them"
+        assert rank["failed"]["seconds"] < 5
