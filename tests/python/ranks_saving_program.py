@@ -1,5 +1,6 @@
-"""Saves by several processes over gloo: the cases of test_ranks_saving.py, run as those of ranks_program.py are."""
+"""Saves and `dcp.load` by several processes over gloo, for test_ranks_saving.py; run as ranks_program.py is."""
 
+import contextlib
 import functools
 import os
 import signal
@@ -10,12 +11,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import max_weights
 import ranks_program as ranks
 from max_weights import save_sharded
-from max_weights._ranks import saving
+from max_weights._ranks import boxes, saving
+from max_weights.integrations.distributed import WeightsReader
 from ranks_program import FOLDER, every_placement, line, model, numbers, placed, raised
 
 SIZES = ("700", "5GB")
@@ -23,7 +26,11 @@ SIZES = ("700", "5GB")
 
 def content(folder: Path) -> dict[str, bytes]:
     """The files of a folder, hidden ones as well."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):  # it was an unfinished one
+            found[path.name] = path.read_bytes()
+    return found
 
 
 def alone(name: str, tensors: dict[str, torch.Tensor], size: str) -> dict[str, bytes]:
@@ -105,6 +112,47 @@ def refused() -> dict[str, Any]:
     }
     dist.barrier()
     return found | {"left": sorted(content(folder))}
+
+
+def reader() -> dict[str, Any]:
+    """`dcp.load` of every placement: each byte is read once, by one of the ranks."""
+    every = every_placement()
+    path = ranks.written("reader.safetensors", {name: tensor for name, (tensor, _, _) in every.items()})
+    read = []
+
+    class Counted:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self._plan = max_weights._core.RankPlan(*arguments, unit_bytes=1200, round_bytes=2400, **options)
+            read.append(self._plan.costs()[0])
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._plan, name)
+
+    boxes.RankPlan = Counted  # type: ignore[misc, assignment]
+    wrong = []
+    for dtype in (None, torch.float64):
+        alike: list[dict[str, Any]] = [{}, {}]
+        for state in alike:
+            for name, (tensor, mesh, how) in every.items():
+                own = placed(tensor, mesh, how)
+                empty = torch.zeros(own.to_local().shape).to(dtype or tensor.dtype)
+                stride = tensor.contiguous().stride()
+                state[name] = DTensor.from_local(empty, mesh, how, run_check=False, shape=tensor.shape, stride=stride)
+        together, by_itself = alike
+        dcp.load(together, storage_reader=WeightsReader(path, group=dist.group.WORLD))
+        dcp.load(by_itself, storage_reader=WeightsReader(path))
+        for name in every:
+            found, expected = together[name].to_local(), by_itself[name].to_local()
+            if not torch.equal(found.double(), expected.double()):
+                wrong.append(f"{name} {dtype}")
+    whole = sum(tensor.numel() * tensor.element_size() for tensor, _, _ in every.values())
+    other = ranks.written("other_reader.safetensors", {"rows": numbers(14, 5)})
+    differs = raised(
+        lambda: WeightsReader(other if ranks.RANK == 2 else path, group=dist.group.WORLD)._read_together(
+            [], dist.group.WORLD
+        )
+    )
+    return {"wrong": wrong, "read": [sum(one) for one in read], "whole": whole, "differs": differs}
 
 
 class Failing:

@@ -1,4 +1,4 @@
-"""Saving by several processes: real ones, over gloo. What they do is in ranks_saving_program.py."""
+"""Saving, and `dcp.load`, by several processes: real ones, over gloo. What they do is in ranks_saving_program.py."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from ranks_processes import RANKS, Found, run, same_on_all
 
-CASES = ["placements", "modules", "refused", "full_disk"]
+CASES = ["placements", "modules", "refused", "reader", "full_disk"]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,14 @@ def test_what_the_first_rank_cannot_begin_is_the_error_of_all(found: Found) -> N
     error = same_on_all([rank["is_file"] for rank in found["refused"]])
     assert error["rank"] == 0
     assert "cannot make the folder: File exists" in error["text"]
+
+
+def test_dcp_load_reads_every_placement_and_each_byte_once(found: Found) -> None:
+    for rank in found["reader"]:
+        assert rank["wrong"] == []
+        assert all(read <= rank["whole"] for read in rank["read"])
+    error = same_on_all([rank["differs"] for rank in found["reader"]])
+    assert "sees another file than rank 0" in error["text"]
 
 
 def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files_alone(found: Found) -> None:

@@ -21,6 +21,7 @@ from torch.futures import Future
 
 from max_weights._core import infos, shown
 from max_weights._lazy import lazy_state_dict
+from max_weights._ranks.boxes import Box, read_boxes
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
@@ -28,6 +29,7 @@ from max_weights.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from torch.distributed import ProcessGroup
     from torch.distributed.checkpoint.planner import ReadItem
 
     from max_weights._core import WeightInfo, WeightsNode
@@ -46,13 +48,18 @@ class WeightsReader(StorageReader):
     Args:
         path: Anything that `load_weights` accepts: a file, a folder, an index of shards, a list of files; also a folder
             that torch wrote, in which every rank saved its own parts.
+        group: The ranks that load, to read for each other: each byte is read by one of them, and sent to those that
+            need it. Without it, each reads what it needs; for files on a disk that is the faster way.
+        timeout: For how many seconds the ranks of `group` wait for one that does not answer.
 
     Raises:
+        RankError: on all ranks of `group`, what went wrong on one of them.
         FormatError: a file is damaged.
         MissingFileError: there is no such file.
     """
 
-    def __init__(self, path: Paths) -> None:
+    def __init__(self, path: Paths, *, group: ProcessGroup | None = None, timeout: float = 600.0) -> None:
+        self._group, self._timeout = group, timeout
         self.reset()
         self._open(path)
 
@@ -112,12 +119,24 @@ class WeightsReader(StorageReader):
                     f"'{shown(item.storage_index.fqn)}': a part of shape {tuple(item.lengths)} goes to a tensor of "
                     f"shape {tuple(target.shape)}"
                 )
-        self._read(items)
+        if self._group is None:
+            self._read(items)
+        else:
+            self._read_together(items, self._group)
         for item, target in items:
             planner.commit_tensor(item, target)
         done: Future[None] = Future()
         done.set_result(None)
         return done
+
+    def _read_together(self, items: list[tuple[ReadItem, torch.Tensor]], group: ProcessGroup) -> None:
+        """Fill tensors with all ranks of a group, each of which has items of its own."""
+        boxes: dict[str, list[tuple[Box, torch.Tensor]]] = {}
+        for item, target in items:
+            box = list(zip(item.storage_offsets, item.lengths, strict=True))
+            boxes.setdefault(item.storage_index.fqn, []).append((box, target))
+        left = read_boxes(self._weights, self._infos, boxes, group, self._timeout)
+        self._read([(item, target) for item, target in items if item.storage_index.fqn in left])
 
     def _read(self, items: list[tuple[ReadItem, torch.Tensor]]) -> None:
         """Fill tensors."""
