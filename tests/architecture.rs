@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 16] = [
     &["check", "write"],
 ];
 /// The same of the numerics.
-const KERNELS_LAYERS: [&[&str]; 4] = [&["dtype", "error"], &["simd"], &["cast", "fingerprint"], &["quant"]];
+const KERNELS_LAYERS: [&[&str]; 4] = [&["dtype", "error"], &["simd"], &["cast"], &["fingerprint", "quant"]];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 12] = [
     &["bytes", "expressions", "glob", "json", "words"],

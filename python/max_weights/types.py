@@ -4,7 +4,7 @@ from max_weights._benching import BenchRow
 from max_weights._buffer import DLPackArray
 from max_weights._checking import FileReport, Finding, GlobalUse
 from max_weights._difference import ChangedWeight, ComparedValues, OneSidedWeight, RenamedWeight
-from max_weights._fingerprint import Fingerprint, FingerprintComparison, FingerprintDifference, TensorFingerprint
+from max_weights._fingerprint_record import Fingerprint, FingerprintComparison, FingerprintDifference, TensorFingerprint
 from max_weights._lazy import LazyTensor
 from max_weights._load_report import LoadReport
 from max_weights._load_request import Rename

@@ -1,5 +1,7 @@
 """Fingerprints once more, as docs/fingerprint.md specifies them, in NumPy alone."""
 
+import hashlib
+
 import numpy as np
 
 ONES = (1 << 64) - 1
@@ -57,3 +59,8 @@ def fingerprint(tensor: np.ndarray, column_blocks: int = 1) -> tuple[str, int, b
                 of_row *= pseudorandom((2 << 60) + row * 2 + which) | 1
                 sums[block, part, which] = (int(sums[block, part, which]) + of_row) & ONES
     return kind, per_block, sums.astype("<u8").tobytes()
+
+
+def digest(tensor: np.ndarray) -> str:
+    """The SHA-256 of the elements in C order, each lowest byte first: NumPy's own order on such a machine."""
+    return f"sha256:{hashlib.sha256(np.ascontiguousarray(tensor).tobytes()).hexdigest()}"

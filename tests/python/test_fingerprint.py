@@ -1,7 +1,10 @@
 """Fingerprints of tensors: what the specification says, whatever file, layout or wider dtype the values are in."""
 
 import json
+import os
+import time
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -63,7 +66,8 @@ def test_the_vectors_are_those_of_both_implementations() -> None:
     for vector in json.loads(VECTORS.read_text())["vectors"]:
         dtype = np.dtype(getattr(ml_dtypes, vector["dtype"], vector["dtype"]))
         tensor = np.frombuffer(bytes.fromhex(vector["elements"]), dtype).reshape(vector["shape"])
-        own = max_weights.fingerprint({"x": max_weights.Buffer.from_numpy(tensor)})["x"]
+        own = max_weights.fingerprint({"x": max_weights.Buffer.from_numpy(tensor)}, digests=True)["x"]
+        assert own.digest == vector["digest"] == specification.digest(tensor)
         assert specification.fingerprint(tensor) == (vector["kind"], vector["rows_per_block"], own.blocks)
         assert (own.kind, own.rows_per_block, own.blocks.hex()) == (
             vector["kind"], vector["rows_per_block"], vector["blocks"]
@@ -171,6 +175,85 @@ def test_a_manifest_with_fingerprints_is_read(models: Path, tmp_path: Path) -> N
             Fingerprint.from_json('{"schema": "max-weights.manifest/1", ' + text + "}", source="theirs.json")
 
 
+COLLISION = (-27264, 24278, -13714, 21031, 24606, -27700)
+"""What can be added to six integers without a change of their sums: a lattice that was reduced gives it in seconds."""
+
+
+def _colliding() -> tuple[np.ndarray, np.ndarray]:
+    """Two tensors of the same sums, which are linear."""
+    one = np.full(6, 1 << 20, np.int32)
+    return one, one + np.array(COLLISION, np.int32)
+
+
+def test_tensors_that_were_made_to_collide_are_told_apart_by_their_digests(tmp_path: Path) -> None:
+    one, other = ({"x": tensor} for tensor in _colliding())
+    assert (one["x"] != other["x"]).any()
+    assert max_weights.fingerprint(one).compare(max_weights.fingerprint(other)).ok, "sums are no signature"
+    assert not max_weights.fingerprint(one).compare(max_weights.fingerprint(one), require_digests=True).ok
+    own, there = (max_weights.fingerprint(tensors, digests=True) for tensors in (one, other))
+    assert "its SHA-256 differs, though its sums are equal" in str(own.compare(there))
+    there.write(tmp_path / "a.json")
+    assert "its SHA-256 differs" in str(own.compare(Fingerprint.read(tmp_path / "a.json")))
+    assert own.compare(Fingerprint.from_json(own.to_json()), require_digests=True).ok
+    wide = max_weights.fingerprint({"x": one["x"].astype(np.int64)}, digests=True)
+    assert own.compare(wide).ok
+    assert "those of int32 and int64" in str(own.compare(wide, require_digests=True))
+
+
+def test_the_digests_of_a_file_are_those_of_digests_and_of_manifests(models: Path, tmp_path: Path) -> None:
+    for path in (models / "minilm.safetensors", models / "smollm2-135m.Q4_1.gguf"):
+        weights = max_weights.load_weights(path)
+        own = max_weights.fingerprint(weights, digests=True)
+        assert {name: one.digest for name, one in own.items()} == max_weights.digests(weights)
+        assert run("manifest", "create", path, "--fingerprints", "-o", tmp_path / "m.json").status == 0
+        comparison = own.compare(Fingerprint.read(tmp_path / "m.json"), require_digests=True)
+        assert comparison.ok, comparison
+    assert (
+        max_weights.fingerprint(weights.load(["blk.0.attn_norm.weight"]), digests=True)["blk.0.attn_norm.weight"].digest
+        == own["blk.0.attn_norm.weight"].digest
+    )
+
+
+def _old(path: Path) -> None:
+    """As if the file had been written a while ago: of one that may still be written to, nothing is kept."""
+    os.utime(path, ns=(time.time_ns() - 10**10, time.time_ns() - 10**10))
+
+
+def test_a_second_fingerprint_of_the_same_file_reads_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"x": np.ones((100, 100), np.float32), "y": np.ones(3, np.float32)}, path)
+    _old(path)
+    read: list[int] = []
+
+    def taken(**options: Any) -> Fingerprint:
+        read.clear()
+        return max_weights.fingerprint(
+            max_weights.load_weights(path), progress=lambda _, of: read.append(of), **options
+        )
+
+    first = taken()
+    assert read[-1] == 40_012
+    assert dict(taken()) == dict(first)
+    assert max(read, default=0) == 0
+    taken(column_blocks=2)
+    assert read[-1] == 40_012
+    # A tree that was written to is another one, and what it gives is not kept.
+    weights = max_weights.load_weights(path)
+    weights.x.torch()[3, 4] = 7
+    assert max_weights.fingerprint(weights)["x"] != first["x"]
+    assert taken()["x"] == first["x"]
+    # And so is a file that was saved over, edited in place, or just now.
+    save_file({"x": np.zeros((100, 100), np.float32), "y": np.ones(3, np.float32)}, path)
+    assert taken()["x"] != first["x"]
+    with path.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\0\0\0\x41")
+    changed = taken()
+    assert changed["y"] != first["y"]
+    _old(path)
+    assert taken()["y"] == changed["y"]
+
+
 def record(**changes: object) -> str:
     tensor = {"kind": "float", "shape": [2, 3], "rows_per_block": 1, "column_blocks": 1, "blocks": "00" * 32} | changes
     return json.dumps({"format": "max-weights-fingerprint", "version": 1, "tensors": {"x": tensor}})
@@ -196,6 +279,10 @@ def record(**changes: object) -> str:
         (record(blocks="00" * 31), "and 64 are needed"),
         (record(blocks="zz" * 32), "hexadecimal"),
         (record(blocks="00 " * 21 + "0"), "hexadecimal|spaces"),
+        (record(digest="sha256:" + "0" * 64), "belong together"),
+        (record(digest="md5:0", digest_dtype="float32"), "64 hexadecimal digits"),
+        (record(digest=3, digest_dtype="float32"), "64 hexadecimal digits"),
+        (record(digest="sha256:" + "0" * 64, digest_dtype=3), "a text"),
     ],
 )
 def test_a_file_that_is_no_fingerprint_is_an_error_that_says_why(text: str, cause: str) -> None:
@@ -203,15 +290,57 @@ def test_a_file_that_is_no_fingerprint_is_an_error_that_says_why(text: str, caus
         Fingerprint.from_json(text, source="theirs.json")
 
 
+def test_a_manifest_of_another_version_is_an_error_that_says_which() -> None:
+    with pytest.raises(max_weights.FormatError, match=r"'max-weights\.manifest/2', and this release reads .*/1'"):
+        Fingerprint.from_json('{"schema": "max-weights.manifest/2", "tensors": []}')
+
+
+def test_a_manifest_of_another_model_differs_in_every_tensor(models: Path) -> None:
+    own = max_weights.fingerprint(max_weights.load_weights(models / "minilm.safetensors"))
+    other = max_weights.fingerprint(max_weights.load_weights(models / "silero_vad_16k.safetensors"))
+    comparison = own.compare(other)
+    assert not comparison.ok
+    assert len(comparison.differences) == len(own) + len(other)
+
+
+def test_a_file_that_is_truncated_anywhere_is_an_error() -> None:
+    text = max_weights.fingerprint({"x": np.ones((3, 4), np.float32), "y": np.ones(2, np.int8)}, digests=True).to_json()
+    assert len(Fingerprint.from_json(text)) == 2
+    for end in range(len(text)):
+        with pytest.raises(max_weights.FormatError, match="it is not JSON"):
+            Fingerprint.from_json(text[:end])
+
+
+def test_two_entries_of_one_name_are_an_error() -> None:
+    twice = record()[:-2] + ', "x": ' + json.dumps(json.loads(record())["tensors"]["x"]) + "}}"
+    with pytest.raises(max_weights.FormatError, match="two entries are called 'x'"):
+        Fingerprint.from_json(twice)
+
+
+@given(at=st.integers(0, 400), byte=st.binary(min_size=0, max_size=3))
+def test_whatever_is_written_into_a_file_it_is_read_or_an_error_of_the_format(at: int, byte: bytes) -> None:
+    text = bytearray(record(digest="sha256:" + "0" * 64, digest_dtype="float32").encode())
+    text[at : at + len(byte) or 1] = byte
+    try:
+        own = Fingerprint.from_json(bytes(text))
+    except max_weights.FormatError:
+        return
+    assert own.compare(own).ok or not own
+
+
 def test_a_million_entries_are_read_in_bounded_time(tmp_path: Path) -> None:
     one = {"kind": "float", "shape": [1], "rows_per_block": 1, "column_blocks": 1, "blocks": "00" * 16}
     path = tmp_path / "many.json"
     path.write_text(
         json.dumps(
-            {"format": "max-weights-fingerprint", "version": 1, "tensors": dict.fromkeys(map(str, range(100_000)), one)}
+            {
+                "format": "max-weights-fingerprint",
+                "version": 1,
+                "tensors": dict.fromkeys(map(str, range(1_000_000)), one),
+            }
         )
     )
-    assert len(Fingerprint.read(path)) == 100_000
+    assert len(Fingerprint.read(path)) == 1_000_000
 
 
 def test_bad_arguments_are_named() -> None:

@@ -243,6 +243,29 @@ def test_pages_of_the_file_at_another_place_or_of_another_file_are_a_finding(tmp
     assert len(verify_loaded(module, load_weights(tmp_path / "b.safetensors")).findings) == 2
 
 
+def test_a_parameter_of_integers_is_never_equal_to_a_weight_of_floats(tmp_path: Path) -> None:
+    save_file({"one": torch.ones(4), "two": torch.ones(4, dtype=torch.int32)}, tmp_path / "a.safetensors")
+    module = torch.nn.Module()
+    module.register_buffer("one", torch.ones(4, dtype=torch.int64))
+    module.register_buffer("two", torch.ones(4))
+    weights = load_weights(tmp_path / "a.safetensors")
+    for expected in (weights, max_weights.fingerprint(weights)):
+        report = verify_loaded(module, expected)
+        assert {finding.name for finding in report.findings} == {"one", "two"}
+        assert "float" in str(report.findings[0])
+
+
+def test_a_fingerprint_of_another_model_and_parameters_of_another_shape_are_findings() -> None:
+    module = torch.nn.Linear(4, 6)
+    other = max_weights.fingerprint({"weight": torch.nn.Linear(5, 6).weight, "bias": torch.zeros(6, 1)})
+    report = verify_loaded(module, other)
+    assert {finding.name for finding in report.findings} == {"weight", "bias"}
+    assert all("its shape is" in finding.message or " [6" in finding.message for finding in report.findings)
+    unknown = verify_loaded(module, max_weights.fingerprint({"x": torch.zeros(3)}))
+    assert not unknown.ok
+    assert len(unknown.findings) == 2
+
+
 def test_a_module_that_is_changed_while_it_is_verified_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use max_weights::check::{Fingerprint, fingerprints, hold, row_sums};
+use max_weights::check::{Fingerprint, fingerprints, hold, key_of_content, row_sums};
 use max_weights::fingerprint::Sums;
 use max_weights::workers::now_and_then;
 use pyo3::prelude::*;
@@ -70,5 +70,14 @@ pub(crate) fn weights_are_held(
     over_weights(node, &names, None, |checkpoint, numbers, done, go_on| {
         let pairs: Vec<_> = numbers.iter().copied().zip(tensors).collect();
         hold(checkpoint, &pairs, threads.map(NonZero::get), done, go_on)
+    })
+}
+
+/// For each of these weights what it is read of, as a key: two that are equal have the same bytes. None where that is not known: of what is made of
+/// several, was written to in this process, or is in a file that changed, or did so only just now.
+#[pyfunction]
+pub(crate) fn keys_of_content(node: &Bound<'_, WeightsNode>, names: Vec<String>) -> Outcome<Vec<Option<String>>> {
+    over_weights(node, &names, None, |checkpoint, numbers, _, _| {
+        numbers.iter().map(|&number| key_of_content(checkpoint, number)).collect()
     })
 }

@@ -103,6 +103,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(fingerprint::fingerprint_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of_rows, module)?)?;
+    module.add_function(function!(fingerprint::keys_of_content, module)?)?;
     module.add_function(function!(fingerprint::weights_are_held, module)?)?;
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;

@@ -43,7 +43,8 @@ __all__ = [
     "aliases", "buffers", "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups",
     "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of",
     "fingerprints_of", "fingerprints_of_rows", "get_threads", "infos",
-    "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights", "place_file", "plan_tensors",
+    "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights", "place_file",
+    "plan_tensors",
     "printable", "quantize", "quantized_record", "read_quantization_config", "release_memory", "renamed_names",
     "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks",
     "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files",
@@ -325,6 +326,9 @@ def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list
 
 def fingerprints_of_rows(tensor: Buffer) -> bytes:
     """16 bytes for each row of the last dimension, wherever in the tensor it is."""
+
+def keys_of_content(node: WeightsNode, names: Sequence[str]) -> list[str | None]:
+    """For each weight what it is read of: equal keys have equal bytes. `None` where that is not known."""
 
 def weights_are_held(
     node: WeightsNode, names: Sequence[str], tensors: Sequence[Buffer], *, threads: int | None = None

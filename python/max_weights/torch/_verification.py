@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from max_weights._core import fingerprint_of, fingerprints_of_rows, shown, weights_are_held
-from max_weights._fingerprint import Fingerprint, of_tensor, on_host, said_rows
-from max_weights._load_request import LoadRequest, ResolvedRequest
+from max_weights._fingerprint import of_tensor, on_host
+from max_weights._fingerprint_record import Fingerprint, said_rows
+from max_weights._load_request import LoadRequest, ResolvedRequest, holds_floats
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
@@ -163,8 +164,14 @@ class _Verification:
         slots.tie(set(infos))
         pairs: list[tuple[Slot, str, WeightInfo]] = []
         for slot in self._slots(slots):
-            if (name := self._name(slot, infos)) is not None:
-                pairs.append((slot, name, infos[name]))
+            if (name := self._name(slot, infos)) is None:
+                continue
+            if slot.tensor.is_floating_point() != holds_floats(infos[name]):
+                own = DType.from_torch(slot.tensor.dtype).name
+                message = f"its elements are {own}, and those of the weight {infos[name].encoding or infos[name].dtype}"
+                self.findings.append(ParameterFinding(slot.name, name, message))
+                continue
+            pairs.append((slot, name, infos[name]))
         pairs.sort(key=lambda pair: (pair[2].file, pair[2].offset))
         self._rows = _RowIndex(request)
         held = self._held(request, pairs)
@@ -208,7 +215,8 @@ class _Verification:
                 message = "it was not compared: each rank has a part of it, for which the weights are needed"
                 self.findings.append(ParameterFinding(slot.name, name, message, compared=False))
                 continue
-            own, expected = of_tensor(slot.tensor), by_new[name]
+            expected = by_new[name]
+            own = of_tensor(slot.tensor, digest=expected.digest is not None)
             if own.kind != expected.kind or own.shape != expected.shape:
                 message = f"it is {own.kind} {list(own.shape)}, and the weight {expected.kind} {list(expected.shape)}"
                 self.findings.append(ParameterFinding(slot.name, name, message))
@@ -219,6 +227,9 @@ class _Verification:
                 if same is not None:
                     message = f"it holds '{shown(same)}'"
                 self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
+            elif own.digest_dtype == expected.digest_dtype and own.digest != expected.digest:
+                message = "its SHA-256 differs, though its sums are equal: a NaN, or somebody made them so"
+                self.findings.append(ParameterFinding(slot.name, name, message))
 
     def _slots(self, slots: Slots) -> Iterator[Slot]:
         """All of them, and those of modules that load themselves."""
@@ -283,8 +294,10 @@ class _Verification:
                 f"rows {said_rows([run])} hold rows {said_rows([origin])} of '{shown(weight)}'"
                 for run, weight, origin in sources[:5]
             )
-            if len(sources) == 1 and len(sources[0][0]) == len(own) and sources[0][2].start == 0:
-                held = f"it holds '{shown(sources[0][1])}'"
+            run, weight, origin = sources[0]
+            columns = tensor.shape[-1] if tensor.ndim else 1
+            if len(run) == len(own) and origin == range(self._rows.count(_dtype(tensor), columns, weight)):
+                held = f"it holds '{shown(weight)}'"
             found = sum(len(run) for run, _, _ in sources)
             rest = "" if found == counted else f"; {counted - found} more rows differ"
             return held + rest
@@ -348,6 +361,12 @@ class _RowIndex:
             weight, origin = weights.place(number)
             sources.append((range(row, row + count), weight, range(origin, origin + count)))
         return sources
+
+    def count(self, dtype: DType, columns: int, weight: str) -> int:
+        """Return how many rows a weight has."""
+        weights = self._weights(dtype, columns)
+        at = weights.names.index(weight)
+        return weights.starts[at + 1] - weights.starts[at]
 
     def _weights(self, dtype: DType, columns: int) -> _WeightRows:
         key = dtype, columns

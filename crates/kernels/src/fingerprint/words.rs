@@ -62,13 +62,6 @@ words!(
 );
 words!(Integer64: 8, high, |code: u64| (code as u32, ((code >> 32) as u32).wrapping_add(code as u32 >> 31)));
 words!(BFloat16: 2, |code: u16| u32::from(code) << 16);
-words!(Float16: 2, |code: u16| {
-    let (sign, magnitude) = (u32::from(code & 0x8000) << 16, u32::from(code & 0x7fff));
-    // The digits in their place, denormals among them; the product with 2^112 is exact.
-    let number = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
-    let special = 0x7f80_0000 | magnitude << 13 | if magnitude > 0x7c00 { 0x0040_0000 } else { 0 };
-    sign | if magnitude >= 0x7c00 { special } else { number }
-});
 words!(Float32: 4, |code: u32| code);
 words!(
     /// What float32 holds is its bits; of everything else both words are taken, the upper one more by one.

@@ -1,0 +1,350 @@
+"""What fingerprints are, how two compare, and the JSON that they are kept in: docs/fingerprint.md specifies it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from max_weights._core import shown
+from max_weights.errors import FormatError
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["Fingerprint", "FingerprintComparison", "FingerprintDifference", "TensorFingerprint", "said_rows"]
+
+_VERSION = 1
+_FORMAT = "max-weights-fingerprint"
+_MANIFEST = "max-weights.manifest/1"
+_ONES = (1 << 64) - 1
+_SUMS = 16
+"""Bytes of the two sums of a block."""
+_ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
+_LARGEST_FILE = 1 << 30
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class TensorFingerprint:
+    """The fingerprint of one tensor."""
+
+    kind: str
+    """`float`, `integer`, or the name of the dtype or of the packed blocks whose bytes are compared."""
+    shape: tuple[int, ...]
+    rows_per_block: int
+    column_blocks: int
+    blocks: bytes
+    """16 bytes for each block of rows and columns, row after row of blocks."""
+    file: str | None = field(default=None, compare=False)
+    """The file that the tensor is in, if it is a weight's."""
+    digest: str | None = field(default=None, compare=False)
+    """What `max_weights.digests` gives for the tensor, if that was asked for: its SHA-256."""
+    digest_dtype: str | None = field(default=None, compare=False)
+    """The dtype, or the packed blocks, that the digest is of: it is another one of every other dtype."""
+
+    @property
+    def total(self) -> str:
+        """The sum of all blocks, 32 hexadecimal digits: equal for equal tensors, however their blocks were cut."""
+        sums = self._sums()
+        return struct.pack("<QQ", *(sum(of[which] for of in sums) & _ONES for which in (0, 1))).hex()
+
+    def differing_rows(self, other: TensorFingerprint) -> list[range]:
+        """Return the rows, of all dimensions but the last, of the blocks that differ from those of the same shape."""
+        one, two = self._sums(), other._sums()
+        rows, matrices = _matrices(self.shape)
+        per_matrix = -(-rows // self.rows_per_block)
+        runs: list[range] = []
+        for block in (block for block, (own, there) in enumerate(zip(one, two, strict=True)) if own != there):
+            first = block // per_matrix * rows + block % per_matrix * self.rows_per_block
+            last = min(first + self.rows_per_block, block // per_matrix * rows + rows, rows * matrices)
+            if runs and runs[-1].stop == first:
+                runs[-1] = range(runs[-1].start, last)
+            else:
+                runs.append(range(first, last))
+        return runs
+
+    def _sums(self) -> list[tuple[int, int]]:
+        """Of each block of rows, with all its columns."""
+        sums = list(struct.iter_unpack("<QQ", self.blocks))
+        starts = range(0, len(sums), self.column_blocks)
+        blocks = (sums[start : start + self.column_blocks] for start in starts)
+        return [(sum(of[0] for of in block) & _ONES, sum(of[1] for of in block) & _ONES) for block in blocks]
+
+
+@dataclass(frozen=True)
+class FingerprintDifference:
+    """A tensor that differs."""
+
+    name: str
+    reason: str
+    """What differs, in words."""
+    rows: tuple[range, ...] = ()
+    """Rows of the blocks that differ, counted over all dimensions but the last; empty where the whole tensor does."""
+    same_as: str | None = None
+    """The name of the tensor on the other side that is equal to it, if there is one."""
+    file: str | None = None
+    """The file that it is in, if known."""
+
+    def __str__(self) -> str:
+        where = f" ({self.file})" if self.file else ""
+        return f"'{shown(self.name)}'{where}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class FingerprintComparison:
+    """What differs between two fingerprints."""
+
+    differences: tuple[FingerprintDifference, ...]
+    compared: int
+    """How many tensors are on both sides."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs, and anything was compared."""
+        return not self.differences and self.compared > 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.compared} tensors were compared, {len(self.differences)} differ"]
+        return "\n".join((*lines, *map(str, self.differences)))
+
+
+class Fingerprint(Mapping[str, TensorFingerprint]):
+    """The fingerprints of tensors by their names.
+
+    Equal values have equal fingerprints, whatever file, format, order or wider dtype they are in. Fingerprints detect
+    errors; they are no protection from somebody who makes tensors to collide.
+    """
+
+    def __init__(self, tensors: Mapping[str, TensorFingerprint]) -> None:
+        self._tensors = dict(tensors)
+
+    def __getitem__(self, name: str) -> TensorFingerprint:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        return f"<Fingerprint of {len(self)} tensors>"
+
+    def compare(self, other: Fingerprint, *, require_digests: bool = False) -> FingerprintComparison:
+        """Compare with another fingerprint, tensor by tensor of the same name: which tensors differ, and in which rows.
+
+        A tensor that differs and is equal to another one of `other` is said to be that one. Where both sides have a
+        digest of the same dtype, these have to be equal, too.
+
+        Args:
+            other: The other one.
+            require_digests: A tensor of which the digests cannot be compared differs: without them, somebody could have
+                made another one with the same sums.
+        """
+        by_total: dict[tuple[str, str], str] = {}
+        differences: list[FingerprintDifference] = []
+        compared = 0
+        for name, own in self.items():
+            there = other.get(name)
+            if there is None:
+                differences.append(FingerprintDifference(name, "the other side has no such tensor", file=own.file))
+                continue
+            compared += 1
+            reason, rows = _difference(own, there, require_digests)
+            if reason is None:
+                continue
+            if not by_total:
+                by_total = {(tensor.kind, tensor.total): key for key, tensor in other.items()}
+            same_as = by_total.get((own.kind, own.total))
+            if same_as == name:  # of other digests
+                same_as = None
+            if same_as is not None:
+                reason = f"it is '{shown(same_as)}' of the other side"
+            differences.append(FingerprintDifference(name, reason, rows, same_as, own.file or there.file))
+        differences += [
+            FingerprintDifference(name, "only the other side has this tensor", file=tensor.file)
+            for name, tensor in other.items()
+            if name not in self
+        ]
+        return FingerprintComparison(tuple(differences), compared)
+
+    def to_json(self) -> str:
+        """Return JSON of the schema in docs/fingerprint.md."""
+        tensors = {
+            name: {
+                "kind": tensor.kind,
+                "shape": list(tensor.shape),
+                "rows_per_block": tensor.rows_per_block,
+                "column_blocks": tensor.column_blocks,
+                "blocks": tensor.blocks.hex(),
+            }
+            | ({} if tensor.digest is None else {"digest": tensor.digest, "digest_dtype": tensor.digest_dtype})
+            for name, tensor in self.items()
+        }
+        return json.dumps({"format": _FORMAT, "version": _VERSION, "tensors": tensors}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, source: str = "the text") -> Fingerprint:
+        """Read what `to_json` writes, or a manifest of `max-weights manifest create --fingerprints`.
+
+        Args:
+            text: The JSON.
+            source: What errors call it.
+
+        Raises:
+            FormatError: it is something else, of another version, or says of a tensor what cannot be.
+        """
+        try:
+            document = json.loads(text, object_pairs_hook=_object)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{shown(source)}: it is not JSON: {error}") from None
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema == _MANIFEST:
+            return cls(_of_manifest(source, document.get("tensors")))
+        if isinstance(schema, str) and schema.startswith(_MANIFEST.partition("/")[0]):
+            raise FormatError(
+                f"{shown(source)}: it is a manifest of the schema {shown(schema)!r}, and this release reads "
+                f"{_MANIFEST!r}: make it again"
+            )
+        if not isinstance(document, dict) or document.get("format") != _FORMAT:
+            raise FormatError(f"{shown(source)}: it is no fingerprint: format is not {_FORMAT!r}")
+        if document.get("version") != _VERSION:
+            raise FormatError(
+                f"{shown(source)}: it is of version {document.get('version')!r}, and this release reads {_VERSION}: "
+                "take the fingerprint again"
+            )
+        tensors = document.get("tensors")
+        if not isinstance(tensors, dict):
+            raise FormatError(f"{shown(source)}: it has no object 'tensors'")
+        return cls({name: _tensor(source, name, record) for name, record in tensors.items()})
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json` to a file."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Fingerprint:
+        """Read what `write` wrote.
+
+        Raises:
+            FormatError: as `from_json`, and a file of more than a gibibyte.
+        """
+        path = Path(path)
+        if path.stat().st_size > _LARGEST_FILE:
+            raise FormatError(f"{shown(str(path))}: a fingerprint has at most {_LARGEST_FILE} bytes")
+        return cls.from_json(path.read_bytes(), source=str(path))
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON, whose names are all different: of two, another reader could take the other one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"two entries are called '{shown(twice)}'")
+    return found
+
+
+def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows of a matrix, and how many matrices there are."""
+    if len(shape) < 2:
+        return 1, 1
+    matrices = math.prod(shape[:-2])
+    return (shape[-2] * matrices, 1) if matrices > _MOST_MATRICES else (shape[-2], matrices)
+
+
+def _difference(
+    own: TensorFingerprint, other: TensorFingerprint, require_digests: bool
+) -> tuple[str | None, tuple[range, ...]]:
+    """What differs in words, or `None`, and in which rows."""
+    if own.kind != other.kind:
+        return f"its elements are {own.kind}, and {other.kind} on the other side", ()
+    if own.shape != other.shape:
+        return f"its shape is {list(own.shape)}, and {list(other.shape)} on the other side", ()
+    rows = own.differing_rows(other)
+    if not rows:
+        return _difference_of_digests(own, other, require_digests), ()
+    if len(own.shape) < 2:
+        return "its values differ", ()
+    return f"its values differ in the blocks of rows {said_rows(rows)}", tuple(rows)
+
+
+def _difference_of_digests(own: TensorFingerprint, other: TensorFingerprint, required: bool) -> str | None:
+    if own.digest is None or other.digest is None:
+        return "its digest is not known on both sides: take fingerprints with digests=True" if required else None
+    if own.digest_dtype != other.digest_dtype:
+        dtypes = f"{own.digest_dtype} and {other.digest_dtype}"
+        return f"its digests cannot be compared: they are those of {dtypes}" if required else None
+    if own.digest != other.digest:
+        return "its SHA-256 differs, though its sums are equal: a NaN, or somebody made them so"
+    return None
+
+
+def said_rows(rows: list[range]) -> str:
+    """Return runs of rows in words, the first ones."""
+    runs = ", ".join(f"{run.start}-{run.stop - 1}" if len(run) > 1 else str(run.start) for run in rows[:5])
+    return runs + (f" and {len(rows) - 5} more runs" if len(rows) > 5 else "")
+
+
+def _of_manifest(source: str, records: object) -> dict[str, TensorFingerprint]:
+    if not isinstance(records, list):
+        raise FormatError(f"{shown(source)}: the manifest has no list 'tensors'")
+    tensors: dict[str, TensorFingerprint] = {}
+    for record in records:
+        name, sums = (record.get("name"), record.get("fingerprint")) if isinstance(record, dict) else (None, None)
+        if not isinstance(name, str):
+            raise FormatError(f"{shown(source)}: the manifest has a tensor without a name")
+        if not isinstance(sums, dict):
+            raise FormatError(
+                f"{shown(source)}: tensor '{shown(name)}' has no fingerprint: make the manifest with --fingerprints"
+            )
+        file = record.get("file")
+        more: dict[str, object] = {"shape": record.get("shape")}
+        if record.get("sha256") is not None:
+            more |= {"digest": f"sha256:{record['sha256']}".lower(), "digest_dtype": record.get("dtype")}
+        tensor = _tensor(source, name, sums | more, file if isinstance(file, str) else None)
+        if tensors.setdefault(name, tensor) != tensor:
+            raise FormatError(f"{shown(source)}: the manifest has two tensors '{shown(name)}' that differ")
+    return tensors
+
+
+def _tensor(source: str, name: str, record: object, file: str | None = None) -> TensorFingerprint:
+    def refuse(cause: str) -> FormatError:
+        return FormatError(f"{shown(source)}: tensor '{shown(name)}': {cause}")
+
+    if not isinstance(record, dict):
+        raise refuse("it is no object")
+    kind, shape, blocks = record.get("kind"), record.get("shape"), record.get("blocks")
+    if not isinstance(kind, str) or not isinstance(blocks, str):
+        raise refuse("'kind' and 'blocks' have to be texts")
+    if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape):
+        raise refuse("'shape' has to be a list of sizes")
+    rows_per_block, column_blocks = record.get("rows_per_block"), record.get("column_blocks")
+    if type(column_blocks) is not int or not 1 <= column_blocks <= _MOST_COLUMN_BLOCKS:
+        raise refuse(f"'column_blocks' has to be 1 to {_MOST_COLUMN_BLOCKS}")
+    rows, matrices = _matrices(tuple(shape))
+    per_matrix = max(1, _ROW_BLOCKS // max(1, matrices))
+    expected = 1 << max(0, -(-rows // per_matrix) - 1).bit_length()
+    if rows_per_block != expected:
+        raise refuse(f"'rows_per_block' is {rows_per_block!r}, and {expected} for its shape")
+    count = 0 if 0 in shape else -(-rows // expected) * matrices * column_blocks
+    if len(blocks) != 2 * _SUMS * count:
+        raise refuse(f"'blocks' has {len(blocks)} digits, and {2 * _SUMS * count} are needed for its shape")
+    try:
+        sums = bytes.fromhex(blocks)
+    except ValueError:
+        raise refuse("'blocks' has something else than hexadecimal digits") from None
+    if len(sums) != _SUMS * count:
+        raise refuse("'blocks' has spaces")
+    digest, dtype = record.get("digest"), record.get("digest_dtype")
+    if (digest is None) != (dtype is None):
+        raise refuse("'digest' and 'digest_dtype' belong together")
+    if digest is not None and not (isinstance(digest, str) and _DIGEST.fullmatch(digest) and isinstance(dtype, str)):
+        raise refuse("'digest' has to be 'sha256:' and 64 hexadecimal digits, and 'digest_dtype' a text")
+    return TensorFingerprint(kind, tuple(shape), expected, column_blocks, sums, file, digest, dtype)

@@ -1,0 +1,43 @@
+//! What a weight is read of, as a key for what was computed of it: by what identifies its file, and by its place there.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+use crate::memory::Identity;
+
+/// A file that was written to within this time may be again without another time of modification.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// A text that is the same for two weights only if their bytes are: device, inode, length and time of modification of the file, or the entity tag of an
+/// object, and where the elements are in it. None of what is made of several weights, of a file that changed since it was opened or was written to just
+/// now, and of a place that was written to through a view.
+///
+/// # Errors
+/// A closed checkpoint.
+///
+/// # Panics
+/// If there is no weight of this number.
+pub fn key_of_content(checkpoint: &Checkpoint, number: usize) -> Result<Option<String>> {
+    let catalog = checkpoint.catalog();
+    if catalog.is_made(number) {
+        return Ok(None);
+    }
+    let Ok(placement) = catalog.placement(number) else { return Ok(None) };
+    let file = checkpoint.file(placement.segment.file)?;
+    let origin = file.origin();
+    let is_known = match origin.fingerprint.identity {
+        Identity::File { modified, inode } => inode != (0, 0) && is_settled(modified) && origin.is_unchanged(),
+        Identity::Object(_) => true,
+        Identity::Memory => false,
+    };
+    if !is_known || file.is_written(placement.segment.span.start(), placement.segment.span.len()) {
+        return Ok(None);
+    }
+    Ok(Some(format!("{:?} {:?} {placement:?}", origin.fingerprint, catalog.table().get(number).element)))
+}
+
+fn is_settled(modified: i128) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    now - modified > SETTLED.as_nanos() as i128
+}
