@@ -42,6 +42,7 @@ ORDER = (
     "network_disk",
     "gpu_link",
     "beside_a_read",
+    "fingerprint",
     "shards_of_a_file",
     "saving",
     "converting",

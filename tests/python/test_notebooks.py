@@ -26,6 +26,12 @@ SAID = {
     "compare_fine_tune": {"diff": "changed", "heat": "image/png", "most": "most in layers.11.self_attn.v_proj"},
     "gguf_to_transformers": {"names": "q_proj", "save": "model.safetensors", "generate": "Paris"},
     "training_checkpoint": {"tree": "gate", "objects": "200", "check": "clean", "save": "bfloat16", "diff": "changed"},
+    "is_it_loaded": {
+        "clean": "16 parameters and buffers were compared, 0 findings",
+        "errors": "it holds '0.k.weight'",
+        "fingerprint": "rows 40",
+        "reload": "2 differ",
+    },
     "four_ranks": {"plan": "cut along axis 0", "load": "(16, 64)", "whole": "(16, 64) + (16, 64)"},
 }
 
