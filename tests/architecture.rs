@@ -28,7 +28,7 @@ const KERNELS_LAYERS: [&[&str]; 4] = [&["dtype", "error"], &["simd"], &["cast"],
 const CHECK_LAYERS: [&[&str]; 12] = [
     &["bytes", "expressions", "glob", "json", "words"],
     &["amount", "dangerous", "kind", "options", "progress", "quantized", "walk"],
-    &["code_digest"],
+    &["code_digest", "share"],
     &["report"],
     &["context"],
     &["folder", "values"],
@@ -37,7 +37,7 @@ const CHECK_LAYERS: [&[&str]; 12] = [
     &["checkpoint", "content", "difference"],
     &["validate", "expectation"],
     &["manifest", "output"],
-    &["baseline", "settings_file"],
+    &["baseline", "merge", "settings_file"],
 ];
 /// Where `unsafe` may stand, each file opting in by itself.
 const UNSAFE_ROOMS: [&str; 11] = [

@@ -296,7 +296,7 @@ fn check_open_files(folder: &Path, files: usize, most: Option<u64>) -> Result<()
 }
 
 /// Makes a folder, and those that it is in, where they are not there; with `sync`, a loss of power does not take their names.
-fn make_folder(folder: &Path, sync: bool) -> Result<()> {
+pub(super) fn make_folder(folder: &Path, sync: bool) -> Result<()> {
     let failed = |source| Error::io(folder, "make the folder", source);
     let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
     let made: Vec<&Path> = folder.ancestors().take_while(missing).collect();

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use super::gguf_set::{folder_and_stem, of_one_file, of_set};
 use super::in_store::InStore;
 use super::sink::{Destination, Sink};
-use super::{Declared, Layout, MetadataValue, Options, Shards, Writer};
-use crate::error::Result;
+use super::{Declared, Layout, MetadataValue, Options, Shards, Task, Writer};
+use crate::error::{Error, Result};
 use crate::source::store;
+use crate::text;
 use crate::workers::Interrupt;
 
 /// Where tensors go, and as what.
@@ -100,7 +101,14 @@ impl Output {
                 let folder = store::parent(path);
                 files.into_iter().map(|(name, group)| (store::join(&folder, &name), group)).collect()
             }
-            Self::At { output, .. } => output.files(tensors)?,
+            Self::At { output, destination } => {
+                let mut files = output.files(tensors)?;
+                if let Some(task) = destination.task {
+                    let mut own = own(task, files.iter().map(|(_, group)| group), tensors).into_iter();
+                    files.retain(|_| own.next().unwrap_or_default());
+                }
+                files
+            }
         })
     }
 
@@ -129,12 +137,23 @@ impl Output {
             }
         };
         let one_file = |path: &Path, layout: Layout, sync: bool| {
+            if let Some(task) = to.task {
+                return Err(Error::Argument(format!(
+                    "{}: task {task} has no part of one file: tasks share the files of a folder (max_shard_size)",
+                    text::path(path)
+                )));
+            }
             let all: Vec<usize> = (0..tensors.len()).collect();
             let sink = to.begin(path, &layout, sync, interrupt)?;
             complete(sink, layout, &all)?.commit(interrupt)?;
             Ok(vec![path.to_path_buf()])
         };
         let several = |shards: &Shards, folder: &Path, stem: &str, sync: bool, layouts: Vec<Layout>| match store {
+            _ if to.task.is_some() => {
+                let groups = shards.files.iter().map(|(_, group)| group);
+                let own = to.task.map_or_else(Vec::new, |task| own(task, groups, tensors));
+                to.save_share((shards, &own), (folder, sync), layouts, interrupt, complete)
+            }
             Some(store) => InStore { store, to, opened }.save(shards, folder, stem, layouts, interrupt, complete),
             None => shards.save(folder, stem, (sync, to.if_exists), layouts, interrupt, |file, layout, group| {
                 complete(Sink::File(file), layout, group)?.into_file()
@@ -168,4 +187,10 @@ impl Output {
             Self::At { .. } => Err(store::not_written(self.path())),
         }
     }
+}
+
+/// Which files are a task's own, by the bytes of their tensors.
+fn own<'a>(task: Task, groups: impl Iterator<Item = &'a Vec<usize>>, tensors: &[Declared]) -> Vec<bool> {
+    let bytes = |group: &Vec<usize>| group.iter().map(|number| tensors[*number].bytes().unwrap_or(0)).sum();
+    task.own(&groups.map(bytes).collect::<Vec<u64>>())
 }

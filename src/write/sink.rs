@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::layout::Layout;
 use super::replacement::Replacement;
 use super::standing;
+use super::task::Task;
 use super::verify::Sums;
 use crate::error::{Error, Result};
 use crate::source::store::{IfExists, Store, Upload, is_url, not_written, store};
@@ -20,6 +21,8 @@ pub struct Destination {
     pub store: Option<Arc<dyn Store>>,
     /// What becomes of files that are there.
     pub if_exists: IfExists,
+    /// Only the files of this task are written, of those that several tasks write into one folder.
+    pub task: Option<Task>,
 }
 
 impl Destination {

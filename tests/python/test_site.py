@@ -24,7 +24,8 @@ PUBLIC = [
     "graph.type", "graph.value", "graph.weight", "graph.weights", "graph.weights.format", "graph.weights.load",
     "graph.weights.weights", "hub_folder", "integrations.distributed", "integrations.lightning", "jax", "nn",
     "nn.layer", "nn.layer.layer", "nn.sequential", "numpy", "pipelines.nn", "pipelines.nn.layer",
-    "quantization", "remote", "safetensors", "sharding", "sharding.functions", "sharding.tables", "torch", "types",
+    "quantization", "remote", "safetensors", "sharding", "sharding.functions", "sharding.tables", "tasks", "torch",
+    "types",
 ]
 INTERNAL = {"run"}
 # fmt: on

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use max_weights::rules::{self, Rule, Severity, Verdict};
+use max_weights::write::Task;
 
 use crate::words::named;
 
@@ -81,6 +82,8 @@ pub struct Options {
     pub histograms: bool,
     /// After this time what is left is listed as not looked at.
     pub timeout: Option<Duration>,
+    /// Only the folders of this task are looked at, of several tasks that share the work.
+    pub task: Option<Task>,
     /// Archives in archives are looked into so deep.
     pub nesting: usize,
     /// So many bytes are unpacked from one file, all its archives together.
@@ -97,6 +100,7 @@ impl Default for Options {
             max_memory: None,
             histograms: true,
             timeout: None,
+            task: None,
             nesting: 8,
             unpacked_bytes: 4 << 30,
         }

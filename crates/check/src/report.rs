@@ -12,6 +12,7 @@ use max_weights::rules::{Rule, Severity, Verdict};
 use max_weights::tensor::TensorInfo;
 
 use crate::options::Level;
+use crate::share::Share;
 use crate::words::named;
 
 named! {
@@ -183,6 +184,8 @@ pub struct Report {
     pub statistics: Vec<TensorSummary>,
     /// How long it took.
     pub elapsed: Duration,
+    /// Which task it is of, where several share the work.
+    pub share: Option<Share>,
 }
 
 impl Report {

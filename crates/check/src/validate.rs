@@ -18,6 +18,7 @@ use crate::kind::Kind;
 use crate::options::{Level, Options};
 use crate::progress::Progress;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
+use crate::share;
 use crate::walk::{AT_A_TIME, Found, Walk, open_each};
 use crate::{checkpoint, content, repository, security};
 
@@ -36,17 +37,12 @@ type FolderCheck = fn(&Folder, &mut FolderContext<'_>) -> Result<()>;
 pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Report> {
     let started = Instant::now();
     let deadline = options.timeout.and_then(|timeout| started.checked_add(timeout));
-    let mut walk = Walk::default();
-    for path in paths {
-        // Without regard to the time: what there is no time for is listed, too.
-        match walk.add(path, interrupt) {
-            // Among others it hides none of them.
-            Err(error) if paths.len() > 1 && !matches!(error, Error::Interrupted) => {
-                walk.unlisted.push((path.clone(), error));
-            }
-            added => added?,
-        }
-    }
+    let mut walk = walked(paths, interrupt)?;
+    let all: HashSet<Arc<Path>> = walk.files.iter().map(|found| found.path.clone()).collect();
+    let share = options.task.map(|task| {
+        let asked = format!("validate, {}, {:?}, {}", options.level.name(), options.selection, options.severity.name());
+        share::leave_own(task, &asked, &mut walk)
+    });
     let done = Mutex::new(Vec::new());
     let mut numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();
     while !numbered.is_empty() {
@@ -75,6 +71,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         excepted: false,
         statistics: Vec::new(),
         elapsed: started.elapsed(),
+        share,
     };
     for (folder, error) in walk.unlisted {
         let mut context = FolderContext::new(options, interrupt);
@@ -91,7 +88,6 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         report.findings.extend(findings);
         report.left_out += left_out;
     }
-    let all: HashSet<Arc<Path>> = entries.iter().map(|(entry, _)| entry.path.clone()).collect();
     let folders = folders(entries);
     let checks: &[FolderCheck] = match options.level {
         Level::Header => &[checkpoint::check_folder],
@@ -137,6 +133,22 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     report.settle();
     report.elapsed = started.elapsed();
     Ok(report)
+}
+
+/// The files below these paths.
+fn walked(paths: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Walk> {
+    let mut walk = Walk::default();
+    for path in paths {
+        // Without regard to the time: what there is no time for is listed, too.
+        match walk.add(path, interrupt) {
+            // Among others it hides none of them.
+            Err(error) if paths.len() > 1 && !matches!(error, Error::Interrupted) => {
+                walk.unlisted.push((path.clone(), error));
+            }
+            added => added?,
+        }
+    }
+    Ok(walk)
 }
 
 fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderReport> {

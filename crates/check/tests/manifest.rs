@@ -10,7 +10,7 @@ use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, Counts, Manifest, TensorCounts, check, create};
 
 fn made(path: &Path) -> Manifest {
-    create(path, &[], false, &Progress::default(), &uninterrupted).expect("a manifest")
+    create(path, &[], false, None, &Progress::default(), &uninterrupted).expect("a manifest")
 }
 
 fn written(manifest: &Manifest, path: &Path) {
@@ -120,7 +120,7 @@ fn files_whose_names_are_the_same_as_texts_are_refused() {
         fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), name).expect("written");
     }
     let error =
-        create(folder.path(), &[], false, &Progress::default(), &uninterrupted).expect_err("one hides the other");
+        create(folder.path(), &[], false, None, &Progress::default(), &uninterrupted).expect_err("one hides the other");
     assert!(error.to_string().contains("cannot tell this file from"), "{error}");
 }
 
@@ -148,7 +148,7 @@ fn a_file_that_was_cut_anywhere_has_its_own_hash() {
 fn a_name_that_no_manifest_may_have_is_refused_when_it_is_made() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("a\\b"), "x").expect("written");
-    let error = create(folder.path(), &[], false, &Progress::default(), &uninterrupted).expect_err("a backslash");
+    let error = create(folder.path(), &[], false, None, &Progress::default(), &uninterrupted).expect_err("a backslash");
     assert!(error.to_string().contains("manifest.path"), "{error}");
 }
 
@@ -168,10 +168,10 @@ fn bytes_are_counted_and_an_interrupt_ends_the_work() {
     let folder = tempfile::tempdir().expect("a folder");
     two_shards(folder.path());
     let progress = Progress::default();
-    create(folder.path(), &[], false, &progress, &uninterrupted).expect("a manifest");
+    create(folder.path(), &[], false, None, &progress, &uninterrupted).expect("a manifest");
     assert_eq!(progress.done.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
     let stop = || Err(Error::Interrupted);
-    assert!(matches!(create(folder.path(), &[], false, &progress, &stop), Err(Error::Interrupted)));
+    assert!(matches!(create(folder.path(), &[], false, None, &progress, &stop), Err(Error::Interrupted)));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn links_to_files_elsewhere_are_refused() {
     let refused = checked(&manifest, None);
     let linked = ["config.json", "more"].map(|file| ("manifest.link", file.to_owned(), ""));
     assert_eq!(found(&refused), linked);
-    let error = create(&inside, &[], false, &Progress::default(), &uninterrupted).expect_err("a link");
+    let error = create(&inside, &[], false, None, &Progress::default(), &uninterrupted).expect_err("a link");
     assert!(error.to_string().contains("manifest.link"), "{error}");
 }
 
@@ -289,7 +289,7 @@ fn a_check_stays_in_its_folder_and_goes_on_behind_links_that_lead_out_or_nowhere
     let expected = [("manifest.link", "dangling", ""), ("manifest.link", "elsewhere", ""), ("manifest.new", "x", "")];
     assert_eq!(found, expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
     assert_eq!(checked.files, Counts { same: 3, new: 3, ..Counts::default() });
-    let error = create(folder.path(), &[], false, &Progress::default(), &uninterrupted).expect_err("links");
+    let error = create(folder.path(), &[], false, None, &Progress::default(), &uninterrupted).expect_err("links");
     assert!(error.to_string().contains("leads out of the folder, or nowhere"), "{error}");
 }
 

@@ -48,7 +48,7 @@ fn a_model_is_described_by_its_bytes_and_by_its_files() {
     assert_eq!((of(&card["properties"], "parameters"), of(&card["properties"], "tensors")), (vec!["800"], vec!["4"]));
     assert_eq!(of(&card["properties"], "parameters:bfloat16"), ["16"]);
     assert_eq!(of(&card["properties"], "library:transformers"), ["4.50.0"]);
-    let manifest = create(&path, &[], false, &Progress::default(), &uninterrupted).expect("a manifest");
+    let manifest = create(&path, &[], false, None, &Progress::default(), &uninterrupted).expect("a manifest");
     assert_eq!(of(&component["properties"], "content"), [manifest.content.as_str()]);
     let names: Vec<&Value> = made["components"].as_array().expect("a list").iter().map(|file| &file["name"]).collect();
     assert_eq!(names, ["README.md", "config.json", "model.safetensors"]);

@@ -12,6 +12,7 @@ use crate::inputs::Color;
 use crate::list::Ls;
 use crate::manifest::{Bom, Manifest};
 use crate::meta::Meta;
+use crate::report::Report;
 use crate::reshard::Reshard;
 use crate::show::Show;
 use crate::validate::{Explain, Scan, Validate};
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     Diff(Diff),
     Manifest(Manifest),
     Bom(Bom),
+    Report(Report),
     Convert(Convert),
     Merge(Merge),
     Split(Split),

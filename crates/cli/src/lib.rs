@@ -19,6 +19,7 @@ mod meta;
 mod open;
 mod progress;
 mod record;
+mod report;
 mod reshard;
 mod screen;
 mod show;
@@ -104,6 +105,7 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Validate(options) => validate::run(options, host, screen.for_json(options.checking.wants_json())),
         Command::Scan(options) => validate::scan(options, host, screen.for_json(options.checking.wants_json())),
         Command::Explain(options) => validate::explain(options, screen.for_json(options.json)),
+        Command::Report(options) => report::run(options, screen.for_json(true)),
         Command::Bench(options) => {
             screen.for_json(options.json);
             bench::run(options, host)

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::{ModelCache, with_near_paths};
 use max_weights::source::store;
+use max_weights::write::Task;
 use max_weights::{Diagnostic, Error, Result as Read, text, uninterrupted};
 use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, Counts, TensorCounts, bom as bill, check, create};
@@ -50,6 +51,9 @@ struct Create {
     /// Add fingerprints, which other layouts of the same tensors have, too; reads them twice.
     #[arg(long)]
     fingerprints: bool,
+    /// Only this task's files, as 3/16; `report merge` joins what all write.
+    #[arg(long, value_name = "I/N")]
+    task: Option<Task>,
 }
 
 /// Report which files and tensors differ from a manifest.
@@ -126,7 +130,9 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
             options.output.as_deref().map_or(Ok(()), file::prepare)?;
             // It may lie in the folder already.
             let leave_out: Vec<PathBuf> = options.output.iter().cloned().collect();
-            let made = with_bar(|progress| create(&path, &leave_out, options.fingerprints, progress, &uninterrupted))?;
+            let made = with_bar(|progress| {
+                create(&path, &leave_out, options.fingerprints, options.task, progress, &uninterrupted)
+            })?;
             write(&made, options.output.as_deref(), screen)?;
             Ok(CLEAN)
         }

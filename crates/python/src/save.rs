@@ -82,7 +82,7 @@ pub(crate) fn destination(store: Option<StoreHandle>, if_exists: &str) -> Result
             return Err(Error::Argument(format!("if_exists must be \"replace\", \"fail\" or \"same\", not '{other}'")));
         }
     };
-    Ok(Destination { store: store.map(|store| store.0), if_exists })
+    Ok(Destination { store: store.map(|store| store.0), if_exists, task: None })
 }
 
 /// What `save` writes, of so many bytes, which are counted while it does.

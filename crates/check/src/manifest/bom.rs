@@ -36,7 +36,7 @@ const OURS: &str = "max-weights";
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.
 pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Value> {
-    let manifest = create(path, &[], false, progress, interrupt)?;
+    let manifest = create(path, &[], false, None, progress, interrupt)?;
     let report = validate(&[path.to_path_buf()], &Options::default(), progress, interrupt)?;
     let tree = Tree::of(path, &[], interrupt)?;
     let mut card = Card::of(&tree.files)?;

@@ -151,6 +151,12 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("it is not a manifest: {error}"))?;
+    if let Some(task) = &manifest.task {
+        return Err(format!(
+            "it has the files of task {} of {}: join those of all with `max-weights report merge`",
+            task.number, task.of
+        ));
+    }
     if manifest.schema != SCHEMA {
         return Err(format!("its schema is '{}', but {SCHEMA} was expected", text::shown(&manifest.schema)));
     }

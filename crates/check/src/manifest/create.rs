@@ -8,6 +8,7 @@ use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::source::store;
 use max_weights::tensor::Element;
 use max_weights::workers::Interrupt;
+use max_weights::write::Task;
 use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, check, rules, text};
 
 use super::hash::{Hashed, Tensors, hash};
@@ -16,9 +17,10 @@ use super::tree::{Tree, is_below};
 use super::{FileRecord, FingerprintRecord, Manifest, SCHEMA, TensorRecord};
 use crate::bytes::{Bytes, OpenFile};
 use crate::progress::Progress;
+use crate::share::{self, Share};
 
 /// What the files below a path and their tensors are now; but for some files, such as the one that the manifest is written to. With `fingerprints`
-/// the tensors are read a second time.
+/// the tensors are read a second time. A task takes its share of the files.
 ///
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.
@@ -26,10 +28,11 @@ pub fn create(
     path: &Path,
     leave_out: &[PathBuf],
     fingerprints: bool,
+    task: Option<Task>,
     progress: &Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<Manifest> {
-    let tree = Tree::of(path, leave_out, interrupt)?;
+    let mut tree = Tree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
         let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::shown(below));
         return Err(Diagnostic::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
@@ -38,6 +41,14 @@ pub fn create(
         let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
         return Err(Diagnostic::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
     }
+    let task = task.map(|task| {
+        let sizes: Vec<_> = tree.files.iter().map(|(below, path)| (below.clone(), share::size(path))).collect();
+        let units: Vec<Vec<usize>> = (0..sizes.len()).map(|file| vec![file]).collect();
+        let (share, own) = Share::of(task, &format!("manifest, fingerprints: {fingerprints}"), &sizes, &units);
+        let mut own = own.into_iter();
+        tree.files.retain(|_, _| own.next().unwrap_or_default());
+        share
+    });
     let (mut names, mut checkpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for (below, path) in &tree.files {
         interrupt()?;
@@ -64,6 +75,7 @@ pub fn create(
     let content = hexadecimal(&set_hash(tensors.iter().filter_map(|(_, content)| *content)));
     Ok(Manifest {
         schema: SCHEMA.to_owned(),
+        task,
         whole: tree.whole,
         content,
         files: tree.files.keys().zip(hashed).map(file).collect(),

@@ -16,10 +16,13 @@ mod tree;
 
 use serde::{Deserialize, Serialize};
 
+use crate::share::Share;
+
 pub use bom::bom;
 pub use check::check;
 pub use checked::{Checked, Counts, TensorCounts};
 pub use create::create;
+pub(crate) use tensor_hash::{bytes_of, hexadecimal};
 pub use tensor_hash::{set_hash, tensor_hash};
 
 /// What the first key of a manifest says.
@@ -30,6 +33,9 @@ pub const SCHEMA: &str = "max-weights.manifest/1";
 pub struct Manifest {
     /// [`SCHEMA`].
     pub schema: String,
+    /// Which task made it, where several do: it has a part of the files then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Share>,
     /// Whether a folder was given, so that another file in it is new.
     pub whole: bool,
     /// The hash of all tensors together; see [`set_hash`].

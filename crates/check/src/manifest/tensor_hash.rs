@@ -40,12 +40,12 @@ pub fn set_hash(tensors: impl IntoIterator<Item = [u8; 32]>) -> [u8; 32] {
 }
 
 /// Bytes in hexadecimal digits.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// The bytes of hexadecimal digits; `None` if it is something else.
-pub(super) fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let digit = |digit: &u8| char::from(*digit).to_digit(16).map(|digit| digit as u8);
     let pairs = digits.as_bytes().chunks(2).map(|pair| match pair {
         [high, low] => Some(digit(high)? << 4 | digit(low)?),

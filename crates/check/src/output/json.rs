@@ -10,6 +10,7 @@ use super::json_text::write_pretty;
 use super::summary::{Answers, KindSummary, Summary, key};
 use super::{Places, Settings, fails, fingerprints};
 use crate::report::{Depth, FileReport, Report, TensorSummary};
+use crate::share::Share;
 
 /// The name and version of the object.
 const SCHEMA: &str = "max-weights.validate/1";
@@ -18,6 +19,8 @@ const SCHEMA: &str = "max-weights.validate/1";
 struct Object<'a> {
     schema: &'a str,
     version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<&'a Share>,
     level: &'a str,
     answer: &'a str,
     fails: bool,
@@ -111,6 +114,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     let object = Object {
         schema: SCHEMA,
         version: super::VERSION,
+        task: report.share.as_ref(),
         level: report.level.name(),
         answer: report.verdict().name(),
         fails: fails(report, settings),

@@ -37,7 +37,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     }
     shorten(&mut results);
     let left_out = report.left_out + (report.findings.len() - results.len()) as u64;
-    let run = json!({
+    let mut run = json!({
         "tool": { "driver": {
             "name": PROGRAM,
             "version": VERSION,
@@ -54,6 +54,9 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         }],
         "results": results,
     });
+    if let Some(share) = &report.share {
+        run["properties"] = json!({ "task": share });
+    }
     let log = json!({ "$schema": SCHEMA, "version": "2.1.0", "runs": [run] });
     write_pretty(&log, out)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueEnum, ValueHint};
 use max_weights::source::store::IfExists;
-use max_weights::write::{self, Declared, Destination};
+use max_weights::write::{self, Declared, Destination, Task};
 use max_weights::{Catalog, DType, Encoding, text, uninterrupted};
 
 use crate::CLEAN;
@@ -38,7 +38,7 @@ pub(crate) struct Convert {
     /// Convert all floats to this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
-    /// Convert matrices to blocks of q8_0, q4_0, q4_1, q5_0 or q5_1 (GGUF).
+    /// Pack matrices as q8_0, q4_0, q4_1, q5_0 or q5_1.
     #[arg(long, value_name = "ENCODING", value_parser = encoding)]
     quantize: Option<Encoding>,
     /// New names: of one weight, with a dot at the end of all that begin so, or with * for any string, the same in TO; `hf`: the Hugging Face names of a GGUF file. Repeatable.
@@ -107,6 +107,9 @@ struct Writing {
     /// A file that is there: replace it, fail, or keep it if it is the same.
     #[arg(long, value_enum, value_name = "HOW", default_value_t, hide_possible_values = true)]
     if_exists: IfThere,
+    /// Write only this task's files of a folder, as 3/16.
+    #[arg(long, value_name = "I/N", conflicts_with = "if_exists")]
+    task: Option<Task>,
     /// Do not wait until the bytes are on the disk.
     #[arg(long)]
     no_sync: bool,
@@ -131,7 +134,9 @@ impl Writing {
             IfThere::Fail => IfExists::Fail,
             IfThere::Same => IfExists::Same,
         };
-        Destination { store: None, if_exists }
+        // Of tasks, one that is run again finds what it wrote.
+        let if_exists = if self.task.is_some() { IfExists::Same } else { if_exists };
+        Destination { store: None, if_exists, task: self.task }
     }
 }
 
@@ -213,7 +218,10 @@ impl<'a> Wanted<'a> {
                 &done,
                 &uninterrupted,
             )?;
-            beside.write(self)?;
+            // One of the tasks does.
+            if self.writing.task.is_none_or(|task| task.number() == 1) {
+                beside.write(self)?;
+            }
         }
         notes.extend_from_slice(&beside.notes);
         report::print(self, &checkpoint, &items, &files, (&beside, &notes), screen)?;

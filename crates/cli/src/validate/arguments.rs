@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use max_weights::rules::Severity;
+use max_weights::write::Task;
 use max_weights_check::output::Format;
 use max_weights_check::{Level, amount};
 
@@ -72,7 +73,7 @@ pub(crate) struct Checking {
     /// Write what is malicious to it as well.
     #[arg(long, requires = "write_baseline", help_heading = RULES)]
     pub(crate) accept_malicious: bool,
-    /// text, json, junit, sarif, github, gitlab, html; repeatable.
+    /// text, json, junit, sarif, github, gitlab, html.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output, help_heading = REPORTS)]
     pub(crate) outputs: Vec<Output>,
     /// One JSON object: --output json.
@@ -90,6 +91,9 @@ pub(crate) struct Checking {
     /// Files to check at the same time.
     #[arg(long, value_name = "N", help_heading = BOUNDS)]
     pub(crate) jobs: Option<NonZero<usize>>,
+    /// Only this task's folders, as 3/16: `report merge`.
+    #[arg(long, value_name = "I/N", help_heading = BOUNDS, conflicts_with_all = ["write_baseline"])]
+    pub(crate) task: Option<Task>,
     /// Memory for unpacked data, such as 200MB.
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = BOUNDS)]
     pub(crate) max_memory: Option<u64>,
