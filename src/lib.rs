@@ -67,7 +67,7 @@ pub mod workers;
 pub mod write;
 
 /// The numerics are a crate of their own, which needs nothing of this one: its modules, and its errors as those of this one.
-pub use max_weights_kernels::{cast, dtype, fingerprint, quant, simd};
+pub use max_weights_kernels::{cast, delta, dtype, fingerprint, quant, simd};
 
 pub use buffer::Buffer;
 pub use checkpoint::{Backend, Catalog, Checkpoint, OpenOptions, open};

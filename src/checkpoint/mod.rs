@@ -5,6 +5,7 @@
 
 mod aliases;
 mod conversion;
+mod delta;
 mod distributed;
 mod hub;
 mod known;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 
 pub(crate) use conversion::{Composition, Made, sizes_of_parts};
 pub use conversion::{ConversionRule, Step};
+pub use delta::Delta;
+pub(crate) use delta::{Identity, Overlay, check_chain, hash_of_block, overlay};
 pub use hub::{ModelCache, find_in_cache};
 pub use locate::ShardName;
 pub use near_paths::with_near_paths;
@@ -118,7 +121,7 @@ impl OpenOptions {
 }
 
 /// What is known of a file beside its tensors.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FileFacts {
     /// The path that it was opened by.
     pub path: PathBuf,
@@ -131,12 +134,12 @@ pub struct FileFacts {
 }
 
 /// What only one format has.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum More {
     /// Nothing, as with safetensors.
     Nothing,
     /// The key-value pairs of a GGUF file, and how it is written. The tensors of its header are in the catalog.
-    Gguf(Box<Gguf>),
+    Gguf(Arc<Gguf>),
     /// The values of the pickle of a PyTorch file.
     Torch(Arc<Torch>),
     /// What `.metadata` of a distributed checkpoint says.

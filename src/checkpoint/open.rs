@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::delta::{self, Delta};
 use super::locate::{INDEX_SUFFIX, Located, ShardName, locate, locate_url, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed, torch};
@@ -232,8 +233,47 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
             }
             Located::OfRanks(paths) => open_of_ranks(files, paths, options, findings),
         },
-        paths => open_files(files, paths, options, findings),
+        [base @ .., _] => {
+            let deltas = deltas(files, paths, options)?;
+            if deltas.is_empty() {
+                return open_files(files, paths, options, findings);
+            }
+            let base = base.get(..paths.len().saturating_sub(deltas.len())).unwrap_or_default();
+            let (base, sources) = read(base, options, findings)?;
+            let (added, table, sources) = delta::compose(&base, sources, &deltas)?;
+            let files = base.files.iter().cloned().chain(added).collect();
+            Contents { sources, files, table, values: Vec::new() }.finish(None, None, options)
+        }
     }
+}
+
+/// The deltas that a list of paths ends with.
+fn deltas(files: &Files<'_>, paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Delta>> {
+    let mut deltas = Vec::new();
+    for path in paths.iter().skip(1).rev() {
+        (options.format.interrupt)()?;
+        match delta_of(files, path, options)? {
+            Some(delta) => deltas.push(delta),
+            None => break,
+        }
+    }
+    deltas.reverse();
+    Ok(deltas)
+}
+
+/// The delta at a path; none if something else is there.
+pub(super) fn open_delta(path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
+    delta_of(&Files::new(options), path, options)
+}
+
+fn delta_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
+    let source = files.open(path)?;
+    // What is wrong with another file is said when that is opened.
+    let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
+    let read = read_header(&*source, None, options, &mut findings);
+    let (_, mut header, _) = read.map_err(|error| error.at_path(path))?;
+    let metadata = header.metadata.take();
+    delta::words(metadata.as_deref()).map(|json| Delta::new(source, json, header)).transpose()
 }
 
 fn open_files(files: &Files<'_>, paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
@@ -250,6 +290,9 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
 
 /// What concerns all files that are not under an index.
 fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+    if let Some(delta) = contents.files.iter().find(|file| delta::words(file.metadata.as_deref()).is_some()) {
+        return Err(delta::alone(&delta.path));
+    }
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
         contents.check_split_set(findings)?;

@@ -8,6 +8,7 @@
     clippy::cast_sign_loss
 )]
 
+pub mod delta;
 pub mod distributed;
 pub mod gguf;
 pub mod index;

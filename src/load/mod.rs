@@ -8,6 +8,7 @@ mod choice;
 mod compose;
 mod composition;
 mod cut;
+mod delta;
 mod description;
 mod device_place;
 mod digest;
@@ -36,6 +37,7 @@ mod wanted;
 
 pub use choice::{Choice, LoadOptions, TensorMemory};
 pub use cut::{Cut, Region, region_shape};
+pub use delta::{AppliedDeltas, apply_deltas};
 pub use description::{Action, Elements, Planned, Target};
 pub use digest::{check_digests, digests};
 pub use layout::Layout;

@@ -7,6 +7,7 @@ mod archive;
 mod checkpoint;
 mod code;
 mod comparison;
+mod delta;
 mod distributed;
 mod files;
 mod gguf;
@@ -28,6 +29,7 @@ pub use archive::*;
 pub use checkpoint::*;
 pub use code::*;
 pub use comparison::*;
+pub use delta::*;
 pub use distributed::*;
 pub use files::*;
 pub use gguf::*;
@@ -188,6 +190,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         adapter::RULES,
         values::RULES,
         comparison::RULES,
+        delta::RULES,
         manifest::RULES,
         code::RULES,
         archive::RULES,

@@ -5,6 +5,7 @@
 //! files of a format, which [`save`] fills with what is in memory, and [`convert`] with tensors of a checkpoint, each converted on its way.
 
 mod convert;
+mod delta;
 mod gguf;
 mod gguf_set;
 mod in_folder;
@@ -29,6 +30,7 @@ mod verify;
 mod writer;
 
 pub use convert::{Item, convert};
+pub use delta::{DeltaSummary, NewTensor, delta, delta_file, identity};
 pub use gguf::MetadataValue;
 pub use in_store::place_file;
 pub use layout::{Declared, Layout, Place, Stored};

@@ -5,6 +5,7 @@
 compile_error!("max_weights_kernels works on little-endian numbers: it needs a 64-bit little-endian target");
 
 pub mod cast;
+pub mod delta;
 pub mod dtype;
 mod error;
 pub mod fingerprint;

@@ -11,6 +11,7 @@ mod children;
 mod codebook;
 mod command_line;
 mod convert;
+mod delta;
 mod dlpack;
 mod ending;
 mod error;
@@ -100,6 +101,10 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(check::validate_files, module)?)?;
     module.add_function(function!(command_line::command_line, module)?)?;
     module.add_function(function!(command_line::versions, module)?)?;
+    module.add_function(function!(delta::write_delta, module)?)?;
+    module.add_function(function!(delta::identity_of, module)?)?;
+    module.add_function(function!(delta::delta_header, module)?)?;
+    module.add_function(function!(delta::apply_deltas_to, module)?)?;
     module.add_function(function!(fingerprint::fingerprint_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of_rows, module)?)?;

@@ -1,0 +1,448 @@
+//! What changed between two versions of a block of elements, as docs/delta.md specifies it: where, and what is there now.
+//!
+//! A record has two lists. Elements of which only the lower half of the bytes changed, as small steps of an optimizer do, are in the first, with these
+//! bytes; all others are in the second, with all of theirs. Bytes are replaced, and never added or combined: a record that is applied twice gives
+//! what it gave the first time.
+
+#![allow(clippy::inline_always)] // the loops are compiled for each level
+
+use crate::error::{Error, Result};
+use crate::simd::{Level, Loop, run_at};
+
+/// Elements of a block.
+pub const BLOCK: usize = 1 << 16;
+/// A gap of one byte: so many elements are passed over, and none is replaced.
+const PASS: u8 = 255;
+/// Bytes that are compared at a time.
+const COMPARED: usize = 64;
+
+/// How the elements of one list of a record are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// By gaps of one byte each.
+    Gaps,
+    /// By their numbers in the block, of two bytes each.
+    Numbers,
+}
+
+/// The elements of one list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct List {
+    /// How many there are.
+    pub count: u32,
+    /// How they are found.
+    pub places: Places,
+}
+
+impl List {
+    /// A list of nothing.
+    pub const EMPTY: Self = Self { count: 0, places: Places::Gaps };
+}
+
+/// The two lists of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lists {
+    /// Elements of which the lower half is replaced.
+    pub low: List,
+    /// Elements that are replaced.
+    pub whole: List,
+}
+
+/// What is kept between blocks.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// Which bytes of each chunk differ.
+    differ: Vec<u64>,
+    low: Numbers,
+    whole: Numbers,
+}
+
+/// The numbers of the elements of a list, in order: the first `count` of these.
+#[derive(Debug, Default)]
+struct Numbers {
+    room: Vec<u16>,
+    count: usize,
+}
+
+impl Numbers {
+    fn all(&self) -> &[u16] {
+        self.room.get(..self.count).unwrap_or_default()
+    }
+
+    /// Adds the numbers of bits, of which there is one for each element of a chunk.
+    #[inline(always)]
+    fn add<const WIDTH: usize>(&mut self, mut bits: u64, first: usize) {
+        let mut count = self.count;
+        while bits != 0 {
+            if let Some(place) = self.room.get_mut(count) {
+                *place = (first + bits.trailing_zeros() as usize / WIDTH) as u16;
+            }
+            count += 1;
+            bits &= bits - 1;
+        }
+        self.count = count;
+    }
+
+    /// Adds the first bytes of the elements to a record.
+    fn write_values<const WIDTH: usize, const BYTES: usize>(&self, new: &[u8], record: &mut Vec<u8>) {
+        let elements = new.as_chunks::<WIDTH>().0;
+        let values = self.all().iter().filter_map(|number| elements.get(usize::from(*number))?.first_chunk::<BYTES>());
+        record.extend(values.flatten());
+    }
+
+    /// Adds what says where its elements are, in whichever way is shorter.
+    fn write_places(&self, record: &mut Vec<u8>) -> List {
+        let mut after = 0;
+        let mut passes = 0;
+        for number in self.all() {
+            passes += (usize::from(*number) - after) / usize::from(PASS);
+            after = usize::from(*number) + 1;
+        }
+        let count = self.count as u32;
+        if passes > self.count {
+            record.extend(self.all().iter().flat_map(|number| number.to_le_bytes()));
+            return List { count, places: Places::Numbers };
+        }
+        let start = record.len();
+        record.resize(start + self.count + passes, PASS);
+        let (mut at, mut after) = (start, 0);
+        for number in self.all() {
+            let gap = usize::from(*number) - after;
+            after = usize::from(*number) + 1;
+            at += gap / usize::from(PASS);
+            if let Some(place) = record.get_mut(at) {
+                *place = (gap % usize::from(PASS)) as u8;
+            }
+            at += 1;
+        }
+        List { count, places: Places::Gaps }
+    }
+}
+
+/// Adds to `record` what makes `new` of `old`, two versions of a block of elements of `width` bytes (1, 2, 4 or 8); `None`, and nothing is added,
+/// if they are equal.
+///
+/// # Errors
+/// Blocks of other lengths than each other, of more elements than [`BLOCK`], or of no whole elements; another width.
+pub fn changes(
+    old: &[u8],
+    new: &[u8],
+    width: usize,
+    scratch: &mut Scratch,
+    record: &mut Vec<u8>,
+) -> Result<Option<Lists>> {
+    changes_at(Level::chosen()?, old, new, width, scratch, record)
+}
+
+/// [`changes`] with the instructions of a level, which must be available.
+pub fn changes_at(
+    level: Level,
+    old: &[u8],
+    new: &[u8],
+    width: usize,
+    scratch: &mut Scratch,
+    record: &mut Vec<u8>,
+) -> Result<Option<Lists>> {
+    level.require()?;
+    check_block(new, width)?;
+    if old.len() != new.len() {
+        return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
+    }
+    match width {
+        1 => record_of::<1, 1>(level, old, new, scratch, record),
+        2 => record_of::<2, 1>(level, old, new, scratch, record),
+        4 => record_of::<4, 2>(level, old, new, scratch, record),
+        _ => record_of::<8, 4>(level, old, new, scratch, record),
+    }
+}
+
+fn record_of<const WIDTH: usize, const LOW: usize>(
+    level: Level,
+    old: &[u8],
+    new: &[u8],
+    scratch: &mut Scratch,
+    record: &mut Vec<u8>,
+) -> Result<Option<Lists>> {
+    run_at(level, Compare::<WIDTH, LOW> { old, new, scratch });
+    let Scratch { low, whole, .. } = scratch;
+    if low.count + whole.count == 0 {
+        return Ok(None);
+    }
+    low.write_values::<WIDTH, LOW>(new, record);
+    whole.write_values::<WIDTH, WIDTH>(new, record);
+    Ok(Some(Lists { low: low.write_places(record), whole: whole.write_places(record) }))
+}
+
+fn check_block(block: &[u8], width: usize) -> Result<()> {
+    if !matches!(width, 1 | 2 | 4 | 8) || !block.len().is_multiple_of(width) || block.len() / width > BLOCK {
+        let len = block.len();
+        return Err(Error::Argument(format!("{len} bytes are no block of elements of {width} bytes")));
+    }
+    Ok(())
+}
+
+struct Compare<'a, const WIDTH: usize, const LOW: usize> {
+    old: &'a [u8],
+    new: &'a [u8],
+    scratch: &'a mut Scratch,
+}
+
+impl<const WIDTH: usize, const LOW: usize> Compare<'_, WIDTH, LOW> {
+    /// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
+    #[inline(always)]
+    fn elements(differ: u64) -> (u64, u64) {
+        const ONES: [u64; 9] =
+            [0, u64::MAX, 0x5555_5555_5555_5555, 0, 0x1111_1111_1111_1111, 0, 0, 0, 0x0101_0101_0101_0101];
+        if WIDTH == 1 {
+            return (0, differ);
+        }
+        let or = |bytes: std::ops::Range<usize>| bytes.fold(0, |bits, byte| bits | differ >> byte) & ONES[WIDTH];
+        let (low, high) = (or(0..LOW), or(LOW..WIDTH));
+        (low & !high, high)
+    }
+}
+
+impl<const WIDTH: usize, const LOW: usize> Loop for Compare<'_, WIDTH, LOW> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { old, new, scratch: Scratch { differ, low, whole } } = self;
+        let (old_chunks, old_rest) = old.as_chunks::<COMPARED>();
+        let (new_chunks, new_rest) = new.as_chunks::<COMPARED>();
+        differ.resize(new_chunks.len() + 1, 0);
+        for ((differ, old), new) in differ.iter_mut().zip(old_chunks).zip(new_chunks) {
+            *differ = differing(old, new);
+        }
+        let [mut old, mut new] = [[0; COMPARED]; 2];
+        old[..old_rest.len()].copy_from_slice(old_rest);
+        new[..new_rest.len()].copy_from_slice(new_rest);
+        if let Some(last) = differ.last_mut() {
+            *last = differing(&old, &new);
+        }
+        for numbers in [&mut *low, &mut *whole] {
+            numbers.room.resize(BLOCK, 0);
+            numbers.count = 0;
+        }
+        for (chunk, differ) in differ.iter().enumerate() {
+            let (of_low, of_whole) = Self::elements(*differ);
+            low.add::<WIDTH>(of_low, chunk * (COMPARED / WIDTH));
+            whole.add::<WIDTH>(of_whole, chunk * (COMPARED / WIDTH));
+        }
+    }
+}
+
+/// The number of each byte of a word that is not zero, as bits.
+#[inline(always)]
+fn bytes_that_are_set(word: u64) -> u64 {
+    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let set = ((word & LOW_BITS) + LOW_BITS | word) & !LOW_BITS;
+    let pairs = set >> 7 | set >> 14;
+    let fours = pairs | pairs >> 14;
+    (fours | fours >> 28) & 0xff
+}
+
+/// Which bytes differ, as bits.
+#[inline(always)]
+fn differing(old: &[u8; COMPARED], new: &[u8; COMPARED]) -> u64 {
+    let mut words = [0u64; COMPARED / 8];
+    let mut any = 0;
+    for ((word, old), new) in words.iter_mut().zip(old.as_chunks().0).zip(new.as_chunks().0) {
+        *word = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+        any |= *word;
+    }
+    if any == 0 {
+        return 0;
+    }
+    words.iter().enumerate().fold(0, |bits, (number, word)| bits | bytes_that_are_set(*word) << (8 * number))
+}
+
+/// Replaces in `block` what a record says.
+///
+/// # Errors
+/// A record that is not one of these lists, or of places beyond the block: then nothing says what the block has. A block that [`changes`] would not
+/// take.
+pub fn apply(record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
+    check_block(block, width)?;
+    match width {
+        // A byte has no lower half.
+        1 if lists.low.count > 0 => None,
+        1 => apply_width::<1, 1>(record, lists, block),
+        2 => apply_width::<2, 1>(record, lists, block),
+        4 => apply_width::<4, 2>(record, lists, block),
+        _ => apply_width::<8, 4>(record, lists, block),
+    }
+    .ok_or_else(|| {
+        let Lists { low, whole } = lists;
+        Error::Argument(format!(
+            "its {} bytes are no changes of {} and {} of {} elements",
+            record.len(),
+            low.count,
+            whole.count,
+            block.len() / width
+        ))
+    })
+}
+
+fn apply_width<const WIDTH: usize, const LOW: usize>(record: &[u8], lists: Lists, block: &mut [u8]) -> Option<()> {
+    let (low, rest) = record.split_at_checked((lists.low.count as usize).checked_mul(LOW)?)?;
+    let (whole, places) = rest.split_at_checked((lists.whole.count as usize).checked_mul(WIDTH)?)?;
+    let elements = block.as_chunks_mut::<WIDTH>().0;
+    let places = replace::<WIDTH, LOW>(low, places, lists.low, elements)?;
+    let places = replace::<WIDTH, WIDTH>(whole, places, lists.whole, elements)?;
+    places.is_empty().then_some(())
+}
+
+/// Replaces the first bytes of the elements of a list, and gives what of `places` is behind theirs.
+fn replace<'a, const WIDTH: usize, const BYTES: usize>(
+    values: &[u8],
+    places: &'a [u8],
+    list: List,
+    elements: &mut [[u8; WIDTH]],
+) -> Option<&'a [u8]> {
+    let values = values.as_chunks::<BYTES>().0;
+    match list.places {
+        Places::Gaps => {
+            let (mut at, mut left) = (0, places);
+            for value in values {
+                loop {
+                    let (gap, rest) = left.split_first()?;
+                    left = rest;
+                    at += usize::from(*gap);
+                    if *gap != PASS {
+                        break;
+                    }
+                }
+                elements.get_mut(at)?[..BYTES].copy_from_slice(value);
+                at += 1;
+            }
+            Some(left)
+        }
+        Places::Numbers => {
+            let (numbers, rest) = places.split_at_checked(values.len() * 2)?;
+            let mut after = 0;
+            for (number, value) in numbers.as_chunks::<2>().0.iter().zip(values) {
+                let number = usize::from(u16::from_le_bytes(*number));
+                if number < after {
+                    return None;
+                }
+                elements.get_mut(number)?[..BYTES].copy_from_slice(value);
+                after = number + 1;
+            }
+            Some(rest)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    fn record(old: &[u8], new: &[u8], width: usize) -> (Vec<u8>, Option<Lists>) {
+        let mut record = Vec::new();
+        let lists = changes(old, new, width, &mut Scratch::default(), &mut record).expect("blocks");
+        (record, lists)
+    }
+
+    /// A block, and the same with a share of its elements changed: the lower bytes of most, all bytes of some.
+    fn versions(width: usize, elements: usize, one_in: u64, seed: u64) -> (Vec<u8>, Vec<u8>) {
+        let mut state = seed | 1;
+        let old: Vec<u8> = (0..elements * width).map(|_| random(&mut state) as u8).collect();
+        let mut new = old.clone();
+        for element in new.chunks_exact_mut(width) {
+            match random(&mut state) % (one_in * 10) {
+                0 => element.iter_mut().for_each(|byte| *byte = !*byte),
+                1..10 => element[0] ^= 1 + (random(&mut state) % 255) as u8,
+                _ => {}
+            }
+        }
+        (old, new)
+    }
+
+    #[test]
+    fn what_is_applied_gives_the_new_version_and_gives_it_again() {
+        for width in [1, 2, 4, 8] {
+            for (elements, one_in) in [(BLOCK, 50), (BLOCK, 1), (BLOCK, 5000), (1000, 3), (33, 2), (1, 1)] {
+                let (old, new) = versions(width, elements, one_in, (elements * width) as u64);
+                let (record, lists) = record(&old, &new, width);
+                let Some(lists) = lists else {
+                    assert_eq!(old, new);
+                    continue;
+                };
+                let mut block = old.clone();
+                for _ in 0..2 {
+                    apply(&record, lists, width, &mut block).expect("changes");
+                    assert!(block == new, "{width} {elements} {one_in}");
+                }
+                let changed = old.chunks(width).zip(new.chunks(width)).filter(|(old, new)| old != new).count();
+                assert_eq!((lists.low.count + lists.whole.count) as usize, changed);
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_gives_the_same_record() {
+        for width in [1, 2, 4, 8] {
+            let (old, new) = versions(width, 40_001, 20, 7);
+            let of = |level| {
+                let mut record = Vec::new();
+                let lists = changes_at(level, &old, &new, width, &mut Scratch::default(), &mut record);
+                (record, lists.expect("blocks"))
+            };
+            for level in Level::available() {
+                assert!(of(level) == of(Level::Scalar), "{width} {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_bytes_say_what_changed_of_a_bfloat16_and_where() {
+        let mut new = vec![0; 2 * BLOCK];
+        for element in (49..BLOCK).step_by(50) {
+            new[2 * element] = 1;
+        }
+        let (record, lists) = record(&vec![0; 2 * BLOCK], &new, 2);
+        let low = List { count: 1310, places: Places::Gaps };
+        assert_eq!((record.len(), lists), (2 * 1310, Some(Lists { low, whole: List::EMPTY })));
+    }
+
+    #[test]
+    fn few_elements_are_found_by_their_numbers() {
+        let mut new = vec![0; BLOCK];
+        (new[600], new[BLOCK - 1]) = (1, 2);
+        let (record, lists) = record(&vec![0; BLOCK], &new, 1);
+        assert_eq!(record, [1, 2, 0x58, 0x02, 0xff, 0xff]);
+        let whole = List { count: 2, places: Places::Numbers };
+        assert_eq!(lists, Some(Lists { low: List::EMPTY, whole }));
+    }
+
+    #[test]
+    fn records_that_are_none_are_errors() {
+        let low = List { count: 1, places: Places::Gaps };
+        let lists = Lists { low, whole: List::EMPTY };
+        let mut block = [0; 8];
+        let mut refused = |record: &[u8], lists| apply(record, lists, 2, &mut block).is_err();
+        assert!(!refused(&[7, 3], lists));
+        assert!(refused(&[7, 4], lists), "beyond the block");
+        assert!(refused(&[7], lists) && refused(&[], lists), "too short");
+        assert!(refused(&[7, 3, 0], lists), "too long");
+        assert!(refused(&[7, 255], lists), "ends with a gap that goes on");
+        let low = List { count: u32::MAX, places: Places::Numbers };
+        assert!(refused(&[0; 64], Lists { low, whole: low }), "more than there are");
+        let low = List { count: 2, places: Places::Numbers };
+        assert!(!refused(&[1, 2, 0, 0, 1, 0], Lists { low, whole: List::EMPTY }));
+        assert!(refused(&[1, 2, 1, 0, 1, 0], Lists { low, whole: List::EMPTY }), "twice");
+        assert!(refused(&[1, 2, 1, 0, 0, 0], Lists { low, whole: List::EMPTY }), "out of order");
+        assert!(apply(&[], Lists { low: List::EMPTY, whole: List::EMPTY }, 3, &mut [0; 6]).is_err());
+        let lists = Lists { low, whole: List::EMPTY };
+        assert!(apply(&[1, 2, 0, 0, 1, 0], lists, 1, &mut [0; 6]).is_err(), "a byte has no lower half");
+        assert!(changes(&[0; 4], &[0; 6], 2, &mut Scratch::default(), &mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! Deltas: what changed between two versions of a checkpoint, written, and applied to memory.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use max_weights::checkpoint::{Delta, OpenOptions};
+use max_weights::error::Error;
+use max_weights::load::apply_deltas;
+use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, identity};
+use max_weights::workers::now_and_then;
+use pyo3::prelude::*;
+
+use crate::buffer::writable;
+use crate::dlpack::Access;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::load::{over_weights, tell};
+use crate::node::WeightsNode;
+use crate::tensor::Buffer;
+
+/// The identities of both versions; how many tensors changed in part, are there as a whole, were removed, and are the same; the elements that are replaced;
+/// and the files.
+type Summary = (String, String, usize, usize, usize, usize, u64, Vec<PathBuf>);
+
+fn summary(summary: DeltaSummary) -> Summary {
+    let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = summary;
+    (base, target, changed, whole, removed, unchanged, elements, files)
+}
+
+/// Writes what changed from the checkpoint of `base` to that of `new`, or to tensors in memory by their names.
+#[pyfunction]
+#[pyo3(signature = (base, path, *, new=None, tensors=None, sync=true, progress=None))]
+pub(crate) fn write_delta(
+    base: &Bound<'_, WeightsNode>,
+    path: PathBuf,
+    new: Option<&Bound<'_, WeightsNode>>,
+    tensors: Option<Vec<(String, Bound<'_, Buffer>)>>,
+    sync: bool,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Summary> {
+    let py = base.py();
+    let old = base.get().shared().checkpoint()?;
+    let new = new.map(|new| new.get().shared().checkpoint()).transpose()?;
+    let tensors: Vec<_> = tensors
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, buffer)| NewTensor::in_memory(name, buffer.get().tensor().clone()))
+        .collect();
+    let of_files = new.as_ref().map_or(0, |new| new.catalog().table().iter().map(|info| info.bytes()).sum());
+    let bytes = of_files + tensors.iter().map(NewTensor::len).sum::<u64>();
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    let written = detached(py, || {
+        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let mut all = new.as_ref().map_or(Ok(Vec::new()), |new| NewTensor::of_checkpoint(new))?;
+        all.extend(tensors);
+        let options = Options { sync, ..Options::default() };
+        let written = delta(&old, &all, delta_file(path, options), &done, &now_and_then(&go_on))?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        Ok::<_, Error>(written)
+    })?;
+    Ok(summary(written))
+}
+
+/// The identity of a checkpoint, as deltas have it of their base and their target.
+#[pyfunction]
+pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
+    over_weights(node, &[], None, |checkpoint, _, done, go_on| identity(checkpoint, done, go_on))
+}
+
+/// What the header of a delta says: the identities of its base and its target, dtype and shape of the tensors that changed in part, those that it has as
+/// a whole, and those that are removed.
+type Header = (String, String, BTreeMap<String, (String, Vec<u64>)>, Vec<String>, Vec<String>);
+
+/// Reads the header of a delta.
+#[pyfunction]
+pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
+    let delta = detached(py, || Delta::open(&path, &OpenOptions::default()))?;
+    let (header, whole) = (delta.header().clone(), delta.whole().map(|info| info.name.to_owned()).collect());
+    Ok((header.base, header.target, header.changed, whole, header.removed))
+}
+
+/// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
+/// tensors were replaced as a whole.
+#[pyfunction]
+#[pyo3(signature = (paths, tensors, *, progress=None))]
+pub(crate) fn apply_deltas_to(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    tensors: Vec<(String, Bound<'_, PyAny>)>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<(usize, usize, usize)> {
+    let mut targets = Vec::with_capacity(tensors.len());
+    for (name, tensor) in tensors {
+        targets.push((name, writable(&tensor, Access::Load)?.1));
+    }
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    let applied = detached(py, || {
+        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), 0));
+        let open = |path: &PathBuf| Delta::open(path, &OpenOptions::default());
+        let deltas = paths.iter().map(open).collect::<Result<Vec<_>, Error>>()?;
+        apply_deltas(&deltas, &mut targets, &done, &now_and_then(&go_on))
+    })?;
+    Ok((applied.changed, applied.unchanged, applied.whole))
+}

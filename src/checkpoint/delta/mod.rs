@@ -1,0 +1,270 @@
+//! A base and deltas of it as one checkpoint: tensors that nothing changed are those of the base, the others are composed as they are read.
+//!
+//! Opening reads headers, and compares what the deltas say of each other. The blocks of a tensor are compared with what they should be when they are
+//! read, so that a wrong base is found before a value of it is used.
+
+mod identity;
+mod overlay;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use once_cell::race::OnceBox;
+
+pub(crate) use identity::{Identity, hash_of_block};
+
+use super::open::open_delta;
+use super::{Catalog, FileFacts, More, OpenOptions};
+use crate::budget;
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::delta::{self, COLUMNS, Header};
+use crate::format::{self, Kind};
+use crate::names::NameIndex;
+use crate::rules::{self, Rule};
+use crate::source::Source;
+use crate::tensor::{Element, Span, TensorInfo, TensorTable};
+use crate::text;
+pub(crate) use overlay::Overlay;
+use overlay::{Layer, Overlaid, OverlaySource};
+
+/// Tensors begin at multiples of this in the source that they are together.
+const ALIGN: u64 = 64;
+
+/// Those of all files, by number; none for one that is not there.
+type Sources = Vec<Option<Arc<dyn Source>>>;
+
+/// A delta: its file and what its header says.
+#[derive(Debug)]
+pub struct Delta {
+    source: Arc<dyn Source>,
+    header: Header,
+    table: TensorTable,
+    names: NameIndex,
+}
+
+/// What a file that is a delta says of itself, as JSON; `None` for another one.
+pub(super) fn words(metadata: Option<&[(String, String)]>) -> Option<&str> {
+    metadata?.iter().find(|(key, _)| key == delta::KEY).map(|(_, json)| &**json)
+}
+
+/// What is said of a delta that is opened by itself.
+pub(super) fn alone(path: &Path) -> Error {
+    let cause = "this is a delta: it has what changed since another version of the checkpoint, not weights";
+    Diagnostic::new(rules::DELTA_ALONE, cause).path(path).format()
+}
+
+impl Delta {
+    /// Of a file with this header, whose metadata have these words of a delta.
+    pub(super) fn new(source: Arc<dyn Source>, json: &str, header: format::Header) -> Result<Self> {
+        let said = Header::parse(json).map_err(|error| error.at_path(source.path()))?;
+        let table = header.tensors;
+        NameIndex::probe(&table)?;
+        let names = NameIndex::new(&table).map_err(|pairs| {
+            let name = pairs.first().map_or("", |(tensor, _)| table.name(*tensor));
+            let cause = "the delta has two tensors of this name";
+            Diagnostic::new(rules::DELTA_HEADER, cause).tensor(name).path(source.path()).format()
+        })?;
+        Ok(Self { source, header: said, table, names })
+    }
+
+    /// Opens the delta at a path or URL. Its header is read, and nothing else.
+    ///
+    /// # Errors
+    /// A file that is none; what its header breaks.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
+        budget::interruptible(options.format.interrupt, || match open_delta(path, options)? {
+            Some(delta) => Ok(delta),
+            None => {
+                let cause = format!("it is no delta: its metadata have no {}", delta::KEY);
+                Err(Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format())
+            }
+        })
+    }
+
+    /// What it says of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Its file.
+    pub(crate) fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
+    /// The tensors that it has with all of their elements: new ones, and those of which most changed.
+    pub fn whole(&self) -> impl Iterator<Item = TensorInfo<'_>> {
+        self.table.iter().filter(|info| {
+            let is_of = |suffix: &str| {
+                info.name.strip_suffix(suffix).is_some_and(|tensor| self.header.changed.contains_key(tensor))
+            };
+            !is_of(&delta::changes_of("")) && !is_of(&delta::blocks_of(""))
+        })
+    }
+
+    fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(rule, cause).path(self.source.path())
+    }
+
+    /// That a tensor it changes is another one than what is there.
+    fn misfit(&self, tensor: &str, element: &str, shape: &[u64]) -> Diagnostic {
+        let (shape, changed) = (text::shape(shape), self.header.changed.get(tensor));
+        let changed = changed.map(|(dtype, shape)| format!("{} in {}", text::shown(dtype), text::shape(shape)));
+        let cause = format!(
+            "it has {element} elements in the shape {shape}, but {} changed",
+            changed.as_deref().unwrap_or("all of it")
+        );
+        self.fault(rules::DELTA_TENSOR, cause).tensor(tensor)
+    }
+
+    /// Where a tensor of it lies, which must be one of these elements.
+    fn span(&self, name: &str, is_right: impl Fn(&TensorInfo<'_>) -> bool) -> Option<Span> {
+        let info = self.table.get(self.names.find(&self.table, name)?);
+        is_right(&info).then_some(info.span)
+    }
+
+    /// What it changes in a tensor.
+    fn layer(&self, tensor: &str) -> Result<Layer> {
+        let is_records = |info: &TensorInfo<'_>| info.element == Element::Plain(DType::UInt8);
+        let is_rows = |info: &TensorInfo<'_>| {
+            info.element == Element::Plain(DType::UInt64)
+                && matches!(info.shape, [_, columns] if *columns == COLUMNS as u64)
+        };
+        let changes = self.span(&delta::changes_of(tensor), is_records);
+        let rows = self.span(&delta::blocks_of(tensor), is_rows);
+        let (Some(changes), Some(rows)) = (changes, rows) else {
+            let cause = format!(
+                "it changed, but the delta has no '{}' of bytes, or no '{}' of {COLUMNS} columns of U64",
+                text::shown(&delta::changes_of(tensor)),
+                text::shown(&delta::blocks_of(tensor))
+            );
+            return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
+        };
+        Ok(Layer { delta: self.source.clone(), changes, rows, blocks: OnceBox::new() })
+    }
+}
+
+/// An error if a delta does not build on the one before it.
+pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
+    for pair in deltas.windows(2) {
+        let [before, after] = pair else { continue };
+        if before.header.target == after.header.base {
+            continue;
+        }
+        let (first, builds_on) = (text::path(before.source.path()), &after.header.base);
+        let cause = if before.header.base == after.header.base && before.header.target == after.header.target {
+            format!("it is the same change as '{first}', before it")
+        } else if before.header.base == *builds_on {
+            format!("it and '{first}', before it, both change the version {builds_on}: the chain forks")
+        } else if let Some(other) = deltas.iter().find(|other| other.header.target == *builds_on) {
+            format!("it builds on '{}', not on '{first}', before it", text::path(other.source.path()))
+        } else {
+            format!(
+                "it changes the version {builds_on}, but '{first}', before it, gives {}: one between is missing",
+                before.header.target
+            )
+        };
+        return Err(after.fault(rules::DELTA_CHAIN, cause).format());
+    }
+    Ok(())
+}
+
+/// What deltas, in their order, change in a tensor that all of them change in part, or some of them.
+pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64]), len: u64) -> Result<Overlay> {
+    let mut layers = Vec::new();
+    for delta in deltas {
+        let Some((of, sizes)) = delta.header.changed.get(name) else { continue };
+        if of != dtype.safetensors_name() || sizes != shape {
+            return Err(delta.misfit(name, &dtype.to_string(), shape).format());
+        }
+        layers.push(delta.layer(name)?);
+    }
+    Ok(Overlay { name: name.to_owned(), len, width: delta::width(dtype), layers })
+}
+
+/// A tensor of the checkpoint that they are together.
+struct Composed<'a> {
+    info: TensorInfo<'a>,
+    /// The file of it, by its number among all.
+    file: usize,
+    layers: Vec<Layer>,
+}
+
+/// What a base and deltas, in their order, are together: the files that they add, the table of tensors, and the sources of all files.
+pub(super) fn compose(
+    catalog: &Catalog,
+    mut sources: Sources,
+    deltas: &[Delta],
+) -> Result<(Vec<FileFacts>, TensorTable, Sources)> {
+    check_chain(deltas)?;
+    let before = sources.len();
+    let mut tensors: HashMap<&str, Composed<'_>> = HashMap::with_capacity(catalog.table().len());
+    for info in catalog.table().iter() {
+        let file = info.file as usize;
+        tensors.insert(info.name, Composed { info, file, layers: Vec::new() });
+    }
+    for (position, delta) in deltas.iter().enumerate() {
+        for name in &delta.header.removed {
+            if tensors.remove(&**name).is_none() {
+                let cause = "it is removed, but is not there";
+                return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
+            }
+        }
+        for (name, (dtype, shape)) in &delta.header.changed {
+            let is_of = |tensor: &&mut Composed<'_>| {
+                matches!(tensor.info.element, Element::Plain(own) if own.safetensors_name() == dtype)
+                    && tensor.info.shape == shape
+            };
+            let Some(tensor) = tensors.get_mut(&**name).filter(is_of) else {
+                let cause = match tensors.get(&**name) {
+                    None => "it changed, but is not there".to_owned(),
+                    Some(there) => {
+                        return Err(delta.misfit(name, &there.info.element.to_string(), there.info.shape).format());
+                    }
+                };
+                return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
+            };
+            tensor.layers.push(delta.layer(name)?);
+        }
+        for info in delta.whole() {
+            let whole = Composed { info, file: before + position, layers: Vec::new() };
+            tensors.insert(info.name, whole);
+        }
+    }
+    let mut all: Vec<Composed<'_>> = tensors.into_values().collect();
+    all.sort_unstable_by_key(|tensor| (tensor.file, tensor.info.span.start(), tensor.info.name));
+    sources.extend(deltas.iter().map(|delta| Some(delta.source.clone())));
+    let overlays = before + deltas.len();
+    let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
+    let (mut infos, mut overlaid, mut end) = (Vec::new(), Vec::new(), 0_u64);
+    for Composed { info, file, layers } in all {
+        let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], layers.is_empty()) else {
+            table.push(&TensorInfo { file: file as u32, ..info })?;
+            continue;
+        };
+        if info.view.is_some() || file < before && catalog.is_big_endian(file as u32) {
+            let cause = "a delta changes it, but in the base it is no plain run of little-endian bytes";
+            let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(info.name).path(source.path());
+            return Err(fault.help("save the base as a safetensors file, and give that").format());
+        }
+        let (base, span, start) = (source.clone(), info.span, end.next_multiple_of(ALIGN));
+        end = start + span.len();
+        let (name, width) = (info.name.to_owned(), delta::width(dtype));
+        let overlay = Overlay { name, len: span.len(), width, layers };
+        infos.push(info);
+        overlaid.push(Overlaid { base, span, overlay, start });
+    }
+    for (info, tensor) in infos.into_iter().zip(&overlaid) {
+        let span = Span::within(end, tensor.start, tensor.span.len())?;
+        table.push(&TensorInfo { file: overlays as u32, span, ..info })?;
+    }
+    let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
+    sources.push(Some(Arc::new(OverlaySource::new(last.source.clone(), overlaid, end))));
+    let facts = |path: &Path| {
+        let (path, kind) = (path.to_path_buf(), Some(Kind::Safetensors));
+        FileFacts { path, kind, metadata: None, more: More::Nothing }
+    };
+    let added = deltas.iter().map(|delta| facts(delta.source.path())).chain([facts(last.source.path())]).collect();
+    Ok((added, table, sources))
+}

@@ -1,0 +1,185 @@
+//! Deltas applied to tensors in memory, in place: all blocks that change are compared before the first is written, and each after it was.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::buffer::Buffer;
+use crate::checkpoint::{Delta, Overlay, check_chain, overlay};
+use crate::error::{Diagnostic, Error, Result};
+use crate::memory::{Exclusive, parts};
+use crate::rules;
+use crate::source::Part;
+use crate::tensor::{Element, Span};
+use crate::text;
+use crate::workers::{Interrupt, in_order, threads};
+
+/// Blocks that a thread does before it takes others.
+const AT_A_TIME: u64 = 16;
+/// Bytes of a whole tensor that a thread reads at a time.
+const READ_AT_A_TIME: usize = 4 << 20;
+
+/// What was done to tensors in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AppliedDeltas {
+    /// Blocks that were changed.
+    pub changed: usize,
+    /// Blocks that had all changes already.
+    pub unchanged: usize,
+    /// Tensors that were replaced as a whole.
+    pub whole: usize,
+}
+
+/// A tensor in memory, and what is done to it.
+struct Target<'a> {
+    bytes: &'a mut [u8],
+    overlay: Overlay,
+    /// What replaces it first.
+    whole: Option<(&'a Delta, Span)>,
+}
+
+/// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order; `done` counts bytes of the tensors, which are gone through
+/// twice.
+///
+/// A block of a tensor may be that of the base, of the result, or of a version between: so what was interrupted is finished by doing it again, and
+/// doing it twice changes nothing. Memory is taken for some blocks of changes on each thread.
+///
+/// # Errors
+/// Deltas that do not build on each other, that change or remove tensors that are not there, or have another dtype or shape; blocks that are those of no
+/// version: then nothing was changed. Changes that do not give what they should, and files that cannot be read: then some blocks are those of the new
+/// version.
+pub fn apply_deltas(
+    deltas: &[Delta],
+    tensors: &mut [(String, Exclusive<Buffer>)],
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<AppliedDeltas> {
+    check_chain(deltas)?;
+    check_names(deltas, tensors)?;
+    let mut targets = Vec::new();
+    for (name, tensor) in tensors {
+        targets.extend(target(deltas, name, tensor)?);
+    }
+    let mut jobs = Vec::new();
+    for (number, target) in targets.iter().enumerate() {
+        if target.whole.is_none() {
+            let size = (target.overlay.block_bytes() * AT_A_TIME) as usize;
+            jobs.extend(target.bytes.chunks(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
+        }
+    }
+    let overlays: Vec<&Overlay> = targets.iter().map(|target| &target.overlay).collect();
+    in_order(threads(), jobs, interrupt, |(number, position, bytes), (): &mut (), go_on| {
+        let overlay = overlays[number];
+        let numbers = numbers(overlay, position, bytes.len());
+        let records = overlay.records(&numbers, go_on)?;
+        for (block, bytes) in numbers.zip(bytes.chunks(overlay.block_bytes() as usize)) {
+            overlay.applied(block, &records, bytes)?;
+        }
+        done.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    })?;
+    let mut summary = AppliedDeltas::default();
+    for target in &mut targets {
+        if let Some((delta, span)) = target.whole {
+            summary.whole += 1;
+            read_whole(delta, span, target.bytes, interrupt)?;
+            done.fetch_add(span.len(), Ordering::Relaxed);
+        }
+    }
+    let mut jobs = Vec::new();
+    let mut overlays = Vec::new();
+    for (number, Target { bytes, overlay, .. }) in targets.into_iter().enumerate() {
+        let size = (overlay.block_bytes() * AT_A_TIME) as usize;
+        overlays.push(overlay);
+        jobs.extend(bytes.chunks_mut(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
+    }
+    let (changed, unchanged) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    in_order(threads(), jobs, interrupt, |(number, position, bytes), (): &mut (), go_on| {
+        let (overlay, len) = (&overlays[number], bytes.len() as u64);
+        let numbers = numbers(overlay, position, bytes.len());
+        let records = overlay.records(&numbers, go_on)?;
+        for (block, bytes) in numbers.zip(bytes.chunks_mut(overlay.block_bytes() as usize)) {
+            let of_block = overlay.count(block, &records);
+            let applied = overlay.applied(block, &records, bytes)?;
+            if applied == of_block {
+                unchanged.fetch_add(usize::from(of_block > 0), Ordering::Relaxed);
+                continue;
+            }
+            overlay.go_on(block, &records, applied, bytes)?;
+            changed.fetch_add(1, Ordering::Relaxed);
+        }
+        done.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    })?;
+    (summary.changed, summary.unchanged) = (changed.into_inner(), unchanged.into_inner());
+    Ok(summary)
+}
+
+fn numbers(overlay: &Overlay, position: usize, len: usize) -> Range<u64> {
+    let first = position as u64 * AT_A_TIME;
+    first..first + (len as u64).div_ceil(overlay.block_bytes())
+}
+
+/// An error if a delta is about tensors that are not there.
+fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)]) -> Result<()> {
+    let there: HashMap<&str, ()> = tensors.iter().map(|(name, _)| (&**name, ())).collect();
+    for delta in deltas {
+        let refused = |name: &str, cause: &str| {
+            Err(Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path()).format())
+        };
+        let changed = delta.header().changed.keys().map(String::as_str);
+        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains_key(name)) {
+            return refused(name, "the delta changes it, but it is not among the tensors");
+        }
+        if let Some(name) = delta.header().removed.iter().find(|name| there.contains_key(&***name)) {
+            return refused(
+                name,
+                "the delta removes it, which cannot be done to a tensor: load the new version instead",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What is done to a tensor; none if nothing is.
+fn target<'a>(deltas: &'a [Delta], name: &str, tensor: &'a mut Exclusive<Buffer>) -> Result<Option<Target<'a>>> {
+    let whole =
+        deltas.iter().enumerate().rev().find_map(|(position, delta)| {
+            delta.whole().find(|info| info.name == name).map(|info| (position, delta, info))
+        });
+    let after = whole.as_ref().map_or(0, |(position, ..)| position + 1);
+    let own = deltas.get(after..).unwrap_or_default();
+    if whole.is_none() && own.iter().all(|delta| !delta.header().changed.contains_key(name)) {
+        return Ok(None);
+    }
+    let (dtype, shape) = (tensor.get().dtype(), tensor.get().shape().iter().map(|dim| *dim as u64).collect::<Vec<_>>());
+    if let Some((_, delta, info)) = &whole
+        && (info.element != Element::Plain(dtype) || info.shape != shape)
+    {
+        let cause = format!(
+            "it has {dtype} elements in the shape {}, but is {} in {} now",
+            text::shape(&shape),
+            info.element,
+            text::shape(info.shape)
+        );
+        return Err(Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path()).format());
+    }
+    if !tensor.get().is_contiguous() {
+        let name = text::shown(name);
+        return Err(Error::Argument(format!("'{name}' is not contiguous: a delta is applied to memory in C order")));
+    }
+    let len = tensor.get().size() as u64;
+    let overlay = overlay(own, name, (dtype, &shape), len)?;
+    let bytes = tensor.bytes_mut(|tensor| (tensor.storage(), tensor.offset(), tensor.size()))?;
+    Ok(Some(Target { bytes, overlay, whole: whole.map(|(_, delta, info)| (delta, info.span)) }))
+}
+
+fn read_whole(delta: &Delta, span: Span, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    let lens = (0..bytes.len()).step_by(READ_AT_A_TIME).map(|start| READ_AT_A_TIME.min(span.len() as usize - start));
+    let rooms: Vec<_> = parts(bytes, lens).enumerate().collect();
+    in_order(threads(), rooms, interrupt, |(position, bytes), (): &mut (), go_on| {
+        let offset = span.start() + (position * READ_AT_A_TIME) as u64;
+        delta.source().read(&mut [Part { offset, bytes }], go_on)
+    })?;
+    delta.source().check_unchanged()
+}

@@ -1,0 +1,413 @@
+//! Deltas: what changed between two versions of a checkpoint, found in one pass over both, in blocks, on all cores.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::layout::{Declared, Stored};
+use super::output::Output;
+use super::writer::Writer;
+use super::{MAX_HEADER, Options};
+use crate::buffer::Buffer;
+use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
+use crate::delta::{BLOCK, Scratch, changes};
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::delta::{self, Block, COLUMNS, Header};
+use crate::load::Pieces;
+use crate::rules;
+use crate::tensor::{Element, TensorInfo, checked_bytes};
+use crate::text;
+use crate::workers::{Interrupt, in_order, threads};
+
+/// Blocks that a thread compares before it takes others.
+const AT_A_TIME: u64 = 64;
+
+/// A tensor of the new version.
+#[derive(Debug)]
+pub struct NewTensor<'a> {
+    name: String,
+    dtype: DType,
+    shape: Vec<u64>,
+    elements: Elements<'a>,
+}
+
+/// Where the elements of a tensor are, in C order.
+#[derive(Debug)]
+enum Elements<'a> {
+    File(Pieces<'a>),
+    Memory(Buffer),
+}
+
+impl Elements<'_> {
+    fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        match self {
+            Self::File(pieces) => pieces.read(start / pieces.unit() as u64, out, interrupt),
+            Self::Memory(buffer) => buffer.read_bytes(start as usize, out, interrupt),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        match self {
+            Self::File(pieces) => pieces.check_unchanged(),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}
+
+/// The dtype of a tensor whose elements are plain.
+fn dtype(checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Result<DType> {
+    match info.element {
+        Element::Plain(dtype) => Ok(dtype),
+        element => {
+            let cause = format!("elements of the type {element} have no deltas");
+            let path = &checkpoint.catalog().files()[info.file as usize].path;
+            Err(Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).path(path).unsupported())
+        }
+    }
+}
+
+impl<'a> NewTensor<'a> {
+    /// A tensor in memory; what is not contiguous is read in C order.
+    pub fn in_memory(name: String, buffer: Buffer) -> Self {
+        let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
+        Self { name, dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) }
+    }
+
+    /// All tensors of a checkpoint.
+    ///
+    /// # Errors
+    /// Tensors whose elements are not plain, such as packed blocks.
+    pub fn of_checkpoint(checkpoint: &'a Checkpoint) -> Result<Vec<Self>> {
+        let of_number = |(number, info): (usize, TensorInfo<'_>)| {
+            let elements = Elements::File(Pieces::new(checkpoint, number)?);
+            let (name, dtype) = (info.name.to_owned(), dtype(checkpoint, &info)?);
+            Ok(Self { name, dtype, shape: info.shape.to_vec(), elements })
+        };
+        checkpoint.catalog().table().iter().enumerate().map(of_number).collect()
+    }
+
+    /// Its bytes; none of one that has more than can be counted.
+    #[expect(clippy::len_without_is_empty, reason = "it is not a collection")]
+    pub fn len(&self) -> u64 {
+        checked_bytes(&self.shape, self.dtype).unwrap_or_default()
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        checked_bytes(&self.shape, self.dtype)
+            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::shown(&self.name))))
+    }
+}
+
+/// What a delta has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeltaSummary {
+    /// The identities of both versions.
+    pub base: String,
+    /// Of the new one.
+    pub target: String,
+    /// Tensors of which some elements changed.
+    pub changed: usize,
+    /// Tensors of which most changed, and those that the base has not, with all of their elements.
+    pub whole: usize,
+    /// Tensors of the base that the new version has not.
+    pub removed: usize,
+    /// Tensors that are the same in both.
+    pub unchanged: usize,
+    /// Elements that are replaced in those that changed in part.
+    pub elements: u64,
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
+}
+
+/// Some blocks of a tensor, compared.
+struct Compared {
+    first: u64,
+    records: Vec<u8>,
+    blocks: Vec<Block>,
+    /// The hashes of all blocks of the new version; of the base, where it has such a tensor.
+    base: Vec<u64>,
+    target: Vec<u64>,
+}
+
+/// A tensor of the new version and the one of the base that it is compared with.
+struct Pair<'a> {
+    new: &'a NewTensor<'a>,
+    base: Option<Elements<'a>>,
+    bytes: u64,
+    compared: Mutex<Vec<Compared>>,
+    /// Bytes of records.
+    size: AtomicU64,
+}
+
+impl Pair<'_> {
+    fn block_bytes(&self) -> u64 {
+        (BLOCK * delta::width(self.new.dtype)) as u64
+    }
+
+    fn blocks(&self) -> u64 {
+        self.bytes.div_ceil(self.block_bytes())
+    }
+
+    /// Whether it takes fewer bytes to write it as it is.
+    fn is_whole(&self) -> bool {
+        self.base.is_none() || self.size.load(Ordering::Relaxed) >= self.bytes / 4 * 3
+    }
+
+    fn compare(&self, numbers: Range<u64>, memory: &mut Memory, interrupt: Interrupt<'_>) -> Result<()> {
+        let (width, size) = (delta::width(self.new.dtype), self.block_bytes());
+        let mut compared =
+            Compared { first: numbers.start, records: Vec::new(), blocks: Vec::new(), base: vec![], target: vec![] };
+        for number in numbers {
+            let bytes = number * size..self.bytes.min((number + 1) * size);
+            memory.new.resize((bytes.end - bytes.start) as usize, 0);
+            self.new.elements.read(bytes.start, &mut memory.new, interrupt)?;
+            let Some(base) = &self.base else {
+                compared.target.push(hash_of_block(&memory.new));
+                continue;
+            };
+            memory.base.resize(memory.new.len(), 0);
+            base.read(bytes.start, &mut memory.base, interrupt)?;
+            let hash = hash_of_block(&memory.base);
+            compared.base.push(hash);
+            let start = compared.records.len() as u64;
+            let lists = changes(&memory.base, &memory.new, width, &mut memory.scratch, &mut compared.records)
+                .map_err(|error| Error::Argument(error.to_string()))?;
+            let target = if lists.is_some() { hash_of_block(&memory.new) } else { hash };
+            compared.target.push(target);
+            let block = lists.map(|lists| Block { number, start, lists, base: hash, target });
+            compared.blocks.extend(block);
+        }
+        self.size.fetch_add(compared.records.len() as u64, Ordering::Relaxed);
+        if self.is_whole() {
+            (compared.records, compared.blocks) = (Vec::new(), Vec::new());
+        }
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner).push(compared);
+        Ok(())
+    }
+}
+
+/// What a thread keeps between blocks.
+#[derive(Default)]
+struct Memory {
+    base: Vec<u8>,
+    new: Vec<u8>,
+    scratch: Scratch,
+}
+
+/// What is written of a tensor.
+enum Change {
+    Nothing,
+    Whole,
+    Part { blocks: Vec<Block>, records: Vec<Vec<u8>> },
+}
+
+/// Writes what changed from `base` to the new version as a delta at `path`; `done` counts the bytes of the new version that were compared.
+///
+/// Both are read once, in blocks. The delta is in memory until it is written. Then nothing has changed, or all of the file is there.
+///
+/// # Errors
+/// Tensors without plain elements, two of one name, names that would be those of a changed tensor; what reading and writing say.
+pub fn delta(
+    base: &Checkpoint,
+    new: &[NewTensor<'_>],
+    output: impl FnOnce(BTreeMap<String, String>) -> Output,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<DeltaSummary> {
+    let mut order: Vec<&NewTensor<'_>> = new.iter().collect();
+    order.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Some([one, _]) = order.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&one.name))));
+    }
+    let pairs = order.into_iter().map(|new| pair(base, new)).collect::<Result<Vec<_>>>()?;
+    let mut jobs: Vec<(&Pair<'_>, Range<u64>)> = Vec::new();
+    for pair in &pairs {
+        let starts = (0..pair.blocks()).step_by(AT_A_TIME as usize);
+        jobs.extend(starts.map(|start| (pair, start..pair.blocks().min(start + AT_A_TIME))));
+    }
+    in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut Memory, go_on| {
+        let bytes = (numbers.end - numbers.start) * pair.block_bytes();
+        pair.compare(numbers, memory, go_on)?;
+        done.fetch_add(bytes.min(pair.bytes), Ordering::Relaxed);
+        Ok(())
+    })?;
+    for pair in &pairs {
+        pair.new.elements.check_unchanged()?;
+        pair.base.as_ref().map_or(Ok(()), Elements::check_unchanged)?;
+    }
+    write(base, pairs, output, interrupt)
+}
+
+fn pair<'a>(base: &'a Checkpoint, new: &'a NewTensor<'a>) -> Result<Pair<'a>> {
+    let catalog = base.catalog();
+    let number = catalog.find(&new.name);
+    let same = match number {
+        None => None,
+        Some(number) => {
+            let info = catalog.table().get(number);
+            let is_same = dtype(base, &info)? == new.dtype && info.shape == new.shape;
+            is_same.then(|| Pieces::new(base, number)).transpose()?
+        }
+    };
+    let (compared, size) = (Mutex::default(), AtomicU64::new(0));
+    Ok(Pair { new, base: same.map(Elements::File), bytes: new.bytes()?, compared, size })
+}
+
+/// Writes what was found of all tensors, which are in the order of their names.
+fn write(
+    base: &Checkpoint,
+    pairs: Vec<Pair<'_>>,
+    output: impl FnOnce(BTreeMap<String, String>) -> Output,
+    interrupt: Interrupt<'_>,
+) -> Result<DeltaSummary> {
+    let (mut summary, mut declared, mut found) = (DeltaSummary::default(), Vec::new(), Vec::new());
+    let (mut from, mut to) = (Identity::default(), Identity::default());
+    let mut header = Header::new(String::new(), String::new());
+    let mut of_base: BTreeMap<&str, usize> = BTreeMap::new();
+    let catalog = base.catalog();
+    for (number, info) in catalog.table().iter().enumerate() {
+        of_base.insert(info.name, number);
+    }
+    let mut changes: BTreeMap<String, (Pair<'_>, Change)> = BTreeMap::new();
+    for pair in pairs {
+        let mut compared = std::mem::take(&mut *pair.compared.lock().unwrap_or_else(PoisonError::into_inner));
+        compared.sort_unstable_by_key(|some| some.first);
+        let NewTensor { name, dtype, shape, .. } = pair.new;
+        to.add(name, *dtype, shape, compared.iter().flat_map(|some| some.target.iter().copied()));
+        let is_same = pair.base.is_some() && pair.size.load(Ordering::Relaxed) == 0;
+        let change = if is_same {
+            Change::Nothing
+        } else if pair.is_whole() {
+            Change::Whole
+        } else {
+            let (mut blocks, mut records, mut start) = (Vec::new(), Vec::new(), 0);
+            for some in &mut compared {
+                blocks.extend(some.blocks.iter().map(|block| Block { start: block.start + start, ..*block }));
+                start += some.records.len() as u64;
+                records.push(std::mem::take(&mut some.records));
+            }
+            Change::Part { blocks, records }
+        };
+        found.push((name.clone(), compared.into_iter().flat_map(|some| some.base).collect::<Vec<u64>>()));
+        changes.insert(name.clone(), (pair, change));
+    }
+    // The identity of the base needs the hashes of what the new version has in another shape, or not at all.
+    let hashes: BTreeMap<String, Vec<u64>> = found.into_iter().collect();
+    for (name, number) in of_base {
+        let info = catalog.table().get(number);
+        let own = dtype(base, &info)?;
+        let known = changes.get(name).is_some_and(|(pair, _)| pair.base.is_some());
+        let blocks = match hashes.get(name).filter(|_| known) {
+            Some(blocks) => blocks.clone(),
+            None => hashes_of(base, number, own, interrupt)?,
+        };
+        from.add(name, own, info.shape, blocks);
+        if !changes.contains_key(name) {
+            header.removed.push(name.to_owned());
+        }
+    }
+    (header.base, header.target) = (from.finish(), to.finish());
+    for (name, (pair, change)) in &changes {
+        let plain = |name: String, dtype, shape| Declared { name, stored: Stored::Plain(dtype), shape };
+        match change {
+            Change::Nothing => summary.unchanged += 1,
+            Change::Whole => {
+                summary.whole += 1;
+                declared.push(plain(name.clone(), pair.new.dtype, pair.new.shape.clone()));
+            }
+            Change::Part { blocks, records } => {
+                summary.changed += 1;
+                let counts = blocks.iter().map(|block| block.lists.low.count + block.lists.whole.count);
+                summary.elements += counts.map(u64::from).sum::<u64>();
+                let bytes = records.iter().map(|records| records.len() as u64).sum();
+                declared.push(plain(delta::changes_of(name), DType::UInt8, vec![bytes]));
+                declared.push(plain(delta::blocks_of(name), DType::UInt64, vec![blocks.len() as u64, COLUMNS as u64]));
+                let what = (pair.new.dtype.safetensors_name().to_owned(), pair.new.shape.clone());
+                header.changed.insert(name.clone(), what);
+            }
+        }
+    }
+    summary.removed = header.removed.len();
+    let json = header.to_json();
+    if json.len() > MAX_HEADER {
+        return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
+    }
+    let output = output(BTreeMap::from([(delta::KEY.to_owned(), json)]));
+    summary.files = output.write(&declared, base.opened(), false, interrupt, |writer, _| {
+        changes.iter().try_for_each(|(name, (pair, change))| match change {
+            Change::Nothing => Ok(()),
+            Change::Whole => write_whole(writer, pair, interrupt),
+            Change::Part { blocks, records } => {
+                let (changes, mut start) = (delta::changes_of(name), 0);
+                for records in records {
+                    writer.write_bytes(&changes, start, records, interrupt)?;
+                    start += records.len() as u64;
+                }
+                let rows: Vec<u8> = blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect();
+                writer.write_bytes(&delta::blocks_of(name), 0, &rows, interrupt)
+            }
+        })
+    })?;
+    (summary.base, summary.target) = (header.base, header.target);
+    Ok(summary)
+}
+
+fn write_whole(writer: &Writer, pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Result<()> {
+    let mut bytes = Vec::new();
+    let size = pair.block_bytes() * AT_A_TIME;
+    for start in (0..pair.bytes).step_by(size as usize) {
+        interrupt()?;
+        bytes.resize(size.min(pair.bytes - start) as usize, 0);
+        pair.new.elements.read(start, &mut bytes, interrupt)?;
+        writer.write_bytes(&pair.new.name, start, &bytes, interrupt)?;
+    }
+    writer.write_bytes(&pair.new.name, pair.bytes, &[], interrupt)
+}
+
+/// The hashes of the blocks of a tensor.
+fn hashes_of(checkpoint: &Checkpoint, number: usize, dtype: DType, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
+    let pieces = Pieces::new(checkpoint, number)?;
+    let per_block = (BLOCK * delta::width(dtype) / pieces.unit()) as u64;
+    let (mut block, mut hashes) = (Vec::new(), Vec::new());
+    for start in (0..pieces.units()).step_by(per_block as usize) {
+        interrupt()?;
+        block.resize(per_block.min(pieces.units() - start) as usize * pieces.unit(), 0);
+        pieces.read(start, &mut block, interrupt)?;
+        hashes.push(hash_of_block(&block));
+    }
+    pieces.check_unchanged()?;
+    Ok(hashes)
+}
+
+/// The identity of a checkpoint, as deltas have it of their base and their target: 32 hexadecimal digits. Every byte is read, on all cores.
+///
+/// # Errors
+/// Tensors without plain elements; what reading says.
+pub fn identity(checkpoint: &Checkpoint, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<String> {
+    let catalog = checkpoint.catalog();
+    let mut names: Vec<(&str, usize)> = catalog.table().iter().enumerate().map(|(n, info)| (info.name, n)).collect();
+    names.sort_unstable();
+    let all: Mutex<BTreeMap<&str, Vec<u64>>> = Mutex::default();
+    in_order(threads(), names.clone(), interrupt, |(name, number), (): &mut (), go_on| {
+        let info = catalog.table().get(number);
+        let hashes = hashes_of(checkpoint, number, dtype(checkpoint, &info)?, go_on)?;
+        all.lock().unwrap_or_else(PoisonError::into_inner).insert(name, hashes);
+        done.fetch_add(info.bytes(), Ordering::Relaxed);
+        Ok(())
+    })?;
+    let mut identity = Identity::default();
+    let mut hashes = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (name, number) in names {
+        let info = catalog.table().get(number);
+        identity.add(name, dtype(checkpoint, &info)?, info.shape, hashes.remove(name).unwrap_or_default());
+    }
+    Ok(identity.finish())
+}
+
+/// One safetensors file of this path, as a delta is written.
+pub fn delta_file(path: PathBuf, options: Options) -> impl FnOnce(BTreeMap<String, String>) -> Output {
+    move |metadata| Output::Safetensors { path, metadata: Some(metadata), options }
+}
