@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
 const LAYERS: [&[&str]; 16] = [
-    &["cast", "dtype", "fingerprint", "quant", "simd"], // the crate of the numerics, whose modules have their names here
+    &["cast", "delta", "dtype", "fingerprint", "quant", "simd"], // the crate of the numerics, whose modules have their names here
     &["text", "sync", "huge_pages"],
     &["rules"],
     &["error"],
@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 16] = [
     &["check", "write"],
 ];
 /// The same of the numerics.
-const KERNELS_LAYERS: [&[&str]; 4] = [&["dtype", "error"], &["simd"], &["cast"], &["fingerprint", "quant"]];
+const KERNELS_LAYERS: [&[&str]; 4] = [&["dtype", "error"], &["simd"], &["cast", "delta"], &["fingerprint", "quant"]];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 12] = [
     &["bytes", "expressions", "glob", "json", "words"],

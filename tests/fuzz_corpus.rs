@@ -127,6 +127,11 @@ fn distributed_keeps_its_promises() {
 }
 
 #[test]
+fn delta_keeps_its_promises() {
+    replay("delta", 3_000);
+}
+
+#[test]
 fn names_keep_their_promises() {
     replay("names", 4_000);
 }

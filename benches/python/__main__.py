@@ -47,6 +47,7 @@ ORDER = (
     "saving",
     "converting",
     "dcp",
+    "deltas",
     "names",
     "casts",
     "gguf_files",

@@ -6,6 +6,7 @@
 pub mod archive;
 pub mod buffer;
 pub mod codebook;
+pub mod delta;
 pub mod distributed;
 mod floats;
 pub mod folder;
@@ -42,7 +43,7 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
@@ -54,6 +55,7 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "torch_legacy", check: torch::check_legacy, layout: Layout::Torch },
     Target { name: "torch_open", check: torch_open::check, layout: Layout::Archive },
     Target { name: "distributed", check: distributed::check, layout: Layout::Pickle },
+    Target { name: "delta", check: delta::check, layout: Layout::File },
     Target { name: "names", check: names::check, layout: Layout::Names },
     Target { name: "buffer", check: buffer::check, layout: Layout::Program },
     Target { name: "codebook", check: codebook::check, layout: Layout::Program },

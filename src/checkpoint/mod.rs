@@ -144,6 +144,8 @@ pub enum More {
     Torch(Arc<Torch>),
     /// What `.metadata` of a distributed checkpoint says.
     Distributed(Arc<Distributed>),
+    /// Nothing; its tensors are those of a base, as deltas change them.
+    Deltas,
 }
 
 impl FileFacts {
@@ -246,7 +248,7 @@ impl Catalog {
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
-            More::Nothing | More::Distributed(_) => false,
+            More::Nothing | More::Distributed(_) | More::Deltas => false,
             More::Gguf(gguf) => gguf.big_endian,
             More::Torch(torch) => torch.big_endian,
         }
@@ -463,7 +465,7 @@ impl Checkpoint {
         }
         let number = self.catalog.table.get(number).file as usize;
         // What is in pieces is never mapped, and nobody is to be told so.
-        if self.catalog.files[number].distributed().is_some() {
+        if matches!(self.catalog.files[number].more, More::Distributed(_) | More::Deltas) {
             return None;
         }
         let file = self.files[number].as_ref()?;

@@ -233,12 +233,11 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
             }
             Located::OfRanks(paths) => open_of_ranks(files, paths, options, findings),
         },
-        [base @ .., _] => {
-            let deltas = deltas(files, paths, options)?;
+        paths => {
+            let (base, deltas) = base_and_deltas(files, paths, options)?;
             if deltas.is_empty() {
                 return open_files(files, paths, options, findings);
             }
-            let base = base.get(..paths.len().saturating_sub(deltas.len())).unwrap_or_default();
             let (base, sources) = read(base, options, findings)?;
             let (added, table, sources) = delta::compose(&base, sources, &deltas)?;
             let files = base.files.iter().cloned().chain(added).collect();
@@ -247,18 +246,46 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
     }
 }
 
-/// The deltas that a list of paths ends with.
-fn deltas(files: &Files<'_>, paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Delta>> {
+/// The deltas that a list of paths ends with, and what is before them. A folder that is not the first is one of deltas.
+fn base_and_deltas<'a>(
+    files: &Files<'_>,
+    paths: &'a [PathBuf],
+    options: &OpenOptions,
+) -> Result<(&'a [PathBuf], Vec<Delta>)> {
+    let (mut before, mut groups) = (paths, Vec::new());
+    while let [base @ .., path] = before
+        && !base.is_empty()
+    {
+        (options.format.interrupt)()?;
+        if path.is_dir() {
+            groups.push(deltas_in(files, path, options)?);
+        } else {
+            let Some(delta) = delta_of(files, path, options)? else { break };
+            groups.push(vec![delta]);
+        }
+        before = base;
+    }
+    Ok((before, groups.into_iter().rev().flatten().collect()))
+}
+
+/// The deltas in a folder, in the order in which they build on each other.
+fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
+    let failed = |source| Error::io(folder, "list", source);
     let mut deltas = Vec::new();
-    for path in paths.iter().skip(1).rev() {
+    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "safetensors")) {
         (options.format.interrupt)()?;
         match delta_of(files, path, options)? {
             Some(delta) => deltas.push(delta),
-            None => break,
+            None => return Err(delta::not_one(path)),
         }
     }
-    deltas.reverse();
-    Ok(deltas)
+    if deltas.is_empty() {
+        return Err(delta::not_one(folder));
+    }
+    delta::in_order(deltas)
 }
 
 /// The delta at a path; none if something else is there.

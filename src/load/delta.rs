@@ -1,6 +1,6 @@
 //! Deltas applied to tensors in memory, in place: all blocks that change are compared before the first is written, and each after it was.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -38,7 +38,8 @@ struct Target<'a> {
     whole: Option<(&'a Delta, Span)>,
 }
 
-/// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order; `done` counts bytes of the tensors, which are gone through
+/// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order; `others` are names of tensors that are there, too, and are
+/// left as they are. `done` counts bytes of the tensors, which are gone through
 /// twice.
 ///
 /// A block of a tensor may be that of the base, of the result, or of a version between: so what was interrupted is finished by doing it again, and
@@ -51,11 +52,13 @@ struct Target<'a> {
 pub fn apply_deltas(
     deltas: &[Delta],
     tensors: &mut [(String, Exclusive<Buffer>)],
+    others: &[String],
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<AppliedDeltas> {
     check_chain(deltas)?;
-    check_names(deltas, tensors)?;
+    check_names(deltas, tensors, others)?;
+    check_apart(tensors)?;
     let mut targets = Vec::new();
     for (name, tensor) in tensors {
         targets.extend(target(deltas, name, tensor)?);
@@ -121,17 +124,17 @@ fn numbers(overlay: &Overlay, position: usize, len: usize) -> Range<u64> {
 }
 
 /// An error if a delta is about tensors that are not there.
-fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)]) -> Result<()> {
-    let there: HashMap<&str, ()> = tensors.iter().map(|(name, _)| (&**name, ())).collect();
+fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others: &[String]) -> Result<()> {
+    let there: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
     for delta in deltas {
         let refused = |name: &str, cause: &str| {
             Err(Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path()).format())
         };
         let changed = delta.header().changed.keys().map(String::as_str);
-        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains_key(name)) {
+        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains(name)) {
             return refused(name, "the delta changes it, but it is not among the tensors");
         }
-        if let Some(name) = delta.header().removed.iter().find(|name| there.contains_key(&***name)) {
+        if let Some(name) = delta.header().removed.iter().find(|name| there.contains(&***name)) {
             return refused(
                 name,
                 "the delta removes it, which cannot be done to a tensor: load the new version instead",
@@ -139,6 +142,25 @@ fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)]) -> Res
         }
     }
     Ok(())
+}
+
+/// An error if two tensors have memory in common: threads would write to it at the same time.
+fn check_apart(tensors: &[(String, Exclusive<Buffer>)]) -> Result<()> {
+    let mut ranges: Vec<(Range<usize>, &str)> = Vec::with_capacity(tensors.len());
+    for (name, tensor) in tensors {
+        let (tensor, reach) = (tensor.get(), tensor.get().reach());
+        let base = tensor.storage().base();
+        ranges.push((base + reach.start..base + reach.end, name));
+    }
+    ranges.retain(|(range, _)| !range.is_empty());
+    ranges.sort_unstable_by_key(|(range, _)| range.start);
+    match ranges.windows(2).find(|pair| pair[0].0.end > pair[1].0.start) {
+        Some([(_, one), (_, other)]) => {
+            let [one, other] = [one, other].map(|name| text::shown(name));
+            Err(Error::Argument(format!("'{one}' and '{other}' are the same memory: give one of them")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is done to a tensor; none if nothing is.

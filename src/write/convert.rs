@@ -98,11 +98,23 @@ pub fn convert(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
-    // Of all tensors before the first file is begun: what cannot be converted may be the last.
-    items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
     if let Some(path) = output.only_file() {
         check_whole(checkpoint, path)?;
     }
+    write_items(checkpoint, items, output, verify, done, interrupt)
+}
+
+/// The same, also where a file is one of several that the checkpoint is in.
+pub(super) fn write_items(
+    checkpoint: &Checkpoint,
+    items: &[Item],
+    output: &Output,
+    verify: bool,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<PathBuf>> {
+    // Of all tensors before the first file is begun: what cannot be converted may be the last.
+    items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
     let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
     output.write(&declared, checkpoint.opened(), verify, interrupt, |writer, group| {
         let items: Vec<&Item> = group.iter().map(|number| &items[*number]).collect();

@@ -26,6 +26,7 @@ mod steps;
 mod task;
 mod together;
 mod unfinished;
+mod update;
 mod verify;
 mod writer;
 
@@ -47,6 +48,7 @@ pub use task::Task;
 pub use together::{Folder, Share, Together};
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
+pub use update::{Update, update};
 pub use writer::Writer;
 
 /// How files are written.

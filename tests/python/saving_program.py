@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import max_weights
-from max_weights import DType, SafetensorsWriter, load_weights, save_file, save_gguf, save_sharded
+from max_weights import DType, SafetensorsWriter, delta, load_weights, save_file, save_gguf, save_sharded
 from max_weights._core import command_line
 from max_weights.graph import DeviceRef, Graph, TensorType, Weight, onnx
 
@@ -61,6 +61,7 @@ def graph() -> Graph:
 
 CALLS = {
     "command": command,
+    "delta.apply": lambda path, deltas, **options: delta.apply(path, *deltas, **options),
     "onnx.save": lambda path, value: onnx.save(graph(), path, {"weight": tensors(value)["layers.0.weight"]}),
     "save_file": lambda path, value, scale=1, **options: save_file(tensors(value, scale), path, **options),
     "save_gguf": lambda path, value, scale=1, **options: save_gguf(tensors(value, scale), path, **options),

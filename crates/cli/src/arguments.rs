@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use crate::bench::Bench;
 use crate::complete::Completions;
 use crate::convert::{Convert, Merge, Split};
+use crate::delta::Delta;
 use crate::diff::Diff;
 use crate::globals::Globals;
 use crate::inputs::Color;
@@ -61,6 +62,7 @@ pub(crate) enum Command {
     Merge(Merge),
     Split(Split),
     Reshard(Reshard),
+    Delta(Delta),
     Meta(Meta),
     Bench(Bench),
     Versions(Versions),

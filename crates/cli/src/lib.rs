@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod complete;
 mod convert;
+mod delta;
 mod diff;
 mod failure;
 mod file;
@@ -95,6 +96,7 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Manifest(options) => manifest::run(options, screen.for_json(options.wants_json())),
         Command::Bom(options) => manifest::bom(options, screen.for_json(true)),
         Command::Convert(options) => convert::run(options, host, screen.for_json(options.wants_json())),
+        Command::Delta(options) => delta::run(options, screen.for_json(options.wants_json())),
         Command::Merge(options) => convert::merge(options, host, screen.for_json(options.wants_json())),
         Command::Split(options) => convert::split(options, host, screen.for_json(options.wants_json())),
         Command::Meta(options) => meta::run(options, screen),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use max_weights::checkpoint::{Delta, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
 use max_weights::error::Error;
 use max_weights::load::apply_deltas;
-use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, identity};
 use max_weights::workers::now_and_then;
+use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, identity, update};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -81,13 +81,14 @@ pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
 }
 
 /// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
-/// tensors were replaced as a whole.
+/// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are.
 #[pyfunction]
-#[pyo3(signature = (paths, tensors, *, progress=None))]
+#[pyo3(signature = (paths, tensors, *, others=vec![], progress=None))]
 pub(crate) fn apply_deltas_to(
     py: Python<'_>,
     paths: Vec<PathBuf>,
     tensors: Vec<(String, Bound<'_, PyAny>)>,
+    others: Vec<String>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(usize, usize, usize)> {
     let mut targets = Vec::with_capacity(tensors.len());
@@ -95,11 +96,42 @@ pub(crate) fn apply_deltas_to(
         targets.push((name, writable(&tensor, Access::Load)?.1));
     }
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    let bytes = 2 * targets.iter().map(|(_, tensor)| tensor.get().size() as u64).sum::<u64>();
     let applied = detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), 0));
+        let go_on =
+            || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
         let open = |path: &PathBuf| Delta::open(path, &OpenOptions::default());
         let deltas = paths.iter().map(open).collect::<Result<Vec<_>, Error>>()?;
-        apply_deltas(&deltas, &mut targets, &done, &now_and_then(&go_on))
+        let applied = apply_deltas(&deltas, &mut targets, &others, &done, &now_and_then(&go_on))?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        Ok::<_, Error>(applied)
     })?;
     Ok((applied.changed, applied.unchanged, applied.whole))
+}
+
+/// Makes the files of a checkpoint what deltas say, in their order: the identity of what is there now, how many of the deltas were in it before, and the
+/// files that were written.
+#[pyfunction]
+#[pyo3(signature = (target, paths, *, sync=true, verify=false, progress=None))]
+pub(crate) fn update_files(
+    py: Python<'_>,
+    target: PathBuf,
+    paths: Vec<PathBuf>,
+    sync: bool,
+    verify: bool,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<(String, usize, Vec<PathBuf>)> {
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    let updated = detached(py, || {
+        // They are read twice: to be compared, and to be written.
+        let base = Checkpoint::open(&[&target], &OpenOptions::default())?;
+        let bytes = 2 * base.catalog().table().iter().map(|info| info.bytes()).sum::<u64>();
+        let go_on =
+            || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
+        let options = Options { sync, ..Options::default() };
+        let updated = update(&target, &paths, &OpenOptions::default(), &options, verify, &done, &now_and_then(&go_on))?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        Ok::<_, Error>(updated)
+    })?;
+    Ok((updated.identity, updated.applied, updated.files))
 }

@@ -105,6 +105,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(delta::identity_of, module)?)?;
     module.add_function(function!(delta::delta_header, module)?)?;
     module.add_function(function!(delta::apply_deltas_to, module)?)?;
+    module.add_function(function!(delta::update_files, module)?)?;
     module.add_function(function!(fingerprint::fingerprint_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of, module)?)?;
     module.add_function(function!(fingerprint::fingerprints_of_rows, module)?)?;

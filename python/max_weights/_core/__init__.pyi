@@ -40,15 +40,14 @@ __all__ = [
     "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
     "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
     "_convert_weights", "_first_fitting", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count",
-    "aliases", "buffers", "command_line", "data_of_all", "dequantize", "dequantize_codebook", "dequantize_groups",
-    "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of",
-    "fingerprints_of", "fingerprints_of_rows", "get_threads", "infos",
+    "aliases", "apply_deltas_to", "buffers", "command_line", "data_of_all", "delta_header", "dequantize",
+    "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities",
+    "files", "fingerprint_of", "fingerprints_of", "fingerprints_of_rows", "get_threads", "identity_of", "infos",
     "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights", "place_file",
-    "plan_tensors",
-    "printable", "quantize", "quantized_record", "read_quantization_config", "release_memory", "renamed_names",
-    "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks",
-    "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files",
-    "verify_checksums", "versions", "warnings", "weights_are_held",
+    "plan_tensors", "printable", "quantize", "quantized_record", "read_quantization_config", "release_memory",
+    "renamed_names", "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors",
+    "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree",
+    "update_files", "validate_files", "verify_checksums", "versions", "warnings", "weights_are_held", "write_delta",
 ]
 # fmt: on
 

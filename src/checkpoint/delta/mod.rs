@@ -55,6 +55,12 @@ pub(super) fn alone(path: &Path) -> Error {
     Diagnostic::new(rules::DELTA_ALONE, cause).path(path).format()
 }
 
+/// What is said of what should be a delta.
+pub(super) fn not_one(path: &Path) -> Error {
+    let cause = format!("it is no delta, and has none: the metadata of one have the key {}", delta::KEY);
+    Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format()
+}
+
 impl Delta {
     /// Of a file with this header, whose metadata have these words of a delta.
     pub(super) fn new(source: Arc<dyn Source>, json: &str, header: format::Header) -> Result<Self> {
@@ -76,10 +82,7 @@ impl Delta {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
         budget::interruptible(options.format.interrupt, || match open_delta(path, options)? {
             Some(delta) => Ok(delta),
-            None => {
-                let cause = format!("it is no delta: its metadata have no {}", delta::KEY);
-                Err(Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format())
-            }
+            None => Err(not_one(path)),
         })
     }
 
@@ -168,6 +171,24 @@ pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
         return Err(after.fault(rules::DELTA_CHAIN, cause).format());
     }
     Ok(())
+}
+
+/// Deltas of one folder in the order in which they build on each other.
+///
+/// # Errors
+/// They are no single chain.
+pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
+    let mut chain: Vec<Delta> = Vec::with_capacity(deltas.len());
+    while !deltas.is_empty() {
+        let next = match chain.last() {
+            None => deltas.iter().position(|delta| deltas.iter().all(|other| other.header.target != delta.header.base)),
+            Some(last) => deltas.iter().position(|delta| delta.header.base == last.header.target),
+        };
+        // Of what is left, none builds on the last: that is said of the first of them.
+        chain.push(deltas.swap_remove(next.unwrap_or_default()));
+    }
+    check_chain(&chain)?;
+    Ok(chain)
 }
 
 /// What deltas, in their order, change in a tensor that all of them change in part, or some of them.
@@ -261,10 +282,10 @@ pub(super) fn compose(
     }
     let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
     sources.push(Some(Arc::new(OverlaySource::new(last.source.clone(), overlaid, end))));
-    let facts = |path: &Path| {
-        let (path, kind) = (path.to_path_buf(), Some(Kind::Safetensors));
-        FileFacts { path, kind, metadata: None, more: More::Nothing }
+    let facts = |delta: &Delta, more| {
+        let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
+        FileFacts { path, kind, metadata: None, more }
     };
-    let added = deltas.iter().map(|delta| facts(delta.source.path())).chain([facts(last.source.path())]).collect();
+    let added = deltas.iter().map(|delta| facts(delta, More::Nothing)).chain([facts(last, More::Deltas)]).collect();
     Ok((added, table, sources))
 }

@@ -212,11 +212,22 @@ pub(super) struct OverlaySource {
     last: Arc<dyn Source>,
     tensors: Vec<Overlaid>,
     end: u64,
+    /// Every file that something is read of.
+    files: Vec<Arc<dyn Source>>,
 }
 
 impl OverlaySource {
     pub(super) fn new(last: Arc<dyn Source>, tensors: Vec<Overlaid>, end: u64) -> Self {
-        Self { last, tensors, end }
+        let mut files: Vec<Arc<dyn Source>> = Vec::new();
+        for tensor in &tensors {
+            for file in tensor.overlay.layers.iter().map(|layer| &layer.delta).chain([&tensor.base]) {
+                // Neighbours have the same ones.
+                if !files.iter().rev().any(|known| Arc::ptr_eq(known, file)) {
+                    files.push(file.clone());
+                }
+            }
+        }
+        Self { last, tensors, end, files }
     }
 
     /// Calls `work` with each tensor that has bytes of a range, and with the range of its own.
@@ -262,17 +273,7 @@ impl Source for OverlaySource {
     }
 
     fn check_unchanged(&self) -> Result<()> {
-        self.last.check_unchanged()?;
-        let mut files: Vec<&Arc<dyn Source>> = Vec::new();
-        for tensor in &self.tensors {
-            for file in tensor.overlay.layers.iter().map(|layer| &layer.delta).chain([&tensor.base]) {
-                if !files.iter().any(|known| Arc::ptr_eq(known, file)) {
-                    file.check_unchanged()?;
-                    files.push(file);
-                }
-            }
-        }
-        Ok(())
+        self.files.iter().try_for_each(|file| file.check_unchanged())
     }
 
     /// The rows of each tensor are read.

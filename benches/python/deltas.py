@@ -1,0 +1,256 @@
+"""Write, open and apply what changed of a checkpoint in bfloat16, beside the building blocks of others' codecs.
+
+DELTA_GB is the size of the checkpoint; 2 % of its elements change, half of them scattered and half in runs. Rivals are
+written here from the descriptions of their formats: XOR and zstd of slime, miles and ModelExpress, their positions and
+values, and NumPy alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import harness
+from report import Column, Report, Target
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TITLE = "Deltas"
+XOR = "NumPy XOR, zstandard"
+OVERWRITE = "NumPy positions and values, zstandard"
+READ = "load_weights of the base alone"
+COPY = "torch: copy_ of all tensors"
+ROWS = 4096
+RATE = 0.02
+CHAIN = 20
+ROUNDS = harness.Effort(least=3, most=7, seconds=30.0)
+ENCODE, OPEN, OVERLAYS, APPLY = "encode", f"open {CHAIN} deltas", f"read through {CHAIN} deltas", "apply to memory"
+
+
+def make(folder: Path, gigabytes: float) -> Path:
+    """Write a base, the next version, and a chain of deltas."""
+    import numpy as np
+
+    from max_weights import delta, load_weights, save_file
+
+    if (folder / "ready").exists():
+        return folder
+    folder.mkdir(exist_ok=True)
+    random = np.random.default_rng(0)
+    count = max(1, round(gigabytes * 1e9 / (2 * ROWS * ROWS)))
+    rows = min(ROWS, max(64, round(gigabytes * 1e9 / 2 / ROWS)))
+
+    def next_version(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        for tensor in tensors.values():
+            codes = tensor.reshape(-1)
+            codes[random.random(codes.size, np.float32) < RATE / 2] += 1
+            for start in random.integers(0, codes.size - 256, int(codes.size * RATE / 2 / 256)):
+                codes[start : start + 256] += 1
+        return tensors
+
+    def save(tensors: dict[str, np.ndarray], path: Path) -> None:
+        import torch
+
+        save_file({name: torch.from_numpy(tensor).view(torch.bfloat16) for name, tensor in tensors.items()}, path)
+
+    def draw() -> np.ndarray:
+        return (random.standard_normal((rows, ROWS), np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+    tensors = {f"model.layers.{number}.mlp.weight": draw() for number in range(count)}
+    save(tensors, folder / "base.safetensors")
+    chain = [folder / "base.safetensors"]
+    for step in range(1, CHAIN + 1):
+        new = folder / ("new.safetensors" if step == 1 else "next.safetensors")
+        save(next_version(tensors), new)
+        path = folder / f"delta-{step:02}.safetensors"
+        delta.create(load_weights(chain), new, path, sync=False)
+        chain.append(path)
+    (folder / "next.safetensors").unlink(missing_ok=True)
+    (folder / "ready").touch()
+    return folder
+
+
+def _chain(folder: Path) -> list[Path]:
+    return [folder / "base.safetensors", *sorted(folder.glob("delta-*.safetensors"))]
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    import torch
+
+    import max_weights
+
+    tensors = max_weights.load_weights(path).load(framework="torch", copy=True)
+    return {name: tensor.view(torch.uint8).reshape(-1).numpy() for name, tensor in tensors.items()}
+
+
+def _encode(folder: Path) -> Callable[[], object]:
+    from max_weights import delta, load_weights
+
+    base, new = load_weights(folder / "base.safetensors"), load_weights(folder / "new.safetensors")
+    return lambda: delta.create(base, new, folder / "out.safetensors", sync=False)
+
+
+def _encode_xor(folder: Path) -> Callable[[], dict[str, bytes]]:
+    import numpy as np
+    import zstandard
+
+    base, new = _arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors")
+
+    def run() -> dict[str, bytes]:
+        compressor = zstandard.ZstdCompressor(level=1)
+        return {name: compressor.compress(np.bitwise_xor(base[name], new[name])) for name in base}
+
+    return run
+
+
+def _encode_overwrite(folder: Path) -> Callable[[], dict[str, bytes]]:
+    import numpy as np
+    import zstandard
+
+    base, new = _arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors")
+
+    def run() -> dict[str, bytes]:
+        compressor, found = zstandard.ZstdCompressor(level=1), {}
+        for name in base:
+            places = np.flatnonzero(base[name] != new[name])
+            found[name] = compressor.compress(places.astype("<u4").tobytes() + new[name][places].tobytes())
+        return found
+
+    return run
+
+
+def _open(folder: Path) -> Callable[[], object]:
+    from max_weights import load_weights
+
+    paths = _chain(folder)
+    return lambda: load_weights(paths)
+
+
+def _load(folder: Path) -> Callable[[], object]:
+    from max_weights import load_weights
+
+    paths = _chain(folder)
+    return lambda: load_weights(paths).load(framework="torch", copy=True)
+
+
+def _load_base(folder: Path) -> Callable[[], object]:
+    from max_weights import load_weights
+
+    return lambda: load_weights(folder / "base.safetensors").load(framework="torch", copy=True)
+
+
+class _Apply:
+    """Applies to tensors that are those of the base again before each run."""
+
+    def __init__(self, folder: Path, apply: Callable[[dict[str, object]], object]) -> None:
+        import max_weights
+
+        self._base = max_weights.load_weights(folder / "base.safetensors").load(framework="torch")
+        self._tensors = {name: tensor.clone() for name, tensor in self._base.items()}
+        self._apply = apply
+
+    def before(self) -> None:
+        """Puts the base back."""
+        for name, tensor in self._base.items():
+            self._tensors[name].copy_(tensor)
+
+    def __call__(self) -> object:
+        """Applies."""
+        return self._apply(self._tensors)  # type: ignore[arg-type]
+
+
+def _apply(folder: Path) -> Callable[[], object]:
+    from max_weights import delta
+
+    return _Apply(folder, lambda tensors: delta.apply_into(tensors, folder / "delta-01.safetensors"))  # type: ignore[arg-type]
+
+
+def _apply_copy(folder: Path) -> Callable[[], object]:
+    import max_weights
+
+    new = max_weights.load_weights(folder / "new.safetensors").load(framework="torch")
+    return _Apply(folder, lambda tensors: [tensors[name].copy_(tensor) for name, tensor in new.items()])  # type: ignore[attr-defined]
+
+
+def _apply_xor(folder: Path) -> Callable[[], object]:
+    import numpy as np
+    import torch
+    import zstandard
+
+    packed = _encode_xor(folder)()
+
+    def apply(tensors: dict[str, torch.Tensor]) -> None:
+        for name, bytes_ in packed.items():
+            place = tensors[name].view(torch.uint8).reshape(-1).numpy()
+            change = np.frombuffer(zstandard.ZstdDecompressor().decompress(bytes_), np.uint8)
+            np.bitwise_xor(place, change, out=place)
+
+    return _Apply(folder, apply)  # type: ignore[arg-type]
+
+
+def _apply_overwrite(folder: Path) -> Callable[[], object]:
+    import numpy as np
+    import torch
+    import zstandard
+
+    packed = _encode_overwrite(folder)()
+
+    def apply(tensors: dict[str, torch.Tensor]) -> None:
+        for name, bytes_ in packed.items():
+            place = tensors[name].view(torch.uint8).reshape(-1).numpy()
+            raw = zstandard.ZstdDecompressor().decompress(bytes_)
+            count = len(raw) // 5
+            place[np.frombuffer(raw, "<u4", count)] = np.frombuffer(raw, np.uint8, count, 4 * count)
+
+    return _Apply(folder, apply)  # type: ignore[arg-type]
+
+
+CASES: harness.Cases = {
+    ENCODE: {harness.OURS: _encode, XOR: _encode_xor, OVERWRITE: _encode_overwrite},
+    APPLY: {harness.OURS: _apply, XOR: _apply_xor, OVERWRITE: _apply_overwrite, COPY: _apply_copy},
+    OPEN: {harness.OURS: _open},
+    OVERLAYS: {harness.OURS: _load, READ: _load_base},
+}
+
+
+def measure(folder: Path, small: bool) -> Report:
+    """Time all of them, and compare sizes."""
+    bench, effort = Path(__file__), harness.QUICK if small else ROUNDS
+    gigabytes = 0.004 if small else float(os.environ.get("DELTA_GB", "2"))
+    where = make(folder / f"deltas-{gigabytes}", gigabytes)
+    total = (where / "base.safetensors").stat().st_size
+    columns, samples, values = [], {}, {}
+    for case, loaders in CASES.items():
+        timings = harness.alternate(bench, case, loaders, where, effort=effort)
+        values[case] = {loader: timing.median for loader, timing in timings.items()}
+        samples[case] = {loader: timing.seconds for loader, timing in timings.items()}
+        columns.append(Column(case, "ms", values[case]))
+    own = (where / "delta-01.safetensors").stat().st_size
+    packed = {XOR: _encode_xor(where)(), OVERWRITE: _encode_overwrite(where)()}
+    sizes = {name: sum(len(packed) for packed in of.values()) for name, of in packed.items()}
+    cores = len(os.sched_getaffinity(0))
+    speed = {case: total / values[case][harness.OURS] / 1e9 / cores for case in (ENCODE, APPLY)}
+    targets = [
+        Target("encode: GB/s of weights a core", speed[ENCODE], 6, "at least"),
+        Target("apply: GB/s of weights a core", speed[APPLY], 6, "at least"),
+        Target(f"size ÷ {XOR}", own / sizes[XOR], 1, "at most"),
+        Target(f"open {CHAIN} deltas, ms", 1e3 * values[OPEN][harness.OURS], 10, "at most"),
+        Target(f"{OVERLAYS} ÷ the base", values[OVERLAYS][harness.OURS] / values[OVERLAYS][READ], 3, "at most"),
+        Target("apply: seconds for 2 GB", 2e9 / total * values[APPLY][harness.OURS], 0.5, "at most"),
+    ]
+    percent = {name: f"{100 * size / total:.2f} %" for name, size in {harness.OURS: own, **sizes}.items()}
+    return Report(
+        "deltas",
+        columns,
+        targets=tuple(targets),
+        notes=(
+            f"{total / 1e9:.2f} GB of bfloat16, of which 2 % of the elements change by one step, half of them scattered"
+            f" and half in runs of 256. Sizes: {', '.join(f'{name} {size}' for name, size in percent.items())}."
+            " Ours compares every block before and after; the rivals' figures are without their checksums, and on one"
+            " thread, as their programs do it.",
+        ),
+        samples=samples,
+    )

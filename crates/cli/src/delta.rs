@@ -1,0 +1,263 @@
+//! `max-weights delta`: what changed between two versions of a checkpoint, as a file, and files that become what it says.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use clap::{Args, Subcommand, ValueHint};
+use max_weights::checkpoint::Delta as File;
+use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, update};
+use max_weights::{Checkpoint, OpenOptions, text, uninterrupted};
+use serde::Serialize;
+
+use crate::CLEAN;
+use crate::failure::Failure;
+use crate::inputs::Reading;
+use crate::open::open;
+use crate::progress::Progress;
+use crate::screen::Screen;
+
+/// Write what changed between two versions, and apply it.
+#[derive(Debug, Args)]
+pub(crate) struct Delta {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Create(Create),
+    Apply(Apply),
+    Fold(Fold),
+    Show(Show),
+}
+
+impl Delta {
+    /// Whether nothing but JSON is to be on standard output.
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.action {
+            Action::Create(Create { json, .. })
+            | Action::Apply(Apply { json, .. })
+            | Action::Fold(Fold { json, .. })
+            | Action::Show(Show { json, .. }) => *json,
+        }
+    }
+}
+
+/// Write what changed from one version of a checkpoint to another.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+`load_weights([BASE, OUT])` is the version after; so is PATH... of other commands.")]
+struct Create {
+    /// The version before: a file, a folder, an index or a URL.
+    #[arg(value_name = "BASE", value_hint = ValueHint::AnyPath)]
+    base: PathBuf,
+    /// The version after.
+    #[arg(value_name = "NEW", value_hint = ValueHint::AnyPath)]
+    new: PathBuf,
+    /// The delta, a safetensors file; a URL, too.
+    #[arg(value_name = "OUT", value_hint = ValueHint::AnyPath)]
+    out: PathBuf,
+    /// Do not wait until the bytes are on the disk.
+    #[arg(long)]
+    no_sync: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make the files of a checkpoint what deltas say.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Files are replaced as wholes: whoever is killed leaves the version before or the
+new one. What has the first deltas already gets the others.")]
+struct Apply {
+    /// A safetensors file, or a folder of several.
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    target: PathBuf,
+    /// The deltas, in the order in which they build on each other.
+    #[arg(required = true, value_name = "DELTA", value_hint = ValueHint::AnyPath)]
+    deltas: Vec<PathBuf>,
+    /// Read back what was written, and compare it, before it replaces anything.
+    #[arg(long)]
+    verify: bool,
+    /// Do not wait until the bytes are on the disk.
+    #[arg(long)]
+    no_sync: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Write one delta that does what a chain does.
+#[derive(Debug, Args)]
+struct Fold {
+    /// The version that the first delta changes.
+    #[arg(value_name = "BASE", value_hint = ValueHint::AnyPath)]
+    base: PathBuf,
+    /// The deltas, in the order in which they build on each other; or a folder of them.
+    #[arg(required = true, value_name = "DELTA", value_hint = ValueHint::AnyPath)]
+    deltas: Vec<PathBuf>,
+    /// The delta that is written.
+    #[arg(required = true, value_name = "OUT", value_hint = ValueHint::AnyPath)]
+    out: PathBuf,
+    /// Do not wait until the bytes are on the disk.
+    #[arg(long)]
+    no_sync: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print what a delta says of itself.
+#[derive(Debug, Args)]
+struct Show {
+    /// The delta.
+    #[arg(value_name = "DELTA", value_hint = ValueHint::AnyPath)]
+    path: PathBuf,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: &'static str,
+    base: &'a str,
+    target: &'a str,
+    changed: Vec<&'a str>,
+    whole: Vec<String>,
+    removed: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    schema: &'static str,
+    base: &'a str,
+    target: &'a str,
+    changed: usize,
+    whole: usize,
+    removed: usize,
+    unchanged: usize,
+    elements: u64,
+    files: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Updated<'a> {
+    schema: &'static str,
+    identity: &'a str,
+    applied_before: usize,
+    files: Vec<String>,
+}
+
+pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
+    match &options.action {
+        Action::Create(Create { base, new, out, no_sync, json }) => {
+            let open = |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default());
+            write(&open(base)?, &open(new)?, out, (*no_sync, *json), screen)
+        }
+        Action::Fold(Fold { base, deltas, out, no_sync, json }) => {
+            let chain: Vec<PathBuf> = std::iter::once(base).chain(deltas).cloned().collect();
+            let new = open(&chain, &Reading::default())?;
+            write(&open(&chain[..1], &Reading::default())?, &new, out, (*no_sync, *json), screen)
+        }
+        Action::Apply(options) => apply(options, screen),
+        Action::Show(options) => show(options, screen),
+    }
+}
+
+/// Writes what changed from one checkpoint to another.
+fn write(
+    base: &Checkpoint,
+    new: &Checkpoint,
+    out: &PathBuf,
+    (no_sync, json): (bool, bool),
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    let done = Arc::new(AtomicU64::new(0));
+    let total = new.catalog().table().iter().map(|info| info.bytes()).sum();
+    let written = {
+        let _progress = Progress::new(&done, total);
+        let tensors = NewTensor::of_checkpoint(new)?;
+        let output = delta_file(out.clone(), Options { sync: !no_sync, ..Options::default() });
+        delta(base, &tensors, output, &done, &uninterrupted)?
+    };
+    let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = &written;
+    let (changed, whole, removed, unchanged, elements) = (*changed, *whole, *removed, *unchanged, *elements);
+    let files: Vec<String> = files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    if json {
+        let schema = "max-weights.delta-create/1";
+        let object = Written { schema, base, target, changed, whole, removed, unchanged, elements, files };
+        serde_json::to_writer_pretty(&mut *screen, &object)?;
+        screen.line("")?;
+        return Ok(CLEAN);
+    }
+    for file in &files {
+        screen.line(&format!("{0}{1}{0:#}", screen.paint.bold, text::printable(file)))?;
+    }
+    screen.line(&format!("{base} -> {target}"))?;
+    let replaced = text::grouped(elements);
+    screen.line(&format!(
+        "{} changed in {replaced} elements, {whole} whole, {removed} removed, {unchanged} unchanged",
+        text::plural(changed as u64, "tensor")
+    ))?;
+    Ok(CLEAN)
+}
+
+fn apply(options: &Apply, screen: &mut Screen) -> Result<u8, Failure> {
+    let Apply { target, deltas, verify, no_sync, json } = options;
+    let (done, reading) = (Arc::new(AtomicU64::new(0)), OpenOptions::default());
+    let base = Checkpoint::open(&[target], &reading)?;
+    // All bytes are compared, and then written.
+    let total = 2 * base.catalog().table().iter().map(|info| info.bytes()).sum::<u64>();
+    let updated = {
+        let _progress = Progress::new(&done, total);
+        let writing = Options { sync: !no_sync, ..Options::default() };
+        update(target, deltas, &reading, &writing, *verify, &done, &uninterrupted)?
+    };
+    let files: Vec<String> = updated.files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    if *json {
+        let (schema, identity, applied_before) = ("max-weights.delta-apply/1", &*updated.identity, updated.applied);
+        serde_json::to_writer_pretty(&mut *screen, &Updated { schema, identity, applied_before, files })?;
+        screen.line("")?;
+        return Ok(CLEAN);
+    }
+    for file in &files {
+        screen.line(&format!("{0}{1}{0:#}", screen.paint.bold, text::printable(file)))?;
+    }
+    let (all, before) = (text::plural(deltas.len() as u64, "delta"), updated.applied);
+    screen.line(&format!("{} after {all}, of which {before} were in it before", updated.identity))?;
+    Ok(CLEAN)
+}
+
+fn show(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
+    let file = File::open(&options.path, &OpenOptions::default())?;
+    let header = file.header();
+    let whole: Vec<String> = file.whole().map(|info| info.name.to_owned()).collect();
+    if options.json {
+        let object = Object {
+            schema: "max-weights.delta/1",
+            base: &header.base,
+            target: &header.target,
+            changed: header.changed.keys().map(String::as_str).collect(),
+            whole,
+            removed: header.removed.iter().map(String::as_str).collect(),
+        };
+        serde_json::to_writer_pretty(&mut *screen, &object)?;
+        screen.line("")?;
+        return Ok(CLEAN);
+    }
+    screen.line(&format!("{} -> {}", header.base, header.target))?;
+    for (name, (dtype, shape)) in &header.changed {
+        let (name, dtype) = (text::printable(name), text::printable(dtype));
+        screen.line(&format!("changed  {name}  {dtype}  {}", text::shape(shape)))?;
+    }
+    for name in &whole {
+        screen.line(&format!("whole    {}", text::printable(name)))?;
+    }
+    for name in &header.removed {
+        screen.line(&format!("removed  {}", text::printable(name)))?;
+    }
+    Ok(CLEAN)
+}

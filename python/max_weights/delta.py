@@ -1,0 +1,367 @@
+"""Deltas: what changed between two versions of a checkpoint, as a small safetensors file.
+
+A trainer writes one after each step, engines apply them; `load_weights([base, delta, ...])` opens a base and a chain of
+deltas as one checkpoint. docs/delta.md specifies the files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from max_weights._core import (
+    WeightsNode,
+    apply_deltas_to,
+    delta_header,
+    identity_of,
+    shown,
+    update_files,
+    write_delta,
+)
+from max_weights._progress import progress_of
+from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+    from max_weights._buffer import DLPackArray
+    from max_weights._progress import Progress
+
+__all__ = [
+    "AppliedDelta",
+    "Delta",
+    "DeltaSummary",
+    "UpdatedFiles",
+    "Version",
+    "apply",
+    "apply_into",
+    "create",
+    "fold",
+    "follow",
+    "identity",
+    "read",
+]
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+_Checkpoint: TypeAlias = "WeightsNode | _Path | Sequence[_Path]"
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a delta says of itself: `max_weights.delta.read(path)`."""
+
+    path: Path
+    base: str
+    """The identity of the version that it was made from."""
+    target: str
+    """The identity of the version that it leads to."""
+    changed: dict[str, tuple[str, tuple[int, ...]]]
+    """The tensors of which some elements changed: the dtype, as safetensors names it, and the shape of each."""
+    whole: tuple[str, ...]
+    """The tensors that it has with all of their elements: new ones, and those of which most changed."""
+    removed: tuple[str, ...]
+    """The tensors of the base that are no more."""
+
+
+@dataclass(frozen=True)
+class DeltaSummary:
+    """What was written by `max_weights.delta.create`."""
+
+    base: str
+    """The identity of the version before."""
+    target: str
+    """The identity of the version after."""
+    changed: int
+    """Tensors of which some elements changed."""
+    whole: int
+    """Tensors that are there with all of their elements: new ones, and those of which most changed."""
+    removed: int
+    unchanged: int
+    elements: int
+    """Elements that are replaced in the tensors that changed in part."""
+    path: Path
+
+
+@dataclass(frozen=True)
+class UpdatedFiles:
+    """What `max_weights.delta.apply` did."""
+
+    identity: str
+    """The identity of the version that is there now."""
+    applied_before: int
+    """How many of the deltas were in the files before."""
+    files: tuple[Path, ...]
+    """The files that were written; none if there was nothing to do."""
+
+
+@dataclass(frozen=True)
+class AppliedDelta:
+    """What `max_weights.delta.apply_into` did, in blocks of 65,536 elements."""
+
+    changed: int
+    unchanged: int
+    """Blocks that the deltas change and that were as they should be already."""
+    whole: int
+    """Tensors that were replaced with all of their elements."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A base and the deltas that lead to one version of it."""
+
+    base: str | list[str]
+    deltas: tuple[Path, ...]
+    identity: str
+
+    def weights(self) -> WeightsNode:
+        """Open it as one checkpoint. Only headers are read."""
+        from max_weights._weights import load_weights
+
+        base = [self.base] if isinstance(self.base, str) else self.base
+        return load_weights([*base, *self.deltas])
+
+
+def create(
+    base: _Checkpoint,
+    new: _Checkpoint | Mapping[str, DLPackArray],
+    path: _Path,
+    *,
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> DeltaSummary:
+    """Write what changed from one version of a checkpoint to another as a delta.
+
+    Both are read once, in blocks, on all cores. The delta is in memory until it is written: it is about as large as
+    what changed.
+
+    Args:
+        base: The version before: a tree that is open, or what `load_weights` takes, such as `[checkpoint, delta]`.
+        new: The version after: the same, or tensors of any library by their names (those of a device are copied).
+        path: The file; what is there is replaced as a whole. Or a URL.
+        sync: Wait until the bytes are on the disk.
+        progress: Called with the bytes that were compared and those of all; True shows a bar.
+
+    Raises:
+        UnsupportedError: elements that are packed in blocks, or that only PyTorch has.
+        ArgumentError: `base` is a part of a tree, or one that was renamed or converted.
+    """
+    tree = _whole_tree(base)
+    of_files, tensors = None, None
+    if isinstance(new, Mapping):
+        from max_weights._saving import buffer_of
+
+        tensors = [(name, buffer_of(name, tensor)) for name, tensor in new.items()]
+    else:
+        of_files = _whole_tree(new)
+    report, close = progress_of(progress)
+    try:
+        summary = write_delta(tree, os.fspath(path), new=of_files, tensors=tensors, sync=sync, progress=report)
+    finally:
+        close()
+    return DeltaSummary(*summary[:7], Path(path))
+
+
+def read(path: _Path) -> Delta:
+    """Read what a delta says of itself: its header, and nothing else.
+
+    Raises:
+        FormatError: the file is no delta (rule `delta.header`).
+    """
+    base, target, changed, whole, removed = delta_header(os.fspath(path))
+    shapes = {name: (dtype, tuple(shape)) for name, (dtype, shape) in changed.items()}
+    return Delta(Path(path), base, target, shapes, tuple(whole), tuple(removed))
+
+
+def identity(weights: _Checkpoint) -> str:
+    """Return what tells a version from others, as deltas have it: 32 hexadecimal digits. Every byte is read.
+
+    It is that of names, dtypes, shapes and bytes, whatever files they are in; a cast makes another version, unlike with
+    `max_weights.fingerprint`.
+    """
+    return identity_of(_whole_tree(weights))
+
+
+def apply(
+    target: _Path,
+    *deltas: _Path,
+    sync: bool = True,
+    verify: bool = False,
+    progress: Progress | bool | None = None,
+) -> UpdatedFiles:
+    """Make the files of a checkpoint what deltas say.
+
+    Files are replaced as wholes: whoever is killed leaves the version before or the new one. All bytes of the target
+    are compared first. A target that has the first deltas already gets the others; one that has all stays as it is.
+
+    Args:
+        target: A safetensors file, or a folder or index of several.
+        deltas: Paths, in the order in which they build on each other.
+        sync: Wait until the bytes are on the disk.
+        verify: Read back what was written before it takes its place.
+        progress: Called with the bytes that are done and those of all; True shows a bar.
+
+    Raises:
+        FormatError: the target is no version of the chain (rule `delta.base`); a delta is missing or out of order
+            (`delta.chain`). Then nothing has changed.
+    """
+    report, close = progress_of(progress)
+    paths = [os.fspath(path) for path in deltas]
+    try:
+        now, before, files = update_files(os.fspath(target), paths, sync=sync, verify=verify, progress=report)
+    finally:
+        close()
+    return UpdatedFiles(now, before, tuple(map(Path, files)))
+
+
+def apply_into(
+    tensors: Mapping[str, DLPackArray] | torch.nn.Module,
+    *deltas: _Path,
+    rename: Callable[[str], str | None] | Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> AppliedDelta:
+    """Make tensors in memory what deltas say, in place, on all cores.
+
+    Every block that changes is compared with the base before the first one is written, and with what it should be after
+    that. A block may have the changes already, so that applying again changes nothing, and finishes what was
+    interrupted. Tensors of a device are taken to the host one after the other, and each is compared and written by
+    itself. Nobody may use the tensors meanwhile.
+
+    Args:
+        tensors: Tensors by their names in the checkpoint, each contiguous and writable; or a module.
+        deltas: Paths, in the order in which they build on each other.
+        rename: The name in the checkpoint of each name of `tensors`: a mapping, or a function that returns None for a
+            tensor that is not in the checkpoint.
+        progress: Called with the bytes that are done and those of all; True shows a bar.
+
+    Raises:
+        FormatError: a tensor is no version of the chain (rule `delta.base`), has another dtype or shape, or is not
+            there (`delta.tensor`): then nothing was changed.
+    """
+    own, of_devices = _tensors(tensors, rename)
+    paths = [os.fspath(path) for path in deltas]
+    report, close = progress_of(progress)
+    names = [name for name, _ in (*own, *of_devices)]
+    try:
+        changed, unchanged, whole = apply_deltas_to(paths, own, others=names, progress=report)
+        for name, tensor in of_devices:
+            host = tensor.cpu()
+            counts = apply_deltas_to(paths, [(name, host)], others=names, progress=None)
+            if counts[0] or counts[2]:
+                tensor.copy_(host)
+            changed, unchanged, whole = changed + counts[0], unchanged + counts[1], whole + counts[2]
+    finally:
+        close()
+    return AppliedDelta(changed, unchanged, whole)
+
+
+def fold(base: _Checkpoint, *deltas: _Path, path: _Path, sync: bool = True) -> DeltaSummary:
+    """Write one delta that does what a chain does, from the base to the last version.
+
+    Elements that changed several times are in it once, and those that changed back are not.
+    """
+    from max_weights._weights import load_weights
+
+    if isinstance(base, WeightsNode):
+        raise ArgumentError("give the paths of the base, with which the deltas can be opened")
+    paths = [base] if isinstance(base, str | os.PathLike) else base
+    return create(paths, load_weights([*paths, *deltas]), path, sync=sync)
+
+
+def follow(
+    base: _Path | Sequence[_Path], folder: _Path, *, every: float = 0.2, timeout: float | None = None
+) -> Iterator[Version]:
+    """Yield each version of a base that deltas in a folder lead to, those that are there and those that come.
+
+    A delta is there when it has its name, which `create` gives it when it is complete; other files are passed over.
+    Versions come in the order in which the deltas build on each other, whatever the files are called.
+
+    Args:
+        base: What the first delta was made from.
+        folder: Where the deltas appear.
+        every: Seconds between two looks.
+        timeout: Seconds without a new version after which it ends; None to go on for ever.
+
+    Raises:
+        FormatError: a file of the folder is a delta that cannot be read.
+        ArgumentError: two deltas change the same version.
+    """
+    first = os.fspath(base) if isinstance(base, str | os.PathLike) else [os.fspath(path) for path in base]
+    by_base: dict[str, Delta] = {}
+    seen: set[str] = set()
+    chain: tuple[Path, ...] = ()
+    now: str | None = None
+    looked = time.monotonic()
+    while True:
+        for delta in _new_deltas(Path(folder), seen):
+            other = by_base.setdefault(delta.base, delta)
+            if other is not delta:
+                raise ArgumentError(
+                    f"'{shown(str(other.path))}' and '{shown(str(delta.path))}' change the same version"
+                )
+        if now is None:
+            targets = {delta.target for delta in by_base.values()}
+            now = next((version for version in by_base if version not in targets), None)
+        while now is not None and now in by_base:
+            delta = by_base.pop(now)
+            chain, now = (*chain, delta.path), delta.target
+            yield Version(first, chain, now)
+            looked = time.monotonic()
+        if timeout is not None and time.monotonic() - looked > timeout:
+            return
+        time.sleep(every)
+
+
+def _new_deltas(folder: Path, seen: set[str]) -> Iterator[Delta]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.name in seen or entry.name.startswith(".") or not entry.name.endswith(".safetensors"):
+            continue
+        seen.add(entry.name)
+        yield read(entry.path)
+
+
+def _whole_tree(weights: _Checkpoint) -> WeightsNode:
+    if not isinstance(weights, WeightsNode):
+        from max_weights._weights import load_weights
+
+        return load_weights(weights)
+    if weights.name:
+        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root")
+    return weights
+
+
+def _tensors(
+    tensors: Any, rename: Callable[[str], str | None] | Mapping[str, str] | None
+) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Return the tensors of the host, and of devices, by their names in the checkpoint; one of those that are tied."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensors, torch.nn.Module):
+        tensors = tensors.state_dict()
+    of_host: list[tuple[str, Any]] = []
+    of_devices: list[tuple[str, Any]] = []
+    memory: set[object] = set()
+    for name, tensor in tensors.items():
+        own = _renamed(name, rename)
+        if own is None:
+            continue
+        if torch is None or not isinstance(tensor, torch.Tensor):
+            of_host.append((own, tensor))
+            continue
+        if hasattr(tensor, "device_mesh"):
+            raise ArgumentError(f"'{shown(name)}' is a part of a tensor on this rank: deltas are applied to whole ones")
+        place = (tensor.device, tensor.data_ptr(), tensor.nbytes)
+        if tensor.nbytes and place in memory:
+            continue
+        memory.add(place)
+        (of_host if tensor.device.type == "cpu" else of_devices).append((own, tensor.detach()))
+    return of_host, of_devices
+
+
+def _renamed(name: str, rename: Callable[[str], str | None] | Mapping[str, str] | None) -> str | None:
+    if rename is None:
+        return name
+    return rename.get(name, name) if isinstance(rename, Mapping) else rename(name)

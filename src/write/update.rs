@@ -1,0 +1,124 @@
+//! Deltas applied to the files of a checkpoint: each is replaced as a whole, so that whoever is killed leaves the version before or the new one.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use super::convert::{Item, write_items};
+use super::delta::identity;
+use super::{Declared, Options, Output, Stored};
+use crate::checkpoint::{Checkpoint, Delta, OpenOptions, ShardName};
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::Kind;
+use crate::rules;
+use crate::source::store::is_url;
+use crate::tensor::TensorInfo;
+use crate::text;
+use crate::workers::Interrupt;
+
+/// What became of the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// The identity of what is there now.
+    pub identity: String,
+    /// How many of the deltas were in it before.
+    pub applied: usize,
+    /// The files that were written; none if there was nothing to do.
+    pub files: Vec<PathBuf>,
+}
+
+/// Makes the checkpoint at `target`, a safetensors file or a folder of them, what deltas say, in their order; `done` counts the bytes that were read and
+/// written. With `verify`, what was written is read back before it takes its place.
+///
+/// All bytes of the target are compared first. One that has the first deltas already gets the others, so that what was interrupted, and what is done twice,
+/// ends as it should.
+///
+/// # Errors
+/// A target that is no version of the chain; what opening, reading and writing say. Then nothing has changed.
+pub fn update(
+    target: &Path,
+    deltas: &[PathBuf],
+    open: &OpenOptions,
+    options: &Options,
+    verify: bool,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Update> {
+    if is_url(target) {
+        let path = text::path(target);
+        return Err(Error::Argument(format!(
+            "{path}: deltas are applied to files of a disk: convert [base, deltas] to a URL"
+        )));
+    }
+    let all = deltas.iter().map(|path| Delta::open(path, open)).collect::<Result<Vec<_>>>()?;
+    let base = Checkpoint::open(&[target], open)?;
+    let identity = identity(&base, done, interrupt)?;
+    let applied = match all.iter().rposition(|delta| delta.header().target == identity) {
+        Some(position) => position + 1,
+        None => 0,
+    };
+    let (Some(first), Some(last)) = (all.first(), all.last()) else {
+        return Err(Error::Argument("no deltas were given".to_owned()));
+    };
+    if applied == 0 && first.header().base != identity {
+        let cause = format!(
+            "this is the version {identity}, but the first delta, '{}', changes {}",
+            text::path(first.source().path()),
+            first.header().base
+        );
+        return Err(Diagnostic::new(rules::DELTA_BASE, cause).path(target).format());
+    }
+    if applied == all.len() {
+        return Ok(Update { identity, applied, files: Vec::new() });
+    }
+    let output = output(&base, target, options)?;
+    let chain: Vec<PathBuf> =
+        std::iter::once(target.to_path_buf()).chain(deltas.iter().skip(applied).cloned()).collect();
+    let new = Checkpoint::open(&chain, open)?;
+    let items = new.catalog().table().iter().enumerate().map(|(number, info)| item(&new, number, &info));
+    let items = items.collect::<Result<Vec<_>>>()?;
+    let files = write_items(&new, &items, &output, verify, done, interrupt)?;
+    Ok(Update { identity: last.header().target.clone(), applied, files })
+}
+
+fn item(checkpoint: &Checkpoint, number: usize, info: &TensorInfo<'_>) -> Result<Item> {
+    let Some(stored) = Stored::of(info.element) else {
+        let cause = format!("elements of the type {} cannot be written", info.element);
+        let path = &checkpoint.catalog().files()[info.file as usize].path;
+        return Err(Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).path(path).unsupported());
+    };
+    let tensor = Declared { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
+    Ok(Item { number, region: None, tensor })
+}
+
+/// What the files of a checkpoint are replaced by: one file, or several with an index under the same names.
+fn output(base: &Checkpoint, target: &Path, options: &Options) -> Result<Output> {
+    let catalog = base.catalog();
+    if catalog.files().iter().any(|file| file.kind != Some(Kind::Safetensors)) {
+        let path = text::path(target);
+        return Err(Error::Argument(format!(
+            "{path}: deltas are applied to safetensors files, all of which are there"
+        )));
+    }
+    let (options, metadata) = (*options, catalog.files().first().and_then(|file| file.metadata.clone()));
+    let metadata = metadata.map(|pairs| pairs.into_iter().collect());
+    let files = catalog.files();
+    let Some(file) = files.first() else {
+        return Err(Error::Argument("the checkpoint has no files".to_owned()));
+    };
+    if files.len() == 1 {
+        return Ok(Output::Safetensors { path: file.path.clone(), metadata, options });
+    }
+    let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let Some(shard) = ShardName::of(&name) else {
+        let (path, name) = (text::path(target), text::shown(&name));
+        return Err(Error::Argument(format!("{path}: '{name}' is not named as a shard is: merge the files first")));
+    };
+    // No file becomes longer than the longest that is there.
+    let mut bytes = vec![0_u64; files.len()];
+    for info in catalog.table().iter() {
+        bytes[info.file as usize] += info.bytes();
+    }
+    let most = bytes.into_iter().max().unwrap_or_default();
+    let (folder, stem) = (file.path.parent().unwrap_or(Path::new("")).to_path_buf(), shard.stem.to_owned());
+    Ok(Output::Sharded { folder, stem, most, metadata, options })
+}

@@ -1,0 +1,441 @@
+"""Deltas: written, read again by a second implementation, opened with their base, applied to files and to memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from safetensors.numpy import load_file, save_file
+
+import delta_specification as specification
+import max_weights
+from max_weights import delta, load_weights, save_gguf, save_sharded
+from max_weights._core import command_line
+from max_weights.errors import ArgumentError, FormatError, UnsupportedError
+from misfortune import Saver, contents, killed_at_each_call, saver, with_strace
+
+__all__ = ["saver"]
+
+Tensors = dict[str, np.ndarray]
+
+
+def first(seed: int = 0) -> Tensors:
+    """Tensors of elements of 1 to 8 bytes, some of several blocks, some of nothing."""
+    random = np.random.default_rng(seed)
+    codes = lambda count: random.integers(0, 1 << 16, count, dtype=np.uint16)  # noqa: E731
+    return {
+        "a.weight": codes(300_000).view(np.float16).reshape(300, 1000),
+        "b.weight": random.standard_normal((700, 211)).astype(np.float32),
+        "b.double": random.standard_normal(70_001),
+        "c.bytes": random.integers(0, 255, 140_001, dtype=np.uint8),
+        "d.same": np.arange(100),
+        "empty": np.zeros((0, 4), np.float32),
+        "scalar": np.full((), 1.5, np.float32),
+    }
+
+
+def step(tensors: Tensors, rate: float, seed: int) -> Tensors:
+    """The next version: the least step of some elements, all bits of a few, a run that is set anew."""
+    random = np.random.default_rng(seed)
+    new = {}
+    for name, tensor in tensors.items():
+        codes = tensor.reshape(-1).view(np.dtype(f"u{tensor.itemsize}")).copy()
+        if name != "d.same" and codes.size:
+            codes[random.random(codes.size) < rate] += 1
+            codes[random.random(codes.size) < rate / 20] ^= codes.dtype.type(-1 & (1 << 8 * tensor.itemsize) - 1)
+            start = int(random.integers(codes.size))
+            codes[start : start + int(codes.size * rate)] += 2
+        new[name] = codes.view(tensor.dtype).reshape(tensor.shape)
+    return new
+
+
+def assert_same(one: Any, other: Tensors) -> None:
+    """Every bit."""
+    assert sorted(one) == sorted(other)
+    for name, tensor in other.items():
+        own = np.asarray(one[name])
+        assert (own.dtype, own.shape, own.tobytes()) == (tensor.dtype, tensor.shape, tensor.tobytes()), name
+
+
+class Chain:
+    """Versions and the deltas between them."""
+
+    def __init__(self, folder: Path, rates: tuple[float, ...] = (0.02, 0.0005, 0.3)) -> None:
+        self.folder = folder
+        self.versions = [first()]
+        save_file(self.versions[0], self.version(0), {"step": "0"})
+        for number, rate in enumerate(rates, 1):
+            new = step(self.versions[-1], rate, number)
+            if number == 2:
+                new["new.weight"] = np.full((3, 5), 7, np.float16)
+                del new["d.same"]
+                new["c.bytes"] = new["c.bytes"][:70_000]
+            self.versions.append(new)
+            save_file(new, self.version(number))
+            delta.create(self.version(number - 1), self.version(number), self.delta(number), sync=False)
+
+    def version(self, number: int) -> Path:
+        return self.folder / f"v{number}.safetensors"
+
+    def delta(self, number: int) -> Path:
+        return self.folder / f"d{number}.safetensors"
+
+    def deltas(self) -> list[Path]:
+        return [self.delta(number) for number in range(1, len(self.versions))]
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    return Chain(tmp_path_factory.mktemp("chain"))
+
+
+def test_a_second_implementation_reads_what_was_written(chain: Chain) -> None:
+    for number in range(1, len(chain.versions)):
+        assert_same(specification.apply(chain.versions[number - 1], chain.delta(number)), chain.versions[number])
+        header = delta.read(chain.delta(number))
+        assert header.target == specification.identity(chain.versions[number])
+        assert delta.identity(chain.version(number)) == header.target
+    assert header.base == delta.read(chain.delta(number - 1)).target
+
+
+def test_a_base_and_deltas_are_one_checkpoint(chain: Chain) -> None:
+    for number, version in enumerate(chain.versions):
+        weights = load_weights([chain.version(0), *chain.deltas()[:number]])
+        assert_same(weights.load(framework="numpy"), version)
+        assert_same(dict(weights.stream(framework="numpy")), version)
+        assert dict(weights.metadata) == {"step": "0"}
+        assert max_weights.digests(weights) == max_weights.digests(load_weights(chain.version(number)))
+        for rows in (slice(0, 1), slice(17, 290, 30), slice(299, 300)):
+            part = weights.a.weight[rows, 3:999]
+            assert np.asarray(part).tobytes() == np.ascontiguousarray(version["a.weight"][rows, 3:999]).tobytes()
+    shard = load_weights([chain.version(0), chain.delta(1)]).load(framework="numpy", select="a.*", dtype="float32")
+    assert np.array_equal(shard["a.weight"], chain.versions[1]["a.weight"].astype(np.float32), equal_nan=True)
+
+
+def test_deltas_of_a_folder_are_taken_in_the_order_in_which_they_build_on_each_other(
+    chain: Chain, tmp_path: Path
+) -> None:
+    for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
+        shutil.copy(path, tmp_path / f"{name}.safetensors")
+    assert_same(load_weights([chain.version(0), tmp_path]).load(framework="numpy"), chain.versions[-1])
+
+
+def test_a_delta_of_tensors_in_memory_is_that_of_their_file(chain: Chain, tmp_path: Path) -> None:
+    tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in chain.versions[1].items()}
+    tensors["a.weight"] = tensors["a.weight"].t().contiguous().t()
+    summary = delta.create(load_weights(chain.version(0)), tensors, tmp_path / "d.safetensors", sync=False)
+    assert (tmp_path / "d.safetensors").read_bytes() == chain.delta(1).read_bytes()
+    assert (summary.changed, summary.whole, summary.removed, summary.unchanged) == (4, 0, 0, 3)
+    nothing = delta.create(chain.version(1), chain.version(1), tmp_path / "none.safetensors", sync=False)
+    assert (nothing.base, nothing.changed, nothing.elements) == (nothing.target, 0, 0)
+
+
+def test_a_step_of_two_percent_takes_two_percent(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    old = {"w": random.integers(0, 1 << 16, 4_000_000, dtype=np.uint16).view(np.float16)}
+    new = {"w": (old["w"].view(np.uint16) + (random.random(4_000_000) < 0.02)).astype(np.uint16).view(np.float16)}
+    save_file(old, tmp_path / "old.safetensors")
+    delta.create(tmp_path / "old.safetensors", new, tmp_path / "d.safetensors", sync=False)
+    assert (tmp_path / "d.safetensors").stat().st_size < 0.0215 * old["w"].nbytes
+
+
+def test_what_folds_a_chain_leads_to_the_same_version(chain: Chain, tmp_path: Path) -> None:
+    summary = delta.fold(chain.version(0), *chain.deltas(), path=tmp_path / "all.safetensors", sync=False)
+    assert (summary.base, summary.target) == (delta.read(chain.delta(1)).base, delta.read(chain.delta(3)).target)
+    assert_same(specification.apply(chain.versions[0], tmp_path / "all.safetensors"), chain.versions[-1])
+
+
+# --- to memory -----------------------------------------------------------------------------------------------------
+
+
+def memory(tensors: Tensors) -> Tensors:
+    return {name: tensor.copy() for name, tensor in tensors.items()}
+
+
+def test_tensors_in_memory_become_the_new_version_and_stay_so(chain: Chain) -> None:
+    tensors = memory(chain.versions[0])
+    applied = delta.apply_into(tensors, chain.delta(1))
+    assert_same(tensors, chain.versions[1])
+    again = delta.apply_into(tensors, chain.delta(1))
+    assert_same(tensors, chain.versions[1])
+    assert applied.changed == again.unchanged > 10
+    assert applied.unchanged == again.changed == 0
+
+
+def test_what_was_interrupted_is_finished_by_applying_again(chain: Chain) -> None:
+    tensors = memory(chain.versions[2])
+    done = chain.versions[3]["a.weight"].reshape(-1)
+    tensors["a.weight"].reshape(-1)[: 2 * 65_536] = done[: 2 * 65_536]
+    delta.apply_into(tensors, chain.delta(3))
+    assert_same(tensors, chain.versions[3])
+
+
+def test_a_module_gets_a_delta_also_under_other_names(chain: Chain) -> None:
+    module = torch.nn.Module()
+    for name in ("a.weight", "b.weight", "b.double", "c.bytes", "d.same", "scalar"):
+        module.register_buffer(name.replace(".", "_"), torch.from_numpy(chain.versions[0][name].copy()))
+    module.tied = torch.nn.Parameter(module.b_weight)
+    names = {own.replace(".", "_"): own for own in chain.versions[0]}
+    delta.apply_into(module, chain.delta(1), rename=lambda name: names.get(name))
+    assert np.array_equal(module.b_weight.numpy(), chain.versions[1]["b.weight"])
+    assert np.array_equal(module.tied.detach().numpy(), chain.versions[1]["b.weight"])
+
+
+@pytest.mark.parametrize("place", [0, 200_000, 299_999])
+def test_a_tensor_that_is_another_one_is_refused_before_anything_is_changed(chain: Chain, place: int) -> None:
+    tensors = memory(chain.versions[0])
+    tensors["a.weight"].reshape(-1).view(np.uint16)[place] ^= 1
+    before = memory(tensors)
+    with pytest.raises(FormatError, match=r"delta.base.*") as error:
+        delta.apply_into(tensors, chain.delta(1))
+    first_of_block = place // 65_536 * 65_536
+    assert "tensor 'a.weight': it has other values" in str(error.value)
+    assert f"in the elements {first_of_block} to" in str(error.value)
+    assert_same(tensors, before)
+
+
+def test_tensors_that_do_not_fit_are_named(chain: Chain) -> None:
+    new = np.zeros((3, 5), np.float16)
+
+    def refused(change: Callable[[Tensors], Any], *deltas: Path) -> str:
+        tensors = memory(chain.versions[0])
+        change(tensors)
+        with pytest.raises((FormatError, ValueError)) as error:
+            delta.apply_into(tensors, *(deltas or (chain.delta(1),)))
+        return str(error.value)
+
+    assert "tensor 'b.weight': the delta changes it, but it is not among the tensors" in refused(
+        lambda t: t.pop("b.weight")
+    )
+    wider = refused(lambda t: t.update({"b.weight": t["b.weight"].astype(np.float64)}))
+    assert "it has float64 elements in the shape [700, 211], but F32 in [700, 211] changed" in wider
+    assert "the shape [211, 700]" in refused(lambda t: t.update({"b.weight": t["b.weight"].reshape(211, 700)}))
+    assert "are the same memory" in refused(lambda t: t.update(other=t["b.weight"]))
+    assert "not contiguous" in refused(lambda t: t.update({"b.weight": np.asfortranarray(t["b.weight"])}))
+    assert "delta.chain" in refused(lambda _: None, chain.delta(1), chain.delta(3))
+    assert "'d.same': the delta removes it" in refused(lambda t: t.update({"new.weight": new}), *chain.deltas())
+
+
+# --- to files ------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_and_a_folder_become_the_new_version(chain: Chain, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    shutil.copy(chain.version(0), file)
+    done = delta.apply(file, chain.delta(1), sync=False)
+    assert (done.applied_before, done.identity) == (0, delta.read(chain.delta(1)).target)
+    assert_same(load_file(file), chain.versions[1])
+    assert dict(load_weights(file).metadata) == {"step": "0"}
+    done = delta.apply(file, *chain.deltas(), sync=False, verify=True)
+    assert (done.applied_before, done.files) == (1, (file,))
+    assert_same(load_file(file), chain.versions[3])
+    assert delta.apply(file, *chain.deltas(), sync=False).files == ()
+
+    folder = tmp_path / "shards"
+    save_sharded(chain.versions[0], folder, max_shard_size="400KB", sync=False)
+    delta.apply(folder, *chain.deltas(), sync=False)
+    assert_same(load_weights(folder).load(framework="numpy"), chain.versions[3])
+    assert len(list(folder.glob("*.safetensors"))) > 2
+
+
+def test_a_file_that_is_no_version_of_the_chain_stays_as_it_is(chain: Chain, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    other = memory(chain.versions[0])
+    other["d.same"][3] += 1  # what the delta does not touch
+    save_file(other, file)
+    before = file.read_bytes()
+    with pytest.raises(FormatError, match=r"this is the version [0-9a-f]{32}, but the first delta.*delta.base"):
+        delta.apply(file, chain.delta(1))
+    assert file.read_bytes() == before
+    path = tmp_path / "model.pt"
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in chain.versions[0].items()}, path)
+    with pytest.raises(ValueError, match="safetensors files"):
+        delta.apply(path, chain.delta(1))
+
+
+@with_strace
+@pytest.mark.parametrize("shards", [False, True])
+def test_whoever_is_killed_at_any_call_leaves_the_version_before_or_the_new_one(
+    saver: Saver, tmp_path: Path, shards: bool
+) -> None:
+    old = {f"t{number}": np.full((200, 256), number, np.float32) for number in range(3)}
+    new = step(old, 0.05, 1)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder if shards else folder / "model.safetensors"
+    if shards:
+        save_sharded(old, folder, max_shard_size="210KB", sync=False)
+    else:
+        save_file(old, path)
+    delta.create(path, new, tmp_path / "d.safetensors", sync=False)
+    before, seen = contents(folder), set()
+    identities = [delta.identity(path), delta.read(tmp_path / "d.safetensors").target]
+    arguments = {"path": path, "deltas": [str(tmp_path / "d.safetensors")]}
+    for point, _ in killed_at_each_call(saver, folder, before, "delta.apply", again=False, **arguments):
+        there = delta.identity(path)
+        assert there in identities, point
+        seen.add(there)
+    assert seen == set(identities)
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------------
+
+
+def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
+    def refused(*paths: Path) -> str:
+        with pytest.raises(FormatError) as error:
+            load_weights(list(paths))
+        return str(error.value)
+
+    base = chain.version(0)
+    assert "one between is missing [delta.chain]" in refused(base, chain.delta(1), chain.delta(3))
+    assert "it is the same change as" in refused(base, chain.delta(1), chain.delta(1))
+    assert "one between is missing" in refused(base, chain.delta(2), chain.delta(1))
+    assert "it builds on" in refused(base, chain.delta(3), chain.delta(2), chain.delta(1))
+    other = tmp_path / "fork.safetensors"
+    delta.create(base, step(chain.versions[0], 0.01, 99), other, sync=False)
+    assert "the chain forks" in refused(base, chain.delta(1), other)
+    assert "this is a delta" in refused(chain.delta(1))
+    assert "[delta.alone]" in refused(chain.delta(1))
+
+
+def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain) -> None:
+    weights = load_weights([chain.version(1), chain.delta(1)])
+    with pytest.raises(
+        FormatError, match=r"tensor 'a.weight': the base has other values .* elements 0 to 65535.*delta.base"
+    ):
+        weights.a.weight[0:1].to_numpy()
+    with pytest.raises(FormatError, match=r"delta\.base"):
+        weights.load(framework="numpy")
+
+
+def rewritten(path: Path, to: Path, change: Callable[[Tensors, dict[str, Any]], object]) -> Path:
+    """A delta in which something was changed."""
+    tensors, said = load_file(path), specification.metadata(path)
+    change(tensors, said)
+    save_file(tensors, to, {"max_weights.delta": json.dumps(said)})
+    return to
+
+
+def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None:
+    def refused(change: Callable[[Tensors, dict[str, Any]], object]) -> str:
+        path = rewritten(chain.delta(1), tmp_path / "d.safetensors", change)
+        with pytest.raises(FormatError) as error:
+            load_weights([chain.version(0), path]).load(framework="numpy")
+        return str(error.value)
+
+    def row(position: int, column: int, value: int) -> Callable[[Tensors, dict[str, Any]], object]:
+        def change(tensors: Tensors, _: dict[str, Any]) -> None:
+            tensors["a.weight.blocks"][position, column] = value
+
+        return change
+
+    def record(place: int, value: int) -> Callable[[Tensors, dict[str, Any]], object]:
+        def change(tensors: Tensors, _: dict[str, Any]) -> None:
+            tensors["a.weight.changes"][place] ^= value
+
+        return change
+
+    for change in (record(0, 1), record(-1, 1), row(0, 6, 5)):
+        assert "[delta.changes]" in refused(change)
+        assert "tensor 'a.weight'" in refused(change)
+    assert "[delta.base]" in refused(row(1, 5, 5))
+    assert "is not in order" in refused(row(1, 0, 0))
+    assert "beyond the end" in refused(row(4, 0, 1 << 40))
+    assert "beyond the end" in refused(row(1, 1, 1 << 60))
+    assert "counts that no block has" in refused(row(0, 2, 1 << 32))
+    assert "are no changes of" in refused(row(0, 2, 5))
+    assert "leaves bytes out" in refused(row(0, 1, 1))
+    assert "are no changes of" in refused(row(0, 4, 1))
+    assert "no 'a.weight.changes'" in refused(lambda tensors, _: tensors.pop("a.weight.changes"))
+    assert "columns of U64" in refused(lambda t, _: t.update({"a.weight.blocks": t["a.weight.blocks"][:, :6].copy()}))
+    assert "version 9" in refused(lambda _, said: said.update(version=9))
+    assert "no identity" in refused(lambda _, said: said.update(base="xyz"))
+    assert "are not those of a delta" in refused(lambda _, said: said.update(changed=[1]))
+    assert "both changed and removed" in refused(lambda _, said: said.update(removed=["a.weight"]))
+    assert "it is removed, but is not there" in refused(lambda _, said: said.update(removed=["nothing"]))
+    assert "it changed, but is not there" in refused(lambda _, said: said["changed"].update(x=("F32", [1])))
+    wider = refused(lambda _, said: said["changed"].update({"a.weight": ("F32", [300, 1000])}))
+    assert "it has float16 elements in the shape [300, 1000], but F32 in [300, 1000] changed" in wider
+
+
+def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is a part of a tree"):
+        delta.create(load_weights(chain.version(0)).a, chain.version(0), tmp_path / "d.safetensors")
+    with pytest.raises(FormatError, match="it is no delta"):
+        delta.read(chain.version(0))
+    with pytest.raises(ValueError, match="no deltas"):
+        delta.apply(chain.version(0))
+    save_gguf({"a.weight": np.zeros((2, 32), np.float32)}, tmp_path / "a.gguf", quantize="q8_0")
+    with pytest.raises(UnsupportedError, match="no deltas"):
+        delta.identity(tmp_path / "a.gguf")
+
+
+# --- following a trainer -------------------------------------------------------------------------------------------
+
+
+def test_versions_are_followed_as_they_appear(chain: Chain, tmp_path: Path) -> None:
+    shutil.copy(chain.delta(2), tmp_path / "0.safetensors")
+    (tmp_path / "notes.txt").write_text("no delta")
+    versions = delta.follow(chain.version(0), tmp_path, every=0.01, timeout=5)
+    shutil.copy(chain.delta(1), tmp_path / "1.safetensors")
+    for number in (1, 2):
+        version = next(versions)
+        assert_same(version.weights().load(framework="numpy"), chain.versions[number])
+    shutil.copy(chain.delta(3), tmp_path / ".3.part")
+    (tmp_path / ".3.part").rename(tmp_path / "3.safetensors")
+    version = next(versions)
+    assert (version.identity, len(version.deltas)) == (delta.read(chain.delta(3)).target, 3)
+    assert list(delta.follow(chain.version(0), tmp_path, every=0.01, timeout=0))[-1] == version
+
+
+# --- the command line ----------------------------------------------------------------------------------------------
+
+
+def test_the_same_in_the_shell(chain: Chain, tmp_path: Path) -> None:
+    def run(*words: object) -> str:
+        program = [sys.executable, "-m", "max_weights", "delta", *map(str, words)]
+        return subprocess.run(program, capture_output=True, text=True, check=True).stdout
+
+    out, file = tmp_path / "d.safetensors", tmp_path / "model.safetensors"
+    said = run("create", chain.version(0), chain.version(1), out, "--no-sync")
+    assert out.read_bytes() == chain.delta(1).read_bytes()
+    assert "4 tensors changed" in said
+    assert json.loads(run("show", out, "--json"))["target"] == delta.read(out).target
+    assert "changed  a.weight  F16  [300, 1000]" in run("show", out)
+    shutil.copy(chain.version(0), file)
+    run("apply", file, *chain.deltas(), "--no-sync")
+    assert_same(load_file(file), chain.versions[3])
+    run("fold", chain.version(0), *chain.deltas(), tmp_path / "all.safetensors", "--no-sync")
+    assert_same(specification.apply(chain.versions[0], tmp_path / "all.safetensors"), chain.versions[3])
+    assert command_line(["max-weights", "delta", "apply", str(chain.version(1)), str(chain.delta(3))]) == 3
+
+
+def test_random_chains_lead_where_numpy_says(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    for number in range(20):
+        shape = tuple(int(dim) for dim in random.integers(1, 400, random.integers(1, 3)))
+        dtype = [np.float16, np.float32, np.uint8, np.int64][number % 4]
+        versions = [{"w": random.integers(0, 100, shape).astype(dtype)}]
+        base = tmp_path / f"{number}.safetensors"
+        safetensors.numpy.save_file(versions[0], base)
+        deltas: list[Path] = []
+        for position in range(int(random.integers(1, 5))):
+            new = step(versions[-1], float(random.choice([0.0, 0.001, 0.05, 0.6])), number * 10 + position)
+            path = tmp_path / f"{number}-{position}.safetensors"
+            delta.create([base, *deltas], new, path, sync=False)
+            versions.append(new)
+            deltas.append(path)
+        assert_same(load_weights([base, *deltas]).load(framework="numpy"), versions[-1])
+        tensors = memory(versions[0])
+        delta.apply_into(tensors, *deltas)
+        assert_same(tensors, versions[-1])
