@@ -288,11 +288,19 @@ fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<
     delta::in_order(deltas)
 }
 
-/// The delta at a path; none if something else is there.
-pub(super) fn open_delta(path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
-    delta_of(&Files::new(options), path, options)
+impl Delta {
+    /// Opens the delta at a path or URL. Its header is read, and nothing else.
+    ///
+    /// # Errors
+    /// A file that is none; what its header breaks.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
+        budget::interruptible(options.format.interrupt, || {
+            delta_of(&Files::new(options), path, options)?.ok_or_else(|| delta::not_one(path))
+        })
+    }
 }
 
+/// The delta at a path; none if something else is there.
 fn delta_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
     let source = files.open(path)?;
     // What is wrong with another file is said when that is opened.

@@ -14,9 +14,7 @@ use once_cell::race::OnceBox;
 
 pub(crate) use identity::{Identity, hash_of_block};
 
-use super::open::open_delta;
-use super::{Catalog, FileFacts, More, OpenOptions};
-use crate::budget;
+use super::{Catalog, FileFacts, More};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{self, COLUMNS, Header};
@@ -73,17 +71,6 @@ impl Delta {
             Diagnostic::new(rules::DELTA_HEADER, cause).tensor(name).path(source.path()).format()
         })?;
         Ok(Self { source, header: said, table, names })
-    }
-
-    /// Opens the delta at a path or URL. Its header is read, and nothing else.
-    ///
-    /// # Errors
-    /// A file that is none; what its header breaks.
-    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
-        budget::interruptible(options.format.interrupt, || match open_delta(path, options)? {
-            Some(delta) => Ok(delta),
-            None => Err(not_one(path)),
-        })
     }
 
     /// What it says of itself.
