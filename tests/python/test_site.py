@@ -19,7 +19,7 @@ MEGABYTES = 16  # 8 of them are pages of rules
 # `safetensors.torch`, `.numpy`, `.flax` and `.jax` are in the documentation of the safetensors package.
 # fmt: off
 PUBLIC = [
-    "", "conversion", "devices", "driver", "driver.tensor", "dtype", "engine", "errors", "graph",
+    "", "conversion", "delta", "devices", "driver", "driver.tensor", "dtype", "engine", "errors", "graph",
     "graph.buffer_utils", "graph.dim", "graph.onnx", "graph.ops", "graph.quantization", "graph.shape",
     "graph.type", "graph.value", "graph.weight", "graph.weights", "graph.weights.format", "graph.weights.load",
     "graph.weights.weights", "hub_folder", "integrations.distributed", "integrations.lightning", "jax", "nn",
