@@ -1,4 +1,4 @@
-//! Deltas: what changed between two versions of a checkpoint, found in one pass over both, in blocks, on all cores.
+//! Deltas: what changed between two versions of a checkpoint, in one pass over both, in blocks, on all cores.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -60,7 +60,8 @@ impl Elements<'_> {
 /// The dtype of a tensor whose elements are plain.
 fn dtype(checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Result<DType> {
     match info.element {
-        Element::Plain(dtype) => Ok(dtype),
+        // Groups of elements of six bits do not end where blocks do.
+        Element::Plain(dtype) if dtype.bits() != 6 => Ok(dtype),
         element => {
             let cause = format!("elements of the type {element} have no deltas");
             let path = &checkpoint.catalog().files()[info.file as usize].path;
@@ -123,7 +124,7 @@ pub struct DeltaSummary {
 }
 
 /// Some blocks of a tensor, compared.
-struct Compared {
+struct Comparison {
     first: u64,
     records: Vec<u8>,
     blocks: Vec<Block>,
@@ -137,7 +138,7 @@ struct Pair<'a> {
     new: &'a NewTensor<'a>,
     base: Option<Elements<'a>>,
     bytes: u64,
-    compared: Mutex<Vec<Compared>>,
+    comparisons: Mutex<Vec<Comparison>>,
     /// Bytes of records.
     size: AtomicU64,
 }
@@ -158,33 +159,33 @@ impl Pair<'_> {
 
     fn compare(&self, numbers: Range<u64>, memory: &mut Memory, interrupt: Interrupt<'_>) -> Result<()> {
         let (width, size) = (delta::width(self.new.dtype), self.block_bytes());
-        let mut compared =
-            Compared { first: numbers.start, records: Vec::new(), blocks: Vec::new(), base: vec![], target: vec![] };
+        let mut comparison =
+            Comparison { first: numbers.start, records: Vec::new(), blocks: Vec::new(), base: vec![], target: vec![] };
         for number in numbers {
             let bytes = number * size..self.bytes.min((number + 1) * size);
             memory.new.resize((bytes.end - bytes.start) as usize, 0);
             self.new.elements.read(bytes.start, &mut memory.new, interrupt)?;
             let Some(base) = &self.base else {
-                compared.target.push(hash_of_block(&memory.new));
+                comparison.target.push(hash_of_block(&memory.new));
                 continue;
             };
             memory.base.resize(memory.new.len(), 0);
             base.read(bytes.start, &mut memory.base, interrupt)?;
             let hash = hash_of_block(&memory.base);
-            compared.base.push(hash);
-            let start = compared.records.len() as u64;
-            let lists = changes(&memory.base, &memory.new, width, &mut memory.scratch, &mut compared.records)
+            comparison.base.push(hash);
+            let start = comparison.records.len() as u64;
+            let lists = changes(&memory.base, &memory.new, width, &mut memory.scratch, &mut comparison.records)
                 .map_err(|error| Error::Argument(error.to_string()))?;
             let target = if lists.is_some() { hash_of_block(&memory.new) } else { hash };
-            compared.target.push(target);
+            comparison.target.push(target);
             let block = lists.map(|lists| Block { number, start, lists, base: hash, target });
-            compared.blocks.extend(block);
+            comparison.blocks.extend(block);
         }
-        self.size.fetch_add(compared.records.len() as u64, Ordering::Relaxed);
+        self.size.fetch_add(comparison.records.len() as u64, Ordering::Relaxed);
         if self.is_whole() {
-            (compared.records, compared.blocks) = (Vec::new(), Vec::new());
+            (comparison.records, comparison.blocks) = (Vec::new(), Vec::new());
         }
-        self.compared.lock().unwrap_or_else(PoisonError::into_inner).push(compared);
+        self.comparisons.lock().unwrap_or_else(PoisonError::into_inner).push(comparison);
         Ok(())
     }
 }
@@ -252,18 +253,18 @@ fn pair<'a>(base: &'a Checkpoint, new: &'a NewTensor<'a>) -> Result<Pair<'a>> {
             is_same.then(|| Pieces::new(base, number)).transpose()?
         }
     };
-    let (compared, size) = (Mutex::default(), AtomicU64::new(0));
-    Ok(Pair { new, base: same.map(Elements::File), bytes: new.bytes()?, compared, size })
+    let (comparisons, size) = (Mutex::default(), AtomicU64::new(0));
+    Ok(Pair { new, base: same.map(Elements::File), bytes: new.bytes()?, comparisons, size })
 }
 
-/// Writes what was found of all tensors, which are in the order of their names.
+/// Writes what changed of all tensors, which are in the order of their names.
 fn write(
     base: &Checkpoint,
     pairs: Vec<Pair<'_>>,
     output: impl FnOnce(BTreeMap<String, String>) -> Output,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
-    let (mut summary, mut declared, mut found) = (DeltaSummary::default(), Vec::new(), Vec::new());
+    let (mut summary, mut declared, mut of_names) = (DeltaSummary::default(), Vec::new(), Vec::new());
     let (mut from, mut to) = (Identity::default(), Identity::default());
     let mut header = Header::new(String::new(), String::new());
     let mut of_base: BTreeMap<&str, usize> = BTreeMap::new();
@@ -273,10 +274,10 @@ fn write(
     }
     let mut changes: BTreeMap<String, (Pair<'_>, Change)> = BTreeMap::new();
     for pair in pairs {
-        let mut compared = std::mem::take(&mut *pair.compared.lock().unwrap_or_else(PoisonError::into_inner));
-        compared.sort_unstable_by_key(|some| some.first);
+        let mut comparison = std::mem::take(&mut *pair.comparisons.lock().unwrap_or_else(PoisonError::into_inner));
+        comparison.sort_unstable_by_key(|some| some.first);
         let NewTensor { name, dtype, shape, .. } = pair.new;
-        to.add(name, *dtype, shape, compared.iter().flat_map(|some| some.target.iter().copied()));
+        to.add(name, *dtype, shape, comparison.iter().flat_map(|some| some.target.iter().copied()));
         let is_same = pair.base.is_some() && pair.size.load(Ordering::Relaxed) == 0;
         let change = if is_same {
             Change::Nothing
@@ -284,18 +285,18 @@ fn write(
             Change::Whole
         } else {
             let (mut blocks, mut records, mut start) = (Vec::new(), Vec::new(), 0);
-            for some in &mut compared {
+            for some in &mut comparison {
                 blocks.extend(some.blocks.iter().map(|block| Block { start: block.start + start, ..*block }));
                 start += some.records.len() as u64;
                 records.push(std::mem::take(&mut some.records));
             }
             Change::Part { blocks, records }
         };
-        found.push((name.clone(), compared.into_iter().flat_map(|some| some.base).collect::<Vec<u64>>()));
+        of_names.push((name.clone(), comparison.into_iter().flat_map(|some| some.base).collect::<Vec<u64>>()));
         changes.insert(name.clone(), (pair, change));
     }
     // The identity of the base needs the hashes of what the new version has in another shape, or not at all.
-    let hashes: BTreeMap<String, Vec<u64>> = found.into_iter().collect();
+    let hashes: BTreeMap<String, Vec<u64>> = of_names.into_iter().collect();
     for (name, number) in of_base {
         let info = catalog.table().get(number);
         let own = dtype(base, &info)?;

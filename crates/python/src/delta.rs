@@ -83,15 +83,15 @@ pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
 /// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
 /// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are.
 #[pyfunction]
-#[pyo3(signature = (paths, tensors, *, others=vec![], progress=None))]
+#[pyo3(signature = (paths, tensors, *, others=None, progress=None))]
 pub(crate) fn apply_deltas_to(
     py: Python<'_>,
     paths: Vec<PathBuf>,
     tensors: Vec<(String, Bound<'_, PyAny>)>,
-    others: Vec<String>,
+    others: Option<Vec<String>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(usize, usize, usize)> {
-    let mut targets = Vec::with_capacity(tensors.len());
+    let (others, mut targets) = (others.unwrap_or_default(), Vec::with_capacity(tensors.len()));
     for (name, tensor) in tensors {
         targets.push((name, writable(&tensor, Access::Load)?.1));
     }

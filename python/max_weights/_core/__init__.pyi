@@ -334,6 +334,35 @@ def weights_are_held(
 ) -> list[bool]:
     """For each weight whether a tensor is known to hold it: as the file's own pages, or by its bytes, converted."""
 
+def write_delta(
+    base: WeightsNode, path: str, *, new: WeightsNode | None = None,
+    tensors: Sequence[tuple[str, Buffer]] | None = None, sync: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]:  # fmt: skip
+    """Writes what changed: the identities of both versions, how many tensors changed in part, are there as a whole,
+    were removed and are the same, the elements that are replaced, and the files.
+    """
+
+def identity_of(node: WeightsNode) -> str:
+    """What tells versions of a checkpoint apart: 32 hexadecimal digits."""
+
+def delta_header(path: str) -> tuple[str, str, dict[str, tuple[str, list[int]]], list[str], list[str]]:
+    """The identities of base and target, the tensors that changed in part, those that are there as a whole, and those
+    that are removed.
+    """
+
+def apply_deltas_to(
+    paths: Sequence[str], tensors: Sequence[tuple[str, object]], *, others: Sequence[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Changes tensors in memory: blocks that were changed, that had the changes, and tensors that were replaced."""
+
+def update_files(
+    target: str, paths: Sequence[str], *, sync: bool = True, verify: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[str, int, list[PathLike[str]]]:  # fmt: skip
+    """Changes files: the identity of what is there, how many deltas were in it before, and the files."""
+
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None for as many as the process may use."""
 

@@ -25,7 +25,7 @@ use crate::source::Source;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 use crate::text;
 pub(crate) use overlay::Overlay;
-use overlay::{Layer, Overlaid, OverlaySource};
+use overlay::{ChangedTensor, Layer, OverlaySource};
 
 /// Tensors begin at multiples of this in the source that they are together.
 const ALIGN: u64 = 64;
@@ -245,7 +245,7 @@ pub(super) fn compose(
     sources.extend(deltas.iter().map(|delta| Some(delta.source.clone())));
     let overlays = before + deltas.len();
     let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
-    let (mut infos, mut overlaid, mut end) = (Vec::new(), Vec::new(), 0_u64);
+    let (mut infos, mut changed, mut end) = (Vec::new(), Vec::new(), 0_u64);
     for Composed { info, file, layers } in all {
         let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], layers.is_empty()) else {
             table.push(&TensorInfo { file: file as u32, ..info })?;
@@ -261,14 +261,14 @@ pub(super) fn compose(
         let (name, width) = (info.name.to_owned(), delta::width(dtype));
         let overlay = Overlay { name, len: span.len(), width, layers };
         infos.push(info);
-        overlaid.push(Overlaid { base, span, overlay, start });
+        changed.push(ChangedTensor { base, span, overlay, start });
     }
-    for (info, tensor) in infos.into_iter().zip(&overlaid) {
+    for (info, tensor) in infos.into_iter().zip(&changed) {
         let span = Span::within(end, tensor.start, tensor.span.len())?;
         table.push(&TensorInfo { file: overlays as u32, span, ..info })?;
     }
     let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
-    sources.push(Some(Arc::new(OverlaySource::new(last.source.clone(), overlaid, end))));
+    sources.push(Some(Arc::new(OverlaySource::new(last.source.clone(), changed, end))));
     let facts = |delta: &Delta, more| {
         let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
         FileFacts { path, kind, metadata: None, more }

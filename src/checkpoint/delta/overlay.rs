@@ -163,7 +163,7 @@ impl Overlay {
 
 /// A tensor of the base under an overlay.
 #[derive(Debug)]
-pub(super) struct Overlaid {
+pub(super) struct ChangedTensor {
     pub(super) base: Arc<dyn Source>,
     pub(super) span: Span,
     pub(super) overlay: Overlay,
@@ -171,7 +171,7 @@ pub(super) struct Overlaid {
     pub(super) start: u64,
 }
 
-impl Overlaid {
+impl ChangedTensor {
     /// Fills `out` with bytes of the tensor.
     fn read(&self, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         if out.is_empty() {
@@ -210,14 +210,14 @@ impl Overlaid {
 pub(super) struct OverlaySource {
     /// What stands for it in messages: the last delta.
     last: Arc<dyn Source>,
-    tensors: Vec<Overlaid>,
+    tensors: Vec<ChangedTensor>,
     end: u64,
     /// Every file that something is read of.
     files: Vec<Arc<dyn Source>>,
 }
 
 impl OverlaySource {
-    pub(super) fn new(last: Arc<dyn Source>, tensors: Vec<Overlaid>, end: u64) -> Self {
+    pub(super) fn new(last: Arc<dyn Source>, tensors: Vec<ChangedTensor>, end: u64) -> Self {
         let mut files: Vec<Arc<dyn Source>> = Vec::new();
         for tensor in &tensors {
             for file in tensor.overlay.layers.iter().map(|layer| &layer.delta).chain([&tensor.base]) {
@@ -231,7 +231,7 @@ impl OverlaySource {
     }
 
     /// Calls `work` with each tensor that has bytes of a range, and with the range of its own.
-    fn each(&self, range: Range<u64>, mut work: impl FnMut(&Overlaid, Range<u64>) -> Result<()>) -> Result<()> {
+    fn each(&self, range: Range<u64>, mut work: impl FnMut(&ChangedTensor, Range<u64>) -> Result<()>) -> Result<()> {
         let first = self.tensors.partition_point(|tensor| tensor.start + tensor.span.len() <= range.start);
         for tensor in self.tensors.iter().skip(first).take_while(|tensor| tensor.start < range.end) {
             let own = range.start.saturating_sub(tensor.start)..(range.end - tensor.start).min(tensor.span.len());
