@@ -49,9 +49,8 @@ pub fn check(input: &[u8]) {
                         }
                     }
                 }
-                (_, Err(error)) => check_message(&error.to_string()),
-                // Another file of weights beside the base.
-                (Err(error), Ok(_)) => check_message(&error.to_string()),
+                // Of both, where there is another file of weights beside the base.
+                (_, Err(error)) | (Err(error), Ok(_)) => check_message(&error.to_string()),
             }
         });
     });

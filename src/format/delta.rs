@@ -67,7 +67,7 @@ impl Header {
                 return refused(format!("'{}' is no identity of 32 hexadecimal digits", text::shown(identity)));
             }
         }
-        for name in header.removed.iter().filter(|name| header.changed.contains_key(*name)) {
+        if let Some(name) = header.removed.iter().find(|name| header.changed.contains_key(*name)) {
             return refused(format!("'{}' is both changed and removed", text::shown(name)));
         }
         Ok(header)
@@ -126,7 +126,8 @@ impl Block {
         let [number, start, low, whole, places, base, target] = row;
         let list = |count: u64, bit: u64| {
             let places = if places >> bit & 1 == 1 { Places::Numbers } else { Places::Gaps };
-            (count <= BLOCK as u64).then_some(List { count: count as u32, places })
+            let count = u32::try_from(count).ok().filter(|count| u64::from(*count) <= BLOCK as u64)?;
+            Some(List { count, places })
         };
         let lists = Lists { low: list(low, 0)?, whole: list(whole, 1)? };
         (places < 4).then_some(Self { number, start, lists, base, target })

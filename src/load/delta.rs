@@ -102,7 +102,7 @@ pub fn apply_deltas(
         let numbers = numbers(overlay, position, bytes.len());
         let records = overlay.records(&numbers, go_on)?;
         for (block, bytes) in numbers.zip(bytes.chunks_mut(overlay.block_bytes() as usize)) {
-            let of_block = overlay.count(block, &records);
+            let of_block = records.iter().filter(|of_layer| of_layer.has(block)).count();
             let applied = overlay.applied(block, &records, bytes)?;
             if applied == of_block {
                 unchanged.fetch_add(usize::from(of_block > 0), Ordering::Relaxed);

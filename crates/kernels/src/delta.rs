@@ -148,12 +148,12 @@ pub fn changes_at(
     if old.len() != new.len() {
         return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
     }
-    match width {
+    Ok(match width {
         1 => record_of::<1, 1>(level, old, new, scratch, record),
         2 => record_of::<2, 1>(level, old, new, scratch, record),
         4 => record_of::<4, 2>(level, old, new, scratch, record),
         _ => record_of::<8, 4>(level, old, new, scratch, record),
-    }
+    })
 }
 
 fn record_of<const WIDTH: usize, const LOW: usize>(
@@ -162,15 +162,15 @@ fn record_of<const WIDTH: usize, const LOW: usize>(
     new: &[u8],
     scratch: &mut Scratch,
     record: &mut Vec<u8>,
-) -> Result<Option<Lists>> {
+) -> Option<Lists> {
     run_at(level, Compare::<WIDTH, LOW> { old, new, scratch });
     let Scratch { low, whole, .. } = scratch;
     if low.count + whole.count == 0 {
-        return Ok(None);
+        return None;
     }
     low.write_values::<WIDTH, LOW>(new, record);
     whole.write_values::<WIDTH, WIDTH>(new, record);
-    Ok(Some(Lists { low: low.write_places(record), whole: whole.write_places(record) }))
+    Some(Lists { low: low.write_places(record), whole: whole.write_places(record) })
 }
 
 fn check_block(block: &[u8], width: usize) -> Result<()> {
@@ -236,7 +236,7 @@ impl<const WIDTH: usize, const LOW: usize> Loop for Compare<'_, WIDTH, LOW> {
 #[inline(always)]
 fn bytes_that_are_set(word: u64) -> u64 {
     const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let set = ((word & LOW_BITS) + LOW_BITS | word) & !LOW_BITS;
+    let set = (((word & LOW_BITS) + LOW_BITS) | word) & !LOW_BITS;
     let pairs = set >> 7 | set >> 14;
     let fours = pairs | pairs >> 14;
     (fours | fours >> 28) & 0xff

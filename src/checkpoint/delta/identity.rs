@@ -21,8 +21,9 @@ impl Identity {
             self.0.update(text.as_bytes());
         }
         self.0.update(&(shape.len() as u64).to_le_bytes());
-        shape.iter().for_each(|dim| self.0.update(&dim.to_le_bytes()));
-        blocks.into_iter().for_each(|hash| self.0.update(&hash.to_le_bytes()));
+        for number in shape.iter().copied().chain(blocks) {
+            self.0.update(&number.to_le_bytes());
+        }
     }
 
     /// As 32 hexadecimal digits.

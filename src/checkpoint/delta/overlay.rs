@@ -49,6 +49,11 @@ pub(crate) struct Records<'a> {
 }
 
 impl Records<'_> {
+    /// Whether the delta changes the block of this number.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.get(number).is_some()
+    }
+
     /// The block of this number, and its record.
     fn get(&self, number: u64) -> Option<(&Block, &[u8])> {
         let position = self.blocks.binary_search_by_key(&number, |block| block.number).ok()?;
@@ -132,11 +137,6 @@ impl Overlay {
         })
     }
 
-    /// How many deltas change a block.
-    pub(crate) fn count(&self, number: u64, records: &[Records<'_>]) -> usize {
-        records.iter().filter(|of_layer| of_layer.get(number).is_some()).count()
-    }
-
     /// Makes a block what the last delta says, in which so many of those that change it are already.
     pub(crate) fn go_on(&self, number: u64, records: &[Records<'_>], from: usize, block: &mut [u8]) -> Result<()> {
         let changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?)));
@@ -183,7 +183,7 @@ impl ChangedTensor {
         self.base.read(&mut [Part { offset: self.span.start() + offset, bytes: out }], interrupt)?;
         let mut whole = Vec::new();
         for number in numbers {
-            if records.iter().all(|of_layer| of_layer.get(number).is_none()) {
+            if !records.iter().any(|of_layer| of_layer.has(number)) {
                 continue;
             }
             let bytes = number * size..self.span.len().min((number + 1) * size);
