@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from max_weights.errors import ArgumentError
 
-__all__ = ["Done", "Engine", "HasMap", "TaskError", "run_tasks"]
+__all__ = ["Engine", "HasMap", "TaskError", "TasksResult", "run_tasks"]
 
 # What validations and scans end with, whatever they find; all other commands end with 0.
 _FINDINGS = {0, 1, 3, 4, 5}
@@ -45,7 +45,7 @@ class TaskError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Done:
+class TasksResult:
     """What all tasks came to."""
 
     status: int
@@ -77,7 +77,7 @@ def _on_ray(command: list[str], tasks: int) -> list[tuple[int, str, str]]:
     return done
 
 
-def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> Done:
+def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult:
     """Run a command as so many tasks on an engine, and join their reports.
 
     Args:
@@ -119,7 +119,7 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> Done:
             raise TaskError(f"task {number}/{tasks} ended with status {status}: {said}")
     outputs = [printed for _, printed, _ in results]
     if name == "convert":
-        return Done(0, None, outputs)
+        return TasksResult(0, None, outputs)
     return _joined(outputs)
 
 
@@ -131,7 +131,7 @@ def _is_report(printed: str) -> bool:
     return isinstance(report, dict) and "task" in report
 
 
-def _joined(outputs: list[str]) -> Done:
+def _joined(outputs: list[str]) -> TasksResult:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, f"{number}.json") for number in range(len(outputs))]
         for file, output in zip(files, outputs, strict=True):
@@ -140,7 +140,7 @@ def _joined(outputs: list[str]) -> Done:
         done = subprocess.run(merge, capture_output=True, text=True, check=False)
     if done.returncode not in _FINDINGS:
         raise TaskError(f"the reports cannot be joined: {done.stderr.strip()}")
-    return Done(done.returncode, json.loads(done.stdout), outputs)
+    return TasksResult(done.returncode, json.loads(done.stdout), outputs)
 
 
 def main(arguments: list[str]) -> int:

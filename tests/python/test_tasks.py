@@ -17,7 +17,7 @@ from conftest import ROOT
 from fault_server import FaultServer
 from max_weights import load_weights, save_sharded
 from max_weights.errors import ArgumentError
-from max_weights.tasks import Done, TaskError, run_tasks
+from max_weights.tasks import TaskError, TasksResult, run_tasks
 
 TASKS = 3
 
@@ -194,7 +194,7 @@ class Client:
 def test_engines_run_the_tasks_and_join_their_reports(models: Path, tmp_path: Path) -> None:
     whole = json.loads(run("validate", models, "--json").stdout)
 
-    def check(done: Done) -> None:
+    def check(done: TasksResult) -> None:
         assert done.report is not None
         assert done.status == 5
         assert without_time(done.report) == without_time(whole)
