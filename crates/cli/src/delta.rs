@@ -1,6 +1,6 @@
 //! `max-weights delta`: what changed between two versions of a checkpoint, as a file, and files that become what it says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -171,7 +171,7 @@ pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
 fn write(
     base: &Checkpoint,
     new: &Checkpoint,
-    out: &PathBuf,
+    out: &Path,
     (no_sync, json): (bool, bool),
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
@@ -180,7 +180,7 @@ fn write(
     let written = {
         let _progress = Progress::new(&done, total);
         let tensors = NewTensor::of_checkpoint(new)?;
-        let output = delta_file(out.clone(), Options { sync: !no_sync, ..Options::default() });
+        let output = delta_file(out.to_path_buf(), Options { sync: !no_sync, ..Options::default() });
         delta(base, &tensors, output, &done, &uninterrupted)?
     };
     let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = &written;
