@@ -17,7 +17,7 @@ This page is made from `src/rules/` by `cargo run --example rules_page`.
 ";
 
 /// The subjects, by the first parts of their ids, in the order of the page.
-const SUBJECTS: [(&str, &[&str]); 18] = [
+const SUBJECTS: [(&str, &[&str]); 19] = [
     ("Files", &["file", "format"]),
     ("safetensors", &["safetensors"]),
     ("GGUF", &["gguf"]),
@@ -26,6 +26,7 @@ const SUBJECTS: [(&str, &[&str]); 18] = [
     ("PyTorch's pickles", &["pickle"]),
     ("PyTorch's tensors and values", &["torch"]),
     ("PyTorch's distributed checkpoints", &["distributed"]),
+    ("Deltas", &["delta"]),
     ("Several files", &["checkpoint", "directory", "index", "names"]),
     ("A whole folder", &["set"]),
     ("Quantized weights", &["quantized"]),

@@ -257,21 +257,23 @@ fn base_and_deltas<'a>(
         && !base.is_empty()
     {
         (options.format.interrupt)()?;
-        if path.is_dir() {
-            groups.push(deltas_in(files, path, options)?);
-        } else {
-            let Some(delta) = delta_of(files, path, options)? else { break };
-            groups.push(vec![delta]);
+        let group = match path.is_dir() {
+            true => deltas_in(files, path, options)?,
+            false => delta_of(files, path, options)?.into_iter().collect(),
+        };
+        if group.is_empty() {
+            break;
         }
+        groups.push(group);
         before = base;
     }
     Ok((before, groups.into_iter().rev().flatten().collect()))
 }
 
-/// The deltas in a folder, in the order in which they build on each other.
+/// The deltas in a folder, in the order in which they build on each other; none of a folder of something else.
 fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
     let failed = |source| Error::io(folder, "list", source);
-    let mut deltas = Vec::new();
+    let (mut deltas, mut other) = (Vec::new(), None);
     let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
     let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
     paths.sort_unstable();
@@ -279,13 +281,13 @@ fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<
         (options.format.interrupt)()?;
         match delta_of(files, path, options)? {
             Some(delta) => deltas.push(delta),
-            None => return Err(delta::not_one(path)),
+            None => other = Some(path),
         }
     }
-    if deltas.is_empty() {
-        return Err(delta::not_one(folder));
+    match other {
+        Some(path) if !deltas.is_empty() => Err(delta::not_one(path)),
+        _ => delta::in_order(deltas),
     }
-    delta::in_order(deltas)
 }
 
 impl Delta {

@@ -55,7 +55,7 @@ pub(super) fn alone(path: &Path) -> Error {
 
 /// What is said of what should be a delta.
 pub(super) fn not_one(path: &Path) -> Error {
-    let cause = format!("it is no delta, and has none: the metadata of one have the key {}", delta::KEY);
+    let cause = format!("it is no delta: the metadata of one have the key {}", delta::KEY);
     Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format()
 }
 
