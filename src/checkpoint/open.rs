@@ -257,9 +257,10 @@ fn base_and_deltas<'a>(
         && !base.is_empty()
     {
         (options.format.interrupt)()?;
-        let group = match path.is_dir() {
-            true => deltas_in(files, path, options)?,
-            false => delta_of(files, path, options)?.into_iter().collect(),
+        let group = if path.is_dir() {
+            deltas_in(files, path, options)?
+        } else {
+            delta_of(files, path, options)?.into_iter().collect()
         };
         if group.is_empty() {
             break;
