@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PosixPath, WindowsPath
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from max_weights._core import infos, printable, shown
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
 from max_weights._renaming import left_out, renamed
+from max_weights._saved_paths import paths_of, safetensors_path
 from max_weights._sizes import bytes_of
 from max_weights._weight_data import WeightData
 from max_weights.dtype import DType
@@ -344,24 +345,6 @@ def save_weights(
         finish()
 
 
-class _URLPath(WindowsPath if sys.platform == "win32" else PosixPath):  # type: ignore[misc]
-    """The URL of a file, as a path: it is printed and opened with both slashes behind its scheme."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        scheme, rest = super().__str__().replace(os.sep, "/").split(":/", 1)
-        return f"{scheme}://{rest.lstrip('/')}"
-
-    def __fspath__(self) -> str:
-        return str(self)
-
-
-def paths_of(files: list[Path]) -> list[Path]:
-    """Return the files that were written; those of a store are printed as URLs."""
-    return [_URLPath(file) if file.parts and file.parts[0] in {"s3:", "gs:", "az:"} else file for file in files]
-
-
 class SafetensorsWriter:
     """Write a safetensors file tensor by tensor, in any order, in parts, and from several threads.
 
@@ -467,17 +450,6 @@ class SafetensorsWriter:
             self.finish()
         else:
             self.discard()
-
-
-def safetensors_path(path: StrPath) -> str:
-    """Return the path of a safetensors file; an error if its suffix belongs to another format."""
-    text = os.fsdecode(path)
-    _require(
-        not text.lower().endswith(".gguf"),
-        f"'{shown(text)}': a file with this name is a GGUF file, but this writes safetensors; call save_gguf, or name "
-        "the file .safetensors",
-    )
-    return text
 
 
 def _computed(node: WeightsNode) -> set[str]:

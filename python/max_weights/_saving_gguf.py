@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from max_weights import _core
 from max_weights._core import infos, shown
 from max_weights._progress import progress_of
-from max_weights._saving import IfExists, StrPath, buffer_of, encoding_of, items_of, paths_of
+from max_weights._saved_paths import paths_of
+from max_weights._saving import IfExists, StrPath, buffer_of, encoding_of, items_of
 from max_weights._selection import fits, require_effect
 from max_weights._sizes import bytes_of
 from max_weights.dtype import DType
