@@ -124,8 +124,7 @@ class PySafeSlice:
 
 def safetensors_header(
     start: bytes, length: int
-) -> tuple[list[tuple[str, str, list[int], int, int]], list[tuple[str, str]]]:
-    """What the header of a file says about its tensors, in their order, and its metadata."""
+) -> tuple[list[tuple[str, str, list[int], int, int]], list[tuple[str, str]]]: ...
 
 @final
 class TorchFile:
@@ -239,25 +238,16 @@ def dequantize(
     shape: Sequence[int],
     *,
     out: DLPackArray | None = None,
-) -> Buffer:
-    """The elements of packed blocks as a float dtype, on all cores."""
-
+) -> Buffer: ...
 def dequantize_codebook(packed: Buffer, values: Buffer, scales: Buffer, *, bits: int, block: int, shape: Sequence[int],
                         factor: float | None = None, offset: float | None = None, dtype: DTypeLike,
-                        out: DLPackArray | None = None) -> Buffer:  # fmt: skip
-    """`value of the code × scale of its block`, and that `× factor` or `+ offset`, on all cores."""
-
+                        out: DLPackArray | None = None) -> Buffer: ...  # fmt: skip
 def dequantize_groups(packed: Buffer, scales: Buffer, *, layout: str, bits: int, shape: tuple[int, int],
                       zero_points: Buffer | None, group_index: Buffer | None, group_size: int | None,
-                      zero_point_offset: int, dtype: DTypeLike, out: DLPackArray | None = None) -> Buffer:  # fmt: skip
-    """`(code - zero point) × scale` of packed integers with a scale for each group, on all cores."""
-
-def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
-    """Float32 values as packed blocks, on all cores."""
-
-def release_memory() -> int:
-    """Give the memory of released large tensors back to the system; returns how many bytes that were."""
-
+                      zero_point_offset: int, dtype: DTypeLike,
+                      out: DLPackArray | None = None) -> Buffer: ...  # fmt: skip
+def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer: ...
+def release_memory() -> int: ...
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[object], _T]) -> dict[str, _T]: ...
 def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
@@ -320,52 +310,28 @@ def fingerprints_of(
 ) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
     """For each weight its kind of elements, its shape, rows of a block, blocks of columns, and 16 bytes a block."""
 
-def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]:
-    """The same of a tensor in memory, on all cores."""
-
-def fingerprints_of_rows(tensor: Buffer) -> bytes:
-    """16 bytes for each row of the last dimension, wherever in the tensor it is."""
-
-def keys_of_content(node: WeightsNode, names: Sequence[str]) -> list[str | None]:
-    """For each weight what it is read of: equal keys have equal bytes. `None` where that is not known."""
-
+def fingerprint_of(tensor: Buffer, *, column_blocks: int = 1) -> tuple[str, list[int], int, int, bytes]: ...
+def fingerprints_of_rows(tensor: Buffer) -> bytes: ...
+def keys_of_content(node: WeightsNode, names: Sequence[str]) -> list[str | None]: ...
 def weights_are_held(
     node: WeightsNode, names: Sequence[str], tensors: Sequence[Buffer], *, threads: int | None = None
-) -> list[bool]:
-    """For each weight whether a tensor is known to hold it: as the file's own pages, or by its bytes, converted."""
-
+) -> list[bool]: ...
 def write_delta(
     base: WeightsNode, path: str, *, new: WeightsNode | None = None,
     tensors: Sequence[tuple[str, Buffer]] | None = None, sync: bool = True,
     progress: Callable[[int, int], object] | None = None,
-) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]:  # fmt: skip
-    """Writes what changed: the identities of both versions, how many tensors changed in part, are there as a whole,
-    were removed and are the same, the elements that are replaced, and the files.
-    """
-
-def identity_of(node: WeightsNode) -> str:
-    """What tells versions of a checkpoint apart: 32 hexadecimal digits."""
-
-def delta_header(path: str) -> tuple[str, str, dict[str, tuple[str, list[int]]], list[str], list[str]]:
-    """The identities of base and target, the tensors that changed in part, those that are there as a whole, and those
-    that are removed.
-    """
-
+) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]: ...  # fmt: skip
+def identity_of(node: WeightsNode) -> str: ...
+def delta_header(path: str) -> tuple[str, str, dict[str, tuple[str, list[int]]], list[str], list[str]]: ...
 def apply_deltas_to(
     paths: Sequence[str], tensors: Sequence[tuple[str, object]], *, others: Sequence[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Changes tensors in memory: blocks that were changed, that had the changes, and tensors that were replaced."""
-
+) -> tuple[int, int, int]: ...  # fmt: skip
 def update_files(
     target: str, paths: Sequence[str], *, sync: bool = True, verify: bool = False,
     progress: Callable[[int, int], object] | None = None,
-) -> tuple[str, int, list[PathLike[str]]]:  # fmt: skip
-    """Changes files: the identity of what is there, how many deltas were in it before, and the files."""
-
-def set_threads(threads: int | None) -> None:
-    """Sets how many threads everything uses; None for as many as the process may use."""
-
+) -> tuple[str, int, list[PathLike[str]]]: ...  # fmt: skip
+def set_threads(threads: int | None) -> None: ...
 def get_threads() -> int: ...
 def accelerator_count() -> int: ...
 def missing_accelerator(id: int) -> str | None: ...
@@ -584,13 +550,8 @@ class QuantizedListing:
     def record(self, number: int) -> QuantizedRecord:
         """The weight of this number."""
 
-def quantized_record(node: WeightsNode, name: str, config: QuantizationConfig) -> QuantizedRecord | None:
-    """The quantized weight of this name below a node: that of the module, of its weight or of a packed tensor; None if
-    there is none.
-    """
-
-def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig:
-    """Read what the files of a folder say of quantization."""
+def quantized_record(node: WeightsNode, name: str, config: QuantizationConfig) -> QuantizedRecord | None: ...
+def read_quantization_config(folder: str | PathLike[str]) -> QuantizationConfig: ...
 
 @final
 class Report:
@@ -619,20 +580,10 @@ def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
 def aliases(node: WeightsNode) -> list[list[str]]:
     """Groups of weights at and below a node that share bytes of a PyTorch file: tied weights."""
 
-def infos(node: WeightsNode) -> WeightInfos:
-    """The weights at and below a node, in file order, as a light listing: no tensors are made."""
-
-def objects(node: WeightsNode) -> Objects:
-    """The values at and below a node of a PyTorch file that are not tensors, by full name; other files have none."""
-
-def verify_checksums(node: WeightsNode) -> int:
-    """Read every storage for which the PyTorch files of a node's checkpoint have a checksum, and compare; returns how
-    many were compared.
-    """
-
-def warnings(node: WeightsNode) -> list[str]:
-    """What was accepted in the files of a node's checkpoint although it is not quite right, as sentences."""
-
+def infos(node: WeightsNode) -> WeightInfos: ...
+def objects(node: WeightsNode) -> Objects: ...
+def verify_checksums(node: WeightsNode) -> int: ...
+def warnings(node: WeightsNode) -> list[str]: ...
 def files(node: WeightsNode) -> list[str]: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
