@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 
 _Cuts = Sequence[Sequence[tuple[int, Sequence[tuple[int, int]]]] | None] | None
 _Places = Sequence[tuple[object, int]] | None
+_Progress = Callable[[int, int], object] | None
 
 # fmt: off
 __all__ = [
@@ -56,8 +57,7 @@ __version__: str
 @final
 class Objects:
     """The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is
-    one value in the file is one object here, under every name, for as long as the mapping is held.
-    """
+    one value in the file is one object here, under every name, for as long as the mapping is held."""
 
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...
@@ -145,8 +145,7 @@ class TorchFile:
     ) -> Any:  # fmt: skip
         """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
         memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
-        false. What is not built is refused, or a placeholder.
-        """
+        false. What is not built is refused, or a placeholder."""
 
 def torch_globals(
     node: WeightsNode,
@@ -202,8 +201,7 @@ def _reopen_weights(
 @final
 class _PickledFile:
     """A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping
-    where they arrive.
-    """
+    where they arrive."""
 
     def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
 
@@ -212,11 +210,9 @@ def _rename_weights(
     node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int], amounts: dict[str, int]
 ) -> WeightsNode: ...
 def _convert_weights(
-    node: WeightsNode,
-    scheme: str,
-    of_core: list[tuple[list[str], list[str], list[tuple[str, list[int], list[int]]]]],
+    node: WeightsNode, scheme: str, of_core: list[tuple[list[str], list[str], list[tuple[str, list[int], list[int]]]]],
     rules: object,
-) -> WeightsNode: ...
+) -> WeightsNode: ...  # fmt: skip
 def _first_fitting(node: WeightsNode, templates: list[str]) -> str | None: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
@@ -238,7 +234,9 @@ def dequantize(
     shape: Sequence[int],
     *,
     out: DLPackArray | None = None,
-) -> Buffer: ...
+) -> Buffer:
+    """The elements of packed blocks as a float dtype, on all cores."""
+
 def dequantize_codebook(packed: Buffer, values: Buffer, scales: Buffer, *, bits: int, block: int, shape: Sequence[int],
                         factor: float | None = None, offset: float | None = None, dtype: DTypeLike,
                         out: DLPackArray | None = None) -> Buffer: ...  # fmt: skip
@@ -246,42 +244,44 @@ def dequantize_groups(packed: Buffer, scales: Buffer, *, layout: str, bits: int,
                       zero_points: Buffer | None, group_index: Buffer | None, group_size: int | None,
                       zero_point_offset: int, dtype: DTypeLike,
                       out: DLPackArray | None = None) -> Buffer: ...  # fmt: skip
-def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer: ...
-def release_memory() -> int: ...
+def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
+    """Float32 values as packed blocks, on all cores."""
+
+def release_memory() -> int:
+    """Give the memory of released large tensors back to the system; returns how many bytes that were."""
+
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[object], _T]) -> dict[str, _T]: ...
 def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
                  own: bool | None, outs: Mapping[int, object], backend: str = "auto", threads: int | None = None,
                  drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
                  places: _Places = None, verify: Sequence[str] | None = None,
-                 progress: Callable[[int, int], object] | None = None) -> tuple[list[Buffer], str]:  # fmt: skip
+                 progress: _Progress = None) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
-    read, in words.
-    """
+    read, in words."""
 
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                  alignment: int, sync: bool, verify: bool = False, stem: str | None = None,
-                 max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None,
+                 max_shard_size: int | None = None, progress: _Progress = None,
                  store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
     """Writes a small file from memory, which takes its place only when it is complete; until then, what was there
-    remains. A link is itself replaced; a replaced file keeps its permissions.
-    """
+    remains. A link is itself replaced; a replaced file keeps its permissions."""
 
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
                    verify: bool = False, stem: str | None = None, max_shard_size: int | None = None,
-                   progress: Callable[[int, int], object] | None = None, store: RemoteStore | None = None,
+                   progress: _Progress = None, store: RemoteStore | None = None,
                    if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
                       object]], *, sync: bool, verify: bool = False, quantize: str | None = None, max_shard_size:
-                      int | None = None, progress: Callable[[int, int], object] | None = None, store: RemoteStore |
+                      int | None = None, progress: _Progress = None, store: RemoteStore |
                       None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
                       Sequence[tuple[str, str, object]], *, sync: bool, verify: bool = False, quantize: str | None =
-                      None, max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None,
+                      None, max_shard_size: int | None = None, progress: _Progress = None,
                       store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 
 @final
@@ -303,10 +303,10 @@ class FileWriter:
         """Discards the file: what is at its path stays as it is."""
 
 def digests_of(node: WeightsNode, names: Sequence[str], *, threads: int | None = None,
-               progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
+               progress: _Progress = None) -> list[str]: ...  # fmt: skip
 def fingerprints_of(
     node: WeightsNode, names: Sequence[str], *, column_blocks: int = 1, threads: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: _Progress = None,
 ) -> list[tuple[str, list[int], int, int, bytes]]:  # fmt: skip
     """For each weight its kind of elements, its shape, rows of a block, blocks of columns, and 16 bytes a block."""
 
@@ -317,21 +317,21 @@ def weights_are_held(
     node: WeightsNode, names: Sequence[str], tensors: Sequence[Buffer], *, threads: int | None = None
 ) -> list[bool]: ...
 def write_delta(
-    base: WeightsNode, path: str, *, new: WeightsNode | None = None,
-    tensors: Sequence[tuple[str, Buffer]] | None = None, sync: bool = True,
-    progress: Callable[[int, int], object] | None = None,
+    base: WeightsNode, path: str, *, new: WeightsNode | None = None, tensors: Sequence[tuple[str, Buffer]] | None =
+    None, sync: bool = True, progress: _Progress = None,
 ) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]: ...  # fmt: skip
 def identity_of(node: WeightsNode) -> str: ...
 def delta_header(path: str) -> tuple[str, str, dict[str, tuple[str, list[int]]], list[str], list[str]]: ...
 def apply_deltas_to(
     paths: Sequence[str], tensors: Sequence[tuple[str, object]], *, others: Sequence[str] | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: _Progress = None,
 ) -> tuple[int, int, int]: ...  # fmt: skip
 def update_files(
-    target: str, paths: Sequence[str], *, sync: bool = True, verify: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    target: str, paths: Sequence[str], *, sync: bool = True, verify: bool = False, progress: _Progress = None,
 ) -> tuple[str, int, list[PathLike[str]]]: ...  # fmt: skip
-def set_threads(threads: int | None) -> None: ...
+def set_threads(threads: int | None) -> None:
+    """Sets how many threads everything uses; None for as many as the process may use."""
+
 def get_threads() -> int: ...
 def accelerator_count() -> int: ...
 def missing_accelerator(id: int) -> str | None: ...
@@ -345,8 +345,7 @@ def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
 @final
 class Ahead:
     """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its
-    threads end by themselves, and with it.
-    """
+    threads end by themselves, and with it."""
 
     def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
@@ -358,8 +357,7 @@ _Ends = tuple[int, int]
 @final
 class RankPlan:
     """Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same
-    arguments has the same plan.
-    """
+    arguments has the same plan."""
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], sharings: Sequence[int | _Cuts], *,
@@ -373,8 +371,7 @@ class RankPlan:
         """A hash of all that the plan is a function of."""
     def parts(self, rank: int) -> list[tuple[int, list[list[tuple[int, int]]]] | None]:
         """What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a
-        rank that has no part of it.
-        """
+        rank that has no part of it."""
     def round(
         self, number: int, rank: int
     ) -> tuple[
@@ -386,8 +383,7 @@ class RankPlan:
     ]:
         """What a rank does in a round: the units that it reads with their sizes; rows of them for each rank; rows of
         tensors that come from each; rows of its own units that it needs; units that are broadcast, with their owners,
-        sizes and rows.
-        """
+        sizes and rows."""
     def read(
         self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
         drop_cache: bool = False,
@@ -395,14 +391,12 @@ class RankPlan:
         """Reads the units of a rank for a round: the bytes of each, one tensor after the other."""
     def costs(self) -> tuple[list[int], int, int, int, int]:
         """What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to
-        which most comes from others, and rounds.
-        """
+        which most comes from others, and rounds."""
 
 @final
 class RankSave:
     """The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same
-    files.
-    """
+    files."""
 
     def __new__(
         cls, folder: str | PathLike[str], tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
@@ -416,8 +410,7 @@ class RankSave:
         """Makes the unfinished files; returns their paths."""
     def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
         """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
-        are.
-        """
+        are."""
     def write(self, most: int) -> int:
         """Writes about so many of the bytes that are left; returns how many, 0 at the end."""
     def flush(self) -> None:
@@ -429,14 +422,12 @@ class RankSave:
 
 def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
     """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes
-    when its content does.
-    """
+    when its content does."""
 
 @final
 class TensorStream:
     """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
-    dtype beside it (None: as it is), in this order; but the parts of a quantized weight follow the packed one.
-    """
+    dtype beside it (None: as it is), in this order; but the parts of a quantized weight follow the packed one."""
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
@@ -565,25 +556,33 @@ class Report:
         """The report in a format of `max-weights validate --output`."""
 
 def validate_files(
-    paths: Sequence[str | PathLike[str]], *, level: str, select: list[str], ignore: list[str], severity: str,
-    jobs: int | None = None, max_memory: int | None = None, timeout: float | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    paths: Sequence[str | PathLike[str]], *, level: str, select: list[str], ignore: list[str], severity: str, jobs: int
+    | None = None, max_memory: int | None = None, timeout: float | None = None, progress: _Progress = None,
 ) -> Report: ...  # fmt: skip
 def statistics_of(
-    node: WeightsNode, names: Sequence[str], *, bins: int = 0, progress: Callable[[int, int], object] | None = None
+    node: WeightsNode, names: Sequence[str], *, bins: int = 0, progress: _Progress = None
 ) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[int | float | None], list[int], str | None]]: ...
 def difference_of(
     a: WeightsNode, b: WeightsNode, *, rtol: float, atol: float, exact: bool, values: bool, dtypes: bool,
-    metadata: bool, progress: Callable[[int, int], object] | None = None,
+    metadata: bool, progress: _Progress = None,
 ) -> str: ...  # fmt: skip
 def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
 def aliases(node: WeightsNode) -> list[list[str]]:
     """Groups of weights at and below a node that share bytes of a PyTorch file: tied weights."""
 
-def infos(node: WeightsNode) -> WeightInfos: ...
-def objects(node: WeightsNode) -> Objects: ...
-def verify_checksums(node: WeightsNode) -> int: ...
-def warnings(node: WeightsNode) -> list[str]: ...
+def infos(node: WeightsNode) -> WeightInfos:
+    """The weights at and below a node, in file order, as a light listing: no tensors are made."""
+
+def objects(node: WeightsNode) -> Objects:
+    """The values at and below a node of a PyTorch file that are not tensors, by full name; other files have none."""
+
+def verify_checksums(node: WeightsNode) -> int:
+    """Read every storage for which the PyTorch files of a node's checkpoint have a checksum, and compare; returns how
+    many were compared."""
+
+def warnings(node: WeightsNode) -> list[str]:
+    """What was accepted in the files of a node's checkpoint although it is not quite right, as sentences."""
+
 def files(node: WeightsNode) -> list[str]: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
