@@ -259,6 +259,8 @@ fn base_and_deltas<'a>(
         (options.format.interrupt)()?;
         let group = if path.is_dir() {
             deltas_in(files, path, options)?
+        } else if ShardName::of(&name_of(path)).is_some() {
+            break; // no delta is called so, and no header is read twice
         } else {
             delta_of(files, path, options)?.into_iter().collect()
         };

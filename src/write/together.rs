@@ -169,7 +169,7 @@ struct Job {
 
 /// The bytes of one rank on their way into the unfinished files.
 #[derive(Debug)]
-pub struct Share {
+pub struct RankWriter {
     files: Vec<File>,
     targets: Vec<PathBuf>,
     /// What this rank has of each tensor.
@@ -181,7 +181,7 @@ pub struct Share {
     since_write_back: u64,
 }
 
-impl Share {
+impl RankWriter {
     /// Opens the unfinished files, to write what this rank has to write of its parts.
     ///
     /// # Errors

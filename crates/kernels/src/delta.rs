@@ -4,10 +4,9 @@
 //! bytes; all others are in the second, with all of theirs. Bytes are replaced, and never added or combined: a record that is applied twice gives
 //! what it gave the first time.
 
-#![allow(clippy::inline_always)] // the loops are compiled for each level
+#![allow(clippy::inline_always)] // in the loops over all bytes
 
 use crate::error::{Error, Result};
-use crate::simd::{Level, Loop, run_at};
 
 /// Elements of a block.
 pub const BLOCK: usize = 1 << 16;
@@ -131,39 +130,25 @@ pub fn changes(
     scratch: &mut Scratch,
     record: &mut Vec<u8>,
 ) -> Result<Option<Lists>> {
-    changes_at(Level::chosen()?, old, new, width, scratch, record)
-}
-
-/// [`changes`] with the instructions of a level, which must be available.
-pub fn changes_at(
-    level: Level,
-    old: &[u8],
-    new: &[u8],
-    width: usize,
-    scratch: &mut Scratch,
-    record: &mut Vec<u8>,
-) -> Result<Option<Lists>> {
-    level.require()?;
     check_block(new, width)?;
     if old.len() != new.len() {
         return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
     }
     Ok(match width {
-        1 => record_of::<1, 1>(level, old, new, scratch, record),
-        2 => record_of::<2, 1>(level, old, new, scratch, record),
-        4 => record_of::<4, 2>(level, old, new, scratch, record),
-        _ => record_of::<8, 4>(level, old, new, scratch, record),
+        1 => record_of::<1, 1>(old, new, scratch, record),
+        2 => record_of::<2, 1>(old, new, scratch, record),
+        4 => record_of::<4, 2>(old, new, scratch, record),
+        _ => record_of::<8, 4>(old, new, scratch, record),
     })
 }
 
 fn record_of<const WIDTH: usize, const LOW: usize>(
-    level: Level,
     old: &[u8],
     new: &[u8],
     scratch: &mut Scratch,
     record: &mut Vec<u8>,
 ) -> Option<Lists> {
-    run_at(level, Compare::<WIDTH, LOW> { old, new, scratch });
+    compare::<WIDTH, LOW>(old, new, scratch);
     let Scratch { low, whole, .. } = scratch;
     if low.count + whole.count == 0 {
         return None;
@@ -181,54 +166,42 @@ fn check_block(block: &[u8], width: usize) -> Result<()> {
     Ok(())
 }
 
-struct Compare<'a, const WIDTH: usize, const LOW: usize> {
-    old: &'a [u8],
-    new: &'a [u8],
-    scratch: &'a mut Scratch,
-}
-
-impl<const WIDTH: usize, const LOW: usize> Compare<'_, WIDTH, LOW> {
-    /// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
-    #[inline(always)]
-    fn elements(differ: u64) -> (u64, u64) {
-        const ONES: [u64; 9] =
-            [0, u64::MAX, 0x5555_5555_5555_5555, 0, 0x1111_1111_1111_1111, 0, 0, 0, 0x0101_0101_0101_0101];
-        if WIDTH == 1 {
-            return (0, differ);
-        }
-        let or = |bytes: std::ops::Range<usize>| bytes.fold(0, |bits, byte| bits | differ >> byte) & ONES[WIDTH];
-        let (low, high) = (or(0..LOW), or(LOW..WIDTH));
-        (low & !high, high)
+/// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
+#[inline(always)]
+fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
+    const ONES: [u64; 9] =
+        [0, u64::MAX, 0x5555_5555_5555_5555, 0, 0x1111_1111_1111_1111, 0, 0, 0, 0x0101_0101_0101_0101];
+    if WIDTH == 1 {
+        return (0, differ);
     }
+    let or = |bytes: std::ops::Range<usize>| bytes.fold(0, |bits, byte| bits | differ >> byte) & ONES[WIDTH];
+    let (low, high) = (or(0..LOW), or(LOW..WIDTH));
+    (low & !high, high)
 }
 
-impl<const WIDTH: usize, const LOW: usize> Loop for Compare<'_, WIDTH, LOW> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { old, new, scratch: Scratch { differ, low, whole } } = self;
-        let (old_chunks, old_rest) = old.as_chunks::<COMPARED>();
-        let (new_chunks, new_rest) = new.as_chunks::<COMPARED>();
-        differ.resize(new_chunks.len() + 1, 0);
-        for ((differ, old), new) in differ.iter_mut().zip(old_chunks).zip(new_chunks) {
-            *differ = differing(old, new);
-        }
-        let [mut old, mut new] = [[0; COMPARED]; 2];
-        old[..old_rest.len()].copy_from_slice(old_rest);
-        new[..new_rest.len()].copy_from_slice(new_rest);
-        if let Some(last) = differ.last_mut() {
-            *last = differing(&old, &new);
-        }
-        for numbers in [&mut *low, &mut *whole] {
-            numbers.room.resize(BLOCK, 0);
-            numbers.count = 0;
-        }
-        for (chunk, differ) in differ.iter().enumerate() {
-            let (of_low, of_whole) = Self::elements(*differ);
-            low.add::<WIDTH>(of_low, chunk * (COMPARED / WIDTH));
-            whole.add::<WIDTH>(of_whole, chunk * (COMPARED / WIDTH));
-        }
+/// Finds the elements that differ. The loops are plain: instructions for wider vectors make them no faster.
+fn compare<const WIDTH: usize, const LOW: usize>(old: &[u8], new: &[u8], scratch: &mut Scratch) {
+    let Scratch { differ, low, whole } = scratch;
+    let (old_chunks, old_rest) = old.as_chunks::<COMPARED>();
+    let (new_chunks, new_rest) = new.as_chunks::<COMPARED>();
+    differ.resize(new_chunks.len() + 1, 0);
+    for ((differ, old), new) in differ.iter_mut().zip(old_chunks).zip(new_chunks) {
+        *differ = differing(old, new);
+    }
+    let [mut old, mut new] = [[0; COMPARED]; 2];
+    old[..old_rest.len()].copy_from_slice(old_rest);
+    new[..new_rest.len()].copy_from_slice(new_rest);
+    if let Some(last) = differ.last_mut() {
+        *last = differing(&old, &new);
+    }
+    for numbers in [&mut *low, &mut *whole] {
+        numbers.room.resize(BLOCK, 0);
+        numbers.count = 0;
+    }
+    for (chunk, differ) in differ.iter().enumerate() {
+        let (of_low, of_whole) = elements::<WIDTH, LOW>(*differ);
+        low.add::<WIDTH>(of_low, chunk * (COMPARED / WIDTH));
+        whole.add::<WIDTH>(of_whole, chunk * (COMPARED / WIDTH));
     }
 }
 
@@ -383,21 +356,6 @@ mod tests {
                 }
                 let changed = old.chunks(width).zip(new.chunks(width)).filter(|(old, new)| old != new).count();
                 assert_eq!((lists.low.count + lists.whole.count) as usize, changed);
-            }
-        }
-    }
-
-    #[test]
-    fn every_level_gives_the_same_record() {
-        for width in [1, 2, 4, 8] {
-            let (old, new) = versions(width, 40_001, 20, 7);
-            let of = |level| {
-                let mut record = Vec::new();
-                let lists = changes_at(level, &old, &new, width, &mut Scratch::default(), &mut record);
-                (record, lists.expect("blocks"))
-            };
-            for level in Level::available() {
-                assert!(of(level) == of(Level::Scalar), "{width} {level}");
             }
         }
     }

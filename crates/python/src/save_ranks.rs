@@ -8,7 +8,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
 use max_weights::load::ranks::Mesh;
 use max_weights::workers::now_and_then;
-use max_weights::write::{Declared, Folder, Options, Replacement, Share, Stored, Together};
+use max_weights::write::{Declared, Folder, Options, RankWriter, Replacement, Stored, Together};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -37,7 +37,7 @@ pub(crate) struct RankSave {
     /// The files that this process has begun.
     begun: Mutex<Option<Vec<Replacement>>>,
     /// What it writes itself.
-    share: Mutex<Option<Share>>,
+    share: Mutex<Option<RankWriter>>,
 }
 
 #[pymethods]
@@ -87,7 +87,7 @@ impl RankSave {
     /// Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that are.
     fn open(&self, py: Python<'_>, rank: u32, unfinished: Vec<PathBuf>, parts: Vec<Bound<'_, Buffer>>) -> Outcome<u64> {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
-        let share = detached(py, || Share::open(&self.together, rank, &unfinished, parts))?;
+        let share = detached(py, || RankWriter::open(&self.together, rank, &unfinished, parts))?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
         Ok(bytes)
@@ -105,7 +105,7 @@ impl RankSave {
     fn flush(&self, py: Python<'_>) -> Outcome<()> {
         Ok(detached(py, || {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_ref().map_or(Ok(()), Share::flush)
+            share.as_ref().map_or(Ok(()), RankWriter::flush)
         })?)
     }
 
