@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 import delta_specification as specification
 import max_weights
+from fault_server import FaultServer
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights._core import command_line
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
@@ -127,6 +128,17 @@ def test_deltas_of_a_folder_are_taken_in_the_order_in_which_they_build_on_each_o
     for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
         shutil.copy(path, tmp_path / f"{name}.safetensors")
     assert_same(load_weights([chain.version(0), tmp_path]).load(framework="numpy"), chain.versions[-1])
+
+
+def test_bases_and_deltas_are_read_by_url(chain: Chain) -> None:
+    with FaultServer(chain.folder) as server:
+        urls = [server.file(path.name) for path in (chain.version(0), *chain.deltas())]
+        assert_same(load_weights(urls).load(framework="numpy"), chain.versions[-1])
+        assert_same(load_weights([chain.version(0), urls[1]]).load(framework="numpy"), chain.versions[1])
+        tensors = memory(chain.versions[0])
+        delta.apply_into(tensors, urls[1])
+        assert_same(tensors, chain.versions[1])
+        assert delta.read(urls[1]).target == delta.read(chain.delta(1)).target
 
 
 def test_a_delta_of_tensors_in_memory_is_that_of_their_file(chain: Chain, tmp_path: Path) -> None:
