@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from max_weights._core import (
     WeightsNode,
@@ -292,6 +292,7 @@ def follow(
     """
     first = os.fspath(base) if isinstance(base, str | os.PathLike) else [os.fspath(path) for path in base]
     by_base: dict[str, Delta] = {}
+    passed: dict[str, Delta] = {}
     seen: set[str] = set()
     chain: tuple[Path, ...] = ()
     now: str | None = None
@@ -309,11 +310,19 @@ def follow(
         while now is not None and now in by_base:
             delta = by_base.pop(now)
             chain, now = (*chain, delta.path), delta.target
+            passed[delta.base] = delta
             yield Version(first, chain, now)
             looked = time.monotonic()
+        for delta in by_base.values():
+            if delta.base in passed:
+                _refuse_fork(passed[delta.base], delta)
         if timeout is not None and time.monotonic() - looked > timeout:
             return
         time.sleep(every)
+
+
+def _refuse_fork(one: Delta, other: Delta) -> NoReturn:
+    raise ArgumentError(f"'{shown(str(one.path))}' and '{shown(str(other.path))}' change the same version")
 
 
 def _new_deltas(folder: Path, seen: set[str]) -> Iterator[Delta]:

@@ -410,6 +410,9 @@ def test_versions_are_followed_as_they_appear(chain: Chain, tmp_path: Path) -> N
     version = next(versions)
     assert (version.identity, len(version.deltas)) == (delta.read(chain.delta(3)).target, 3)
     assert list(delta.follow(chain.version(0), tmp_path, every=0.01, timeout=0))[-1] == version
+    delta.create(chain.version(1), step(chain.versions[1], 0.01, 98), tmp_path / "fork.safetensors", sync=False)
+    with pytest.raises(ArgumentError, match=r"'.*' and '.*' change the same version"):
+        next(versions)
 
 
 # --- the command line ----------------------------------------------------------------------------------------------
