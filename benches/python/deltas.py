@@ -234,12 +234,12 @@ def measure(folder: Path, small: bool) -> Report:
     cores = len(os.sched_getaffinity(0))
     speed = {case: total / values[case][harness.OURS] / 1e9 / cores for case in (ENCODE, APPLY)}
     targets = [
-        Target("encode: GB/s of weights a core", speed[ENCODE], 6, "at least"),
-        Target("apply: GB/s of weights a core", speed[APPLY], 6, "at least"),
+        Target("encode, of weights a core", speed[ENCODE], 6, "at least", "GB/s"),
+        Target("apply, of weights a core", speed[APPLY], 6, "at least", "GB/s"),
         Target(f"size ÷ {XOR}", own / sizes[XOR], 1, "at most"),
-        Target(f"open {CHAIN} deltas, ms", 1e3 * values[OPEN][harness.OURS], 10, "at most"),
+        Target(f"open {CHAIN} deltas", 1e3 * values[OPEN][harness.OURS], 10, "at most", "ms"),
         Target(f"{OVERLAYS} ÷ the base", values[OVERLAYS][harness.OURS] / values[OVERLAYS][READ], 3, "at most"),
-        Target("apply: seconds for 2 GB", 2e9 / total * values[APPLY][harness.OURS], 0.5, "at most"),
+        Target("apply to 2 GB", 2e9 / total * values[APPLY][harness.OURS], 0.5, "at most", "s"),
     ]
     percent = {name: f"{100 * size / total:.2f} %" for name, size in {harness.OURS: own, **sizes}.items()}
     return Report(
