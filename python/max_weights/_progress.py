@@ -89,9 +89,13 @@ class _Bar:
         self._width = len(text)
 
     def close(self) -> None:
-        """End the line."""
+        """End the line, if there is one; once."""
         if self._width:
+            self._width = 0
             sys.stderr.write("\n")
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class _NotebookBar(_Bar):

@@ -30,9 +30,11 @@ class WeightStream(Generic[_Tensor_co]):
 
     A thread reads ahead of it, within `max_host_bytes`.
 
-    The stream ends after the last weight, on an error, and on `close()`, which is also called at the end of a `with`
-    block and when the last reference goes: after a `break` nothing of it is left running.
+    The stream ends after the last weight, on an error, on `close()`, at the end of a `with` block, and when the last
+    reference goes: after a `break` nothing of it is left running.
     """
+
+    # There is no `__del__`: Python loses a Ctrl-C that arrives in one. `_tensors` and a bar end when they go.
 
     def __init__(
         self,
@@ -86,9 +88,6 @@ class WeightStream(Generic[_Tensor_co]):
         return self
 
     def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def __del__(self) -> None:
         self.close()
 
 

@@ -81,6 +81,18 @@ def test_a_load_tells_its_progress_on_standard_error(models: Path) -> None:
     assert caught.getvalue().endswith("\n")
 
 
+def test_the_line_of_a_stream_that_is_left_ends_once(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    for close in (False, True):
+        stream = weights.stream(progress=True)
+        next(stream)
+        assert not capsys.readouterr().err.endswith("\n")
+        if close:
+            stream.close()
+        del stream
+        assert capsys.readouterr().err == "\n"
+
+
 class Outputs:
     """What a cell of a notebook shows, by what is asked of IPython's displays."""
 

@@ -411,8 +411,10 @@ def names():
     return found
 
 weights = max_weights.load_weights(sys.argv[1])
-for attempt in range(12):
-    timer = threading.Timer(random.uniform(0, 0.1), os.kill, (os.getpid(), signal.SIGINT))
+count, attempts, seconds = map(float, sys.argv[2:])
+assert len(list(weights.stream())) == count  # what it imports is there
+for attempt in range(int(attempts)):
+    timer = threading.Timer(random.uniform(0, seconds), os.kill, (os.getpid(), signal.SIGINT))
     try:
         timer.start()
         while True:
@@ -426,13 +428,20 @@ for attempt in range(12):
     while (reading := "max_weights-str" in names()) and time.monotonic() < until:
         time.sleep(0.001)
     assert not reading, attempt
-assert len(list(weights.stream(max_host_bytes=64 << 20))) == 64
+assert len(list(weights.stream(max_host_bytes=64 << 20))) == count
 """
 
 
-def test_ctrl_c_in_the_consumer_ends_the_stream_and_the_next_one_works(tmp_path: Path) -> None:
-    done = child(CTRL_C, large(tmp_path, 64, 4 * MIB))
+@pytest.mark.parametrize(
+    ("count", "size", "attempts", "seconds"),
+    [pytest.param(64, 4 * MIB, 12, 0.1, id="reading"), pytest.param(1, 4096, 150, 0.01, id="beginning and ending")],
+)
+def test_ctrl_c_in_the_consumer_ends_the_stream_and_the_next_one_works(
+    tmp_path: Path, count: int, size: int, attempts: int, seconds: float
+) -> None:
+    done = child(CTRL_C, large(tmp_path, count, size), count, attempts, seconds)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # such as a Ctrl-C that was lost
 
 
 EXIT = """

@@ -101,6 +101,13 @@ impl TensorStream {
     }
 }
 
+/// What `close` does, where the last reference goes; here and not in a `__del__`, in which Python loses a Ctrl-C.
+impl Drop for TensorStream {
+    fn drop(&mut self) {
+        let _ = Python::try_attach(|py| detached(py, || self.stream.close()));
+    }
+}
+
 /// The same, in the order of these positions, each of which is there once.
 fn in_order<T>(list: Vec<T>, order: &[usize]) -> Vec<T> {
     let mut list: Vec<Option<T>> = list.into_iter().map(Some).collect();
