@@ -190,7 +190,8 @@ fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
 pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<Fingerprint> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), column_blocks)?;
-    let blocks = with_scan(tensor, &grid, interrupt, |scan| grid.scan(scan, true, &mut Vec::new(), interrupt))?;
+    let scan = Scan::of_tensor(tensor.contiguous(interrupt)?, grid.size);
+    let blocks = grid.scan(&scan, true, &mut Vec::new(), interrupt)?;
     Ok(grid.fingerprint(kind(tensor.dtype()), &shape, blocks))
 }
 
@@ -205,33 +206,17 @@ pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> 
         return Ok(Vec::new());
     }
     let mut sums = vec![[0; 2]; (grid.rows * grid.matrices) as usize];
-    with_scan(tensor, &grid, interrupt, |scan| {
-        let (mut read, mut first) = (Vec::new(), 0);
-        scan.each_in_order(PART / grid.size, &mut read, interrupt, |bytes| {
-            grid.each(first, bytes, |row, _, of| {
-                if let Some(sums) = sums.get_mut(row as usize) {
-                    *sums = plus(*sums, of);
-                }
-            })?;
-            first += (PART / grid.size) as u64;
-            Ok(())
-        })
+    let (scan, mut first) = (Scan::of_tensor(tensor.contiguous(interrupt)?, grid.size), 0);
+    scan.each_in_order(PART / grid.size, &mut Vec::new(), interrupt, |bytes| {
+        grid.each(first, bytes, |row, _, of| {
+            if let Some(sums) = sums.get_mut(row as usize) {
+                *sums = plus(*sums, of);
+            }
+        })?;
+        first += (PART / grid.size) as u64;
+        Ok(())
     })?;
     Ok(sums)
-}
-
-fn with_scan<R>(
-    tensor: &Buffer,
-    grid: &Grid,
-    interrupt: Interrupt<'_>,
-    work: impl FnOnce(&Scan<'_>) -> Result<R>,
-) -> Result<R> {
-    let whole = tensor.contiguous(interrupt)?;
-    let (storage, first, bytes) = (whole.storage(), whole.reach().start, whole.reach().len() as u64);
-    let read = |from: u64, out: &mut [u8], _: Interrupt<'_>| {
-        storage.copy_runs(std::iter::once((first + from as usize, out.len())), out)
-    };
-    work(&Scan::of_elements(&read, grid.size, bytes))
 }
 
 /// The fingerprints of weights by their numbers, in that order. All bytes are read, in the order of the file; `done` counts them.

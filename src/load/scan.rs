@@ -108,11 +108,15 @@ impl<'a> Scan<'a> {
 
     /// The same of weight number `number` that is made of others: it is in memory as a whole.
     pub(super) fn of_made(checkpoint: &'a Checkpoint, number: usize, unit: usize) -> Result<Self> {
-        let whole = checkpoint.tensor(number)?.contiguous(checkpoint.interrupt())?;
+        Ok(Self::of_tensor(checkpoint.tensor(number)?.contiguous(checkpoint.interrupt())?, unit))
+    }
+
+    /// The elements of a tensor in memory that lie in C order without gaps.
+    pub(crate) fn of_tensor(whole: Buffer, unit: usize) -> Self {
         let (first, units) = (whole.offset(), whole.size() / unit);
         let (shape, strides) = (vec![units as i64], vec![1]);
         let (bytes, swap, units) = (Bytes::Memory(whole), Swap::Nothing, units as u64);
-        Ok(Self { bytes, first, unit, swap, shape, strides, units, repeats: 1 })
+        Self { bytes, first, unit, swap, shape, strides, units, repeats: 1 }
     }
 
     /// The same with the elements in C order, each as often as it is in the tensor; `None` if they are far more than the file has.
@@ -209,9 +213,7 @@ impl<'a> Scan<'a> {
                 let Some(from) = number.checked_mul(per_part as u64).filter(|from| *from < self.units) else { break };
                 go_on()?;
                 let units = from as usize..self.units.min(from + per_part as u64) as usize;
-                part.resize(units.len() * self.unit, 0);
-                self.read(units, &mut part, go_on)?;
-                work(&mut kept, number, &part, go_on)?;
+                work(&mut kept, number, self.part(units, &mut part, go_on)?, go_on)?;
             }
             end(kept);
             Ok(())
@@ -234,9 +236,7 @@ impl<'a> Scan<'a> {
         for from in (0..self.units as usize).step_by(per_part) {
             interrupt()?;
             let units = from..(self.units as usize).min(from + per_part);
-            part.resize(units.len() * self.unit, 0);
-            self.read(units, part, interrupt)?;
-            work(part)?;
+            work(self.part(units, part, interrupt)?)?;
         }
         self.check_unchanged()
     }
@@ -246,6 +246,18 @@ impl<'a> Scan<'a> {
             Bytes::File(file, _) => file.check_unchanged(),
             Bytes::Deflated(..) | Bytes::Memory(_) | Bytes::Elements(_) => Ok(()),
         }
+    }
+
+    /// Some units in the byte order of this machine: where they are, if that is possible, or read into `memory`.
+    fn part<'p>(&'p self, units: Range<usize>, memory: &'p mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<&'p [u8]> {
+        if let (Bytes::Memory(whole), Swap::Nothing, [_], [1]) = (&self.bytes, self.swap, &*self.shape, &*self.strides)
+            && whole.storage().origin().is_none()
+        {
+            return whole.storage().slice(self.first + units.start * self.unit, units.len() * self.unit);
+        }
+        memory.resize(units.len() * self.unit, 0);
+        self.read(units, memory, interrupt)?;
+        Ok(memory)
     }
 
     /// Fills `out` with some units, in the byte order of this machine.

@@ -13,6 +13,7 @@ mod lanes;
 mod level;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod prefetch;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
@@ -23,6 +24,9 @@ pub(crate) use lanes::{Lanes, QUIET, are_regular};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, has_bf16, with_default_rounding};
+pub(crate) use prefetch::prefetch;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use prefetch::prefetch_line;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512, Bytes16, f16_to_f32, fence, has_bf16, with_default_rounding};
 

@@ -4,8 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::simd::Aligned;
-use crate::simd::Level;
+use crate::simd::{Aligned, Level, prefetch_line};
 
 /// A word as it lies in memory.
 type Word = [u8; 4];
@@ -105,12 +104,10 @@ fn nibbles_avx2(
     }
 }
 
-/// Fetches what lies so many words behind some: the processor does not by itself, where each line is in another page. Not to the nearest cache, in which
-/// all of them may meet in the same places.
+/// Fetches what lies so many words behind some: the processor does not by itself, where each line is in another page.
 #[inline]
 fn fetch(words: &[Word], behind: usize) {
-    // SAFETY: a hint, which reads nothing.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(words.as_ptr().wrapping_add(behind).cast()) };
+    prefetch_line(words.as_ptr().wrapping_add(behind).cast());
 }
 
 #[inline]
