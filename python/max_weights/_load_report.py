@@ -17,7 +17,10 @@ _NAMED = 5
 
 @dataclass(frozen=True, repr=False)
 class LoadReport:
-    """What was loaded into a module. Names are the module's, and of `unexpected` and `kept` the file's, renamed."""
+    """What was loaded into a module.
+
+    Names are the module's, and of `unexpected` and `non_persistent` the file's, renamed.
+    """
 
     missing: tuple[str, ...]
     """Weights of the module that the file or state dict does not have, in the order of the module."""
@@ -25,7 +28,7 @@ class LoadReport:
     """Names in the file or state dict that the module does not have, in its order."""
     loaded: tuple[str, ...] = ()
     """Weights that got their values, in the order of the module."""
-    kept: tuple[str, ...] = ()
+    non_persistent: tuple[str, ...] = ()
     """Names in the file of buffers that the module does not save; they keep the values that the module gave them."""
     converted: Mapping[str, tuple[DType | str, DType | str]] = field(default_factory=dict)
     """{name: (the dtype or packing in the file, the new dtype)} of tensors whose elements were converted."""
@@ -47,7 +50,7 @@ class LoadReport:
         lines += [f"  converted, {kind}: {_some(names)}" for kind, names in kinds.items()]
         if self.tied:
             lines.append(f"  tied: {_some([f'{name} = {other}' for name, other in self.tied.items()])}")
-        for what in ("missing", "unexpected", "kept"):
+        for what in ("missing", "unexpected", "non_persistent"):
             if names := getattr(self, what):
                 lines.append(f"  {what}: {_some(names)}")
         return "\n".join(lines)
@@ -55,13 +58,13 @@ class LoadReport:
     def _repr_html_(self) -> str:
         from max_weights._html import count, details, table, view
 
-        kinds = [(kind, getattr(self, kind)) for kind in ("loaded", "missing", "unexpected", "kept")]
+        kinds = [(kind, getattr(self, kind)) for kind in ("loaded", "missing", "unexpected", "non_persistent")]
         parts = [
             details(kind, count(len(names), "name"), table(("name",), ((name,) for name in names), code=("name",)))
             for kind, names in kinds
             if names
         ]
-        about = ", ".join(f"{len(names):,} {kind}" for kind, names in kinds if names or kind != "kept")
+        about = ", ".join(f"{len(names):,} {kind}" for kind, names in kinds if names or kind != "non_persistent")
         return view("LoadReport", about, *parts)
 
 

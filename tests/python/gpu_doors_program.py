@@ -200,7 +200,7 @@ def calls_of_a_patched_program_are_served(_: Path, models: Path) -> None:
     assert came_from("gpu:1", 2 * len(expected))
     assert equal(torch.load(models / "crepe-tiny.pth", map_location="cuda"), state)
     assert came_from("gpu:0", len(state))
-    assert {name: calls.handed_over for name, calls in patched().items() if calls.handed_over} == {}
+    assert {name: calls.fallback for name, calls in patched().items() if calls.fallback} == {}
     # Another device, framework or index is the original's, and so is its error.
     for device in ("npu:0", "hpu", "xpu", "mps", "cuda:2", 7, "cuda:x", "disk", -1):
         with pytest.raises(Exception) as theirs:  # noqa: PT011
@@ -211,7 +211,7 @@ def calls_of_a_patched_program_are_served(_: Path, models: Path) -> None:
     with pytest.raises(Exception, match="not supported"):
         safetensors.safe_open(models / FILE, framework="np", device="cuda")
     assert arrived == []
-    assert patched()["safetensors.torch.load_file"].handed_over == 9
+    assert patched()["safetensors.torch.load_file"].fallback == 9
     assert nothing_is_left()
 
 

@@ -140,7 +140,7 @@ def calls() -> Mapping[str, Any]:
 
 
 def served(name: str) -> int:
-    return calls()[name].served if name in calls() else 0
+    return calls()[name].fast if name in calls() else 0
 
 
 def outcomes(models: Path, dtypes: tuple[str | None, ...] = (None,)) -> dict[str, Any]:

@@ -231,15 +231,15 @@ def test_lightnings_trainer_and_fabric_load_by_the_plug_in(tmp_path: Path) -> No
     plugin = WeightsCheckpointIO()
     again = Module()
     trainer(plugin, epochs=2).fit(again, data, ckpt_path=tmp_path / "a.ckpt", weights_only=True)
-    assert plugin._counter.calls.served >= 1
-    assert plugin._counter.calls.handed_over == 0
+    assert plugin._counter.calls.fast >= 1
+    assert plugin._counter.calls.fallback == 0
 
     lightnings = WeightsCheckpointIO.__mro__[1]().load_checkpoint(tmp_path / "a.ckpt", weights_only=True)
     assert_same(plugin.load_checkpoint(tmp_path / "a.ckpt", weights_only=True), lightnings)
     assert_same(WeightsCheckpointIO(mmap=False).load_checkpoint(tmp_path / "a.ckpt", weights_only=True), lightnings)
     before = plugin._counter.calls
     assert_same(plugin.load_checkpoint(tmp_path / "a.ckpt", weights_only=False), lightnings)
-    assert plugin._counter.calls == Calls(before.served, before.handed_over + 1)
+    assert plugin._counter.calls == Calls(before.fast, before.fallback + 1)
     with pytest.raises(FileNotFoundError, match="Checkpoint file not found"):
         plugin.load_checkpoint(tmp_path / "absent.ckpt")
 

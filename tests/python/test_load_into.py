@@ -74,7 +74,7 @@ def test_a_module_is_filled_in_place_as_load_state_dict_fills_it(models: Path, d
         assert parameter.data_ptr() == before[name][1], name
     assert module.pooler.dense.weight._version > version
     assert set(report.loaded) == set(module.state_dict())
-    assert report.kept == ("embeddings.position_ids",)
+    assert report.non_persistent == ("embeddings.position_ids",)
     assert (report.missing, report.unexpected, report.tied) == ((), (), {})
     assert report.bytes == sum(tensor.nbytes for tensor in module.state_dict().values())
     if dtype is torch.float32:
@@ -305,7 +305,7 @@ def test_buffers_that_are_not_saved_keep_what_the_module_made(tmp_path: Path) ->
     values = {"weight": torch.ones(2), "count": torch.tensor(5)}
     module = Rotary()
     report = load_into(module, saved(tmp_path, {**values, "frequencies": torch.zeros(2)}))
-    assert report.kept == ("frequencies",)
+    assert report.non_persistent == ("frequencies",)
     assert module.frequencies.tolist() == [0, 1]
     assert module.count.item() == 5
     with torch.device("meta"):
@@ -439,7 +439,7 @@ def test_the_report_says_in_a_few_lines_what_was_done(models: Path) -> None:
     assert re.fullmatch(r"LoadReport: 103 loaded, 45\.4 MB in \d+\.\d\d s \(\d+\.\d\d GB/s\)", lines[0])
     assert lines[1].startswith("  converted, float32 -> float16: embeddings.word_embeddings.weight, ")
     assert lines[1].endswith(" and 98 more")
-    assert lines[2] == "  kept: embeddings.position_ids"
+    assert lines[2] == "  non_persistent: embeddings.position_ids"
     assert isinstance(report, LoadReport)
     with pytest.raises(AttributeError):
         report.loaded = ()  # type: ignore[misc]

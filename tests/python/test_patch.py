@@ -76,7 +76,7 @@ def test_names_bound_before_are_replaced_wherever_they_are_and_come_back(path: P
         assert module.loads is torch.load is torch.serialization.load  # type: ignore[attr-defined]
         assert torch.load is not ORIGINAL["load"]
         assert_same(module.loads(path), ORIGINAL["load"](path))  # type: ignore[attr-defined]
-        assert calls() == Calls(served=1, handed_over=0)
+        assert calls() == Calls(fast=1, fallback=0)
         max_weights.unpatch()
         assert module.loads is ORIGINAL["load"]  # type: ignore[attr-defined]
     finally:
@@ -115,7 +115,7 @@ def test_what_still_holds_the_replacement_calls_the_original_after_unpatch(path:
     max_weights.patch()
     before = calls()
     held[0](path)
-    assert calls().served == before.served + 1
+    assert calls().fast == before.fast + 1
 
 
 def test_what_others_put_in_place_since_stays(path: Path) -> None:
@@ -171,7 +171,7 @@ assert gguf.gguf_reader.GGUFReader is GGUFReader
 found = sorted(max_weights.patched())
 assert found == ["gguf.GGUFReader", "gguf.dequantize", "gguf.get_tensor_name_map", "torch.load"], found
 torch.load(sys.argv[1])
-assert max_weights.patched()["torch.load"].served == 1
+assert max_weights.patched()["torch.load"].fast == 1
 max_weights.unpatch()
 assert torch.load is not load
 assert globals()["load"] is torch.load
@@ -197,7 +197,7 @@ print(sorted({"max_weights._weights", "max_weights.torch", "max_weights.safetens
 safetensors.torch.load_file(sys.argv[1])
 print(max_weights.patched()["safetensors.torch.load_file"], "max_weights.safetensors.torch" in sys.modules)
 """
-    assert run(script, str(models / "minilm.safetensors")) == "[]\nCalls(served=1, handed_over=0) True"
+    assert run(script, str(models / "minilm.safetensors")) == "[]\nCalls(fast=1, fallback=0) True"
 
 
 def refuse(*_: Any) -> Any:
@@ -248,9 +248,9 @@ def test_every_call_has_the_outcome_that_it_has_without(path: Path, name: str, f
     else:
         assert found[1] == expected[1]
     served = name in SERVED and form != "bytes" and not (form == "file" and name == "mapped")
-    assert calls().served - before.served == served
+    assert calls().fast - before.fast == served
     raised_by_the_caller = name == "callable that raises" and form != "bytes"
-    assert calls().handed_over - before.handed_over == (not served and not raised_by_the_caller)
+    assert calls().fallback - before.fallback == (not served and not raised_by_the_caller)
 
 
 class Unknown:
@@ -324,7 +324,7 @@ def test_modes_of_torch_are_kept(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.warns(UserWarning, match="forcing weights_only=False"):
         torch.load(path)
     monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
-    assert calls().handed_over >= 4
+    assert calls().fallback >= 4
     with torch.device("meta"), torch.inference_mode():
         found = torch.load(path)["a"]
     assert (found.device.type, found.is_inference()) == ("cpu", True)
@@ -335,7 +335,7 @@ def test_what_is_loaded_without_mmap_outlives_its_file(path: Path) -> None:
     before = calls()
     found = torch.load(path)
     path.write_bytes(b"")  # torch.save does this to the file that it writes
-    assert calls().served == before.served + 1
+    assert calls().fast == before.fast + 1
     assert found["a"].tolist() == list(range(100))
 
 
@@ -348,7 +348,7 @@ for _ in range(3):
     torch.load({str(path)!r}, weights_only=False)
     torch.load({str(path)!r})
 """
-    assert run(script) == "max_weights.dropin torch.load: handed over to the original: not weights_only"
+    assert run(script) == "max_weights.dropin torch.load: fell back to the original: not weights_only"
 
 
 def test_threads_that_patch_unpatch_and_load(path: Path) -> None:
@@ -378,7 +378,7 @@ def test_the_reader_of_gguf_has_what_the_original_has(models: Path, file: str) -
     theirs = gguf.GGUFReader(models / file)
     max_weights.patch()
     ours = gguf.GGUFReader(models / file)
-    assert calls("gguf.GGUFReader").served >= 1
+    assert calls("gguf.GGUFReader").fast >= 1
     assert isinstance(ours, type(theirs))
     assert (ours.data_offset, ours.alignment, ours.byte_order) == (theirs.data_offset, theirs.alignment, "I")
     assert list(ours.fields) == list(theirs.fields)
@@ -446,7 +446,7 @@ def test_cut_gguf_files_are_refused_in_our_words(tmp_path: Path, cut: int) -> No
     assert kind == "FormatError"
     assert issubclass(max_weights.FormatError, ValueError)
     assert message.startswith(str(path))
-    assert calls("gguf.GGUFReader").handed_over == 0
+    assert calls("gguf.GGUFReader").fallback == 0
 
 
 def array_in_an_array(count: int) -> bytes:
@@ -485,7 +485,7 @@ def test_a_gguf_file_that_claims_more_than_it_has_is_not_given_to_the_original(
         with pytest.raises(max_weights.FormatError, match=r"hostile\.gguf: key"):
             gguf.GGUFReader(path)
     assert len(made) <= 1  # not one for each element
-    assert calls("gguf.GGUFReader").handed_over == before.handed_over
+    assert calls("gguf.GGUFReader").fallback == before.fallback
 
 
 def test_gguf_files_of_other_byte_order_absent_ones_and_modes(tmp_path: Path) -> None:

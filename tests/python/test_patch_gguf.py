@@ -44,7 +44,7 @@ def patched() -> None:
 
 def since(name: str, before: Mapping[str, Calls]) -> Calls:
     now, then = max_weights.patched()[name], before[name]
-    return Calls(now.served - then.served, now.handed_over - then.handed_over)
+    return Calls(now.fast - then.fast, now.fallback - then.fallback)
 
 
 def decoded(data: Any, qtype: Any) -> tuple[str, Any]:
@@ -162,10 +162,10 @@ def test_types_that_a_version_of_gguf_decodes_to_other_values_are_its_own() -> N
     counter = Counter("later")
     ours = dequantize(later, counter)
     np.testing.assert_array_equal(ours(BLOCKS, Type.Q8_0), later(BLOCKS, Type.Q8_0))
-    assert counter.calls == Calls(served=0, handed_over=1)
+    assert counter.calls == Calls(fast=0, fallback=1)
     blocks = np.arange(36, dtype=np.uint8)
     np.testing.assert_array_equal(ours(blocks, Type.Q4_0), later(blocks, Type.Q4_0))
-    assert counter.calls == Calls(served=1, handed_over=1)
+    assert counter.calls == Calls(fast=1, fallback=1)
 
 
 LLAMA, DEEPSEEK = gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.DEEPSEEK2
@@ -176,7 +176,7 @@ def test_a_map_of_names_is_built_once_while_it_is_in_use() -> None:
     expected = ORIGINAL["map"](LLAMA, 3).mapping
     before = max_weights.patched()
     maps = [gguf.get_tensor_name_map(LLAMA, 3) for _ in range(5)]
-    assert since("gguf.get_tensor_name_map", before) == Calls(served=4, handed_over=1)
+    assert since("gguf.get_tensor_name_map", before) == Calls(fast=4, fallback=1)
     assert all(type(one) is gguf.TensorNameMap and one.mapping == expected for one in maps)
     assert gguf.get_tensor_name_map(LLAMA, 4).mapping == ORIGINAL["map"](LLAMA, 4).mapping
     assert gguf.get_tensor_name_map(arch=DEEPSEEK, n_blocks=3).mapping == ORIGINAL["map"](DEEPSEEK, 3).mapping
@@ -184,7 +184,7 @@ def test_a_map_of_names_is_built_once_while_it_is_in_use() -> None:
     del maps
     gc.collect()
     gguf.get_tensor_name_map(LLAMA, 3)
-    assert since("gguf.get_tensor_name_map", before) == Calls(served=0, handed_over=1)
+    assert since("gguf.get_tensor_name_map", before) == Calls(fast=0, fallback=1)
 
 
 @pytest.mark.usefixtures("patched")
@@ -259,7 +259,7 @@ def test_values_of_metadata_are_those_that_they_are_without(name: str) -> None:
     before = max_weights.patched()
     found = outcome(ggml._gguf_parse_value, value, types)
     assert (found, type(found[1])) == (expected, type(expected[1]))
-    assert bool(since(VALUES, before).handed_over) == (not served)
+    assert bool(since(VALUES, before).fallback) == (not served)
 
 
 def loaded(folder: Path, file: str, **options: Any) -> dict[str, Any]:
@@ -304,9 +304,9 @@ def test_a_real_model_of_transformers_is_the_same(models: Path) -> None:
     max_weights.patch()
     before = max_weights.patched()
     assert loaded(models, file) == expected
-    assert since("gguf.dequantize", before) == Calls(served=211, handed_over=61)  # 61 are of float32
-    assert since("gguf.get_tensor_name_map", before).handed_over == 1
-    assert since(VALUES, before).handed_over == 0
+    assert since("gguf.dequantize", before) == Calls(fast=211, fallback=61)  # 61 are of float32
+    assert since("gguf.get_tensor_name_map", before).fallback == 1
+    assert since(VALUES, before).fallback == 0
 
 
 @pytest.mark.usefixtures("offline")

@@ -129,7 +129,7 @@ def test_calls_that_are_not_ours_have_the_outcome_that_they_have_without(name: s
         max_weights.unpatch()
         assert found == decoded(*CALLS[name])
         max_weights.patch()
-    assert since(NAME, before).served == 0
+    assert since(NAME, before).fast == 0
 
 
 @pytest.mark.usefixtures("patched")
@@ -169,7 +169,7 @@ def test_modes_and_compiled_functions_see_the_operations_of_torch() -> None:
     compiled = torch.compile(lambda data: kernels.dequantize(data, Q8_0), backend="eager", fullgraph=True)(BLOCKS)
     with FakeTensorMode() as mode:
         assert type(transformers_dequant.dequantize(mode.from_tensor(BLOCKS), Q8_0)) is not torch.Tensor
-    assert since(NAME, before).served == 0
+    assert since(NAME, before).fast == 0
     other = BLOCKS.flip(0).contiguous()
     assert torch.equal(traced(other), ORIGINAL["dequantize"](other, Q8_0))
     assert torch.equal(compiled, ORIGINAL["dequantize"](BLOCKS, Q8_0))
@@ -182,9 +182,9 @@ def test_types_that_a_version_of_transformers_decodes_to_other_values_are_its_ow
     counter = Counter("later")
     ours = dequantize(later, counter)
     assert torch.equal(ours(BLOCKS, Q8_0), later(BLOCKS, Q8_0))
-    assert counter.calls == Calls(served=0, handed_over=1)
+    assert counter.calls == Calls(fast=0, fallback=1)
     assert torch.equal(ours(BLOCKS[:, :36].contiguous(), 2), later(BLOCKS[:, :36].contiguous(), 2))
-    assert counter.calls == Calls(served=1, handed_over=1)
+    assert counter.calls == Calls(fast=1, fallback=1)
 
 
 def test_a_version_whose_function_has_other_parameters_stays_as_it_is() -> None:
@@ -209,7 +209,7 @@ def test_a_version_whose_function_has_other_parameters_stays_as_it_is() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"{NAME}: handed over to the original: ValueError: " in done.stderr
+    assert f"{NAME}: fell back to the original: ValueError: " in done.stderr
     assert "other parameters" in done.stderr
 
 

@@ -148,9 +148,9 @@ def test_what_still_holds_the_replacement_calls_the_original_after_unpatch(tmp_p
     assert held[1]({}) == safetensors.serialize({})
     max_weights.patch()
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600  # so does the package
-    before = max_weights.patched()["safetensors.torch.save_file"].served
+    before = max_weights.patched()["safetensors.torch.save_file"].fast
     held[0]({"a": torch.ones(3)}, tmp_path / "b")
-    assert max_weights.patched()["safetensors.torch.save_file"].served == before + 1
+    assert max_weights.patched()["safetensors.torch.save_file"].fast == before + 1
 
 
 @pytest.mark.usefixtures("unpatched_again")
@@ -159,9 +159,9 @@ def test_arrays_of_jax_and_what_calls_the_functions_for_arrays_are_served(tmp_pa
 
     expected = safetensors.flax.save({"a": jnp.arange(4)})
     max_weights.patch()
-    before = max_weights.patched()["safetensors.numpy.save_file"].served
+    before = max_weights.patched()["safetensors.numpy.save_file"].fast
     safetensors.flax.save_file({"a": jnp.arange(4)}, tmp_path / "a")
-    assert max_weights.patched()["safetensors.numpy.save_file"].served == before + 1
+    assert max_weights.patched()["safetensors.numpy.save_file"].fast == before + 1
     assert (tmp_path / "a").read_bytes() == expected
 
 
@@ -189,8 +189,8 @@ def test_models_of_transformers_are_saved_by_ours(tmp_path: Path) -> None:
     model = transformers.BertModel(config)
     model.save_pretrained(tmp_path / "without")
     max_weights.patch()
-    before = max_weights.patched()["safetensors.torch.save_file"].served
+    before = max_weights.patched()["safetensors.torch.save_file"].fast
     model.save_pretrained(tmp_path / "with")
-    assert max_weights.patched()["safetensors.torch.save_file"].served == before + 1
+    assert max_weights.patched()["safetensors.torch.save_file"].fast == before + 1
     found, expected = ((tmp_path / how / "model.safetensors").read_bytes() for how in ("with", "without"))
     assert found == expected

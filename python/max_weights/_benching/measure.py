@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._benching import on_device
 from max_weights._benching.loaders import LOADERS, PACKAGES, chosen
-from max_weights._benching.result import ON_DEVICE, WHATS, BenchResult, BenchRow
+from max_weights._benching.result import CONDITIONS, ON_DEVICE, BenchResult, BenchRow
 from max_weights._benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights._core import files, infos, shown
 from max_weights._weights import GGUFWeights, PytorchWeights, load_weights
@@ -77,9 +77,9 @@ def bench(
     readers = _Readers(form, gpu is not None)
     names = readers.installed() if against is None else readers.named(against)
     measuring = _Measuring([os.fspath(one) for one in paths], places, begun + seconds, progress or (lambda _: None))
-    whats = WHATS if gpu is None else ON_DEVICE
+    conditions = CONDITIONS if gpu is None else ON_DEVICE
     rows = {
-        name: BenchRow(name, readers.of(name), {what: [] for what in whats})
+        name: BenchRow(name, readers.of(name), {condition: [] for condition in conditions})
         for name in chosen(form, names, readers.loaders)
     }
     try:
@@ -126,13 +126,17 @@ class _Measuring:
         """Do one round of everything before the second of anything."""
         for number in range(ROUNDS):
             for row in rows if number % 2 == 0 else reversed(rows):
-                for what in ("call", "touched", "cold"):
-                    if row.failed or time.monotonic() > self._until or (what == "cold" and not self._dropped(cold)):
+                for condition in ("call", "touched", "cold"):
+                    if (
+                        row.failed
+                        or time.monotonic() > self._until
+                        or (condition == "cold" and not self._dropped(cold))
+                    ):
                         continue
-                    self._progress(f"{row.loader}: {what}, round {number + 1} of {ROUNDS}")
-                    if (answer := self._run(row, touched=what != "call")) is not None:
-                        row.seconds[what].append(answer["seconds"])
-                        if what == "cold":
+                    self._progress(f"{row.loader}: {condition}, round {number + 1} of {ROUNDS}")
+                    if (answer := self._run(row, touched=condition != "call")) is not None:
+                        row.seconds[condition].append(answer["seconds"])
+                        if condition == "cold":
                             row.read.append(answer["read"])
 
         for row in rows:
@@ -145,29 +149,29 @@ class _Measuring:
         for row in rows.values():
             self._progress(f"{row.loader}: first run")
             self._workers[row.loader] = Worker(row.loader, self._places if row.of else self._paths, device)
-            for request, what in (("checked", "first"), ("memory", "")):
-                answer = {} if row.failed else self._ask(row, request, what) or {}
+            for request, condition in (("checked", "first"), ("memory", "")):
+                answer = {} if row.failed else self._ask(row, request, condition) or {}
                 row.failed = row.failed or answer.get("wrong", "")
                 row.peak, row.device_peak = answer.get("host_peak", 0), answer.get("device_peak", 0)
         for number in range(ROUNDS):
             ordered = list(rows.values())
             for row in ordered if number % 2 == 0 else reversed(ordered):
-                for what in ("warm", "cold"):
-                    limit = row.of == "limit" and what == "cold"  # the limit reads no file
+                for condition in ("warm", "cold"):
+                    limit = row.of == "limit" and condition == "cold"  # the limit reads no file
                     if (
                         row.failed
                         or limit
                         or time.monotonic() > self._until
-                        or (what == "cold" and not self._dropped(cold))
+                        or (condition == "cold" and not self._dropped(cold))
                     ):
                         continue
-                    self._progress(f"{row.loader}: {what}, round {number + 1} of {ROUNDS}")
-                    self._ask(row, "call", what)
+                    self._progress(f"{row.loader}: {condition}, round {number + 1} of {ROUNDS}")
+                    self._ask(row, "call", condition)
         for row in rows.values():
             row.failed = row.failed or ("" if row.seconds["warm"] else TIME_WAS_UP)
 
-    def _ask(self, row: BenchRow, request: str, what: str) -> Answer | None:
-        """Run a loader of a device, and record its time as that of `what`."""
+    def _ask(self, row: BenchRow, request: str, condition: str) -> Answer | None:
+        """Run a loader of a device, and record its time as that of `condition`."""
         try:
             answer = self._workers[row.loader].ask(request, self._until)
         except LoaderFailed as error:
@@ -175,9 +179,9 @@ class _Measuring:
                 row.failed = str(error)
             self._workers[row.loader].close()
             return None
-        if what:
-            row.seconds[what].append(answer["seconds"])
-        if what == "cold":
+        if condition:
+            row.seconds[condition].append(answer["seconds"])
+        if condition == "cold":
             row.read.append(answer["read"])
         return answer
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BenchResult", "BenchRow"]
 
-WHATS = ("call", "touched", "cold")
+CONDITIONS = ("call", "touched", "cold")
 ON_DEVICE = ("first", "warm", "cold")
 SAME = 1.05
 """Two loaders within five percent count as equally fast."""
@@ -23,7 +23,7 @@ SAME = 1.05
 
 @dataclass
 class BenchRow:
-    """One loader: the seconds of each round by what was timed, peak memory, and bytes read from the disk.
+    """One loader: the seconds of each round by condition, peak memory, and bytes read from the disk.
 
     Attributes:
         loader: The name.
@@ -38,15 +38,15 @@ class BenchRow:
 
     loader: str
     of: str
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {what: [] for what in WHATS})
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {condition: [] for condition in CONDITIONS})
     peak: int = 0
     read: list[int] = field(default_factory=list)
     failed: str = ""
     device_peak: int = 0
 
-    def median(self, what: str) -> float | None:
-        """Return the median seconds of what `seconds` names; `None` if it was not measured."""
-        return statistics.median(self.seconds[what]) if self.seconds[what] else None
+    def median(self, condition: str) -> float | None:
+        """Return the median seconds of a condition that `seconds` names; `None` if it was not measured."""
+        return statistics.median(self.seconds[condition]) if self.seconds[condition] else None
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class BenchResult:
     device: str = ""
 
     @property
-    def whats(self) -> tuple[str, ...]:
+    def conditions(self) -> tuple[str, ...]:
         """What was timed, by the names in the rows."""
-        return ON_DEVICE if self.device else WHATS
+        return ON_DEVICE if self.device else CONDITIONS
 
     def as_dict(self) -> dict[str, object]:
         """Return everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
@@ -91,7 +91,7 @@ class BenchResult:
                     "loader": row.loader,
                     "of": row.of,
                     "copies": bool(self.device) or LOADERS[row.loader].copies,
-                    "median_seconds": {what: row.median(what) for what in self.whats},
+                    "median_seconds": {condition: row.median(condition) for condition in self.conditions},
                     "seconds": row.seconds,
                     "peak_bytes": row.peak,
                     "device_peak_bytes": row.device_peak,
@@ -108,8 +108,8 @@ class BenchResult:
         """Return one paragraph of findings, which also says where another loader is ahead."""
         sentences = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
         warm = "warm" if self.device else "touched"
-        for what, where in ((warm, "from the page cache"), ("cold", "from the disk")):
-            sentences += self._compared(what, where)
+        for condition, where in ((warm, "from the page cache"), ("cold", "from the disk")):
+            sentences += self._compared(condition, where)
         if self.not_cold:
             sentences.append(f"Nothing was measured from the disk: {self.not_cold}.")
         peaks = [f"{row.loader} {_size(row.peak)}" for row in self.rows if row.peak and row.of != "limit"]
@@ -123,8 +123,8 @@ class BenchResult:
         sentences += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]
         return printable(" ".join(sentences))
 
-    def _compared(self, what: str, where: str) -> list[str]:
-        medians = {row.loader: seconds for row in self.rows if (seconds := row.median(what)) is not None}
+    def _compared(self, condition: str, where: str) -> list[str]:
+        medians = {row.loader: seconds for row in self.rows if (seconds := row.median(condition)) is not None}
         ours = {row.loader: medians[row.loader] for row in self.rows if self._is_own(row) and row.loader in medians}
         if not ours:
             return []
@@ -153,16 +153,18 @@ class BenchResult:
     def _cells(self) -> Iterator[list[str]]:
         for row in self.rows:
             name = f"limit: {row.loader}" if row.of == "limit" else row.loader
-            times = ["" if (median := row.median(what)) is None else _time(median) for what in self.whats]
+            times = [
+                "" if (median := row.median(condition)) is None else _time(median) for condition in self.conditions
+            ]
             yield [name, *times, _size(row.peak) if row.peak else "", row.failed]
 
     def _repr_html_(self) -> str:
-        numbers = (*self.whats, "peak")
+        numbers = (*self.conditions, "peak")
         cells = table(("loader", *numbers, ""), self._cells(), total=len(self.rows), numbers=numbers, code=("loader",))
         return view("BenchResult", f"{self.tensors:,} tensors, {_size(self.bytes)}", cells, paragraph(self.summary))
 
     def __str__(self) -> str:
-        heads = ["loader", *self.whats, "peak", ""]
+        heads = ["loader", *self.conditions, "peak", ""]
         rows = [heads, *self._cells()]
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads) - 1)]
         lines = []

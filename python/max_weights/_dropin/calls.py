@@ -28,10 +28,10 @@ class Refused(Exception):
 
 
 class Calls(NamedTuple):
-    """How many calls of a replaced function we served, and how many went to the original."""
+    """How many calls of a replaced function max_weights answered, and how many fell back to the original."""
 
-    served: int
-    handed_over: int
+    fast: int
+    fallback: int
 
 
 class Counter:
@@ -40,37 +40,37 @@ class Counter:
     def __init__(self, name: str) -> None:
         self.name = name
         self.active = True
-        """Whether calls are to be served; code that still holds the replacement after `unpatch` calls the original."""
-        self._served = 0
-        self._handed_over = 0
+        """Whether calls are answered here; code that still holds the replacement after `unpatch` calls the original."""
+        self._fast = 0
+        self._fallback = 0
         self._reasons: set[str] = set()
 
-    def served(self) -> None:
-        """Count a call that we served."""
+    def count_fast(self) -> None:
+        """Count a call that was answered here."""
         with _counting:
-            self._served += 1
+            self._fast += 1
 
-    def handed_over(self, reason: str | Exception) -> None:
+    def count_fallback(self, reason: str | Exception) -> None:
         """Count a call that goes to the original; a reason is logged once, exceptions by their kind."""
         kind = reason if isinstance(reason, str) else type(reason).__name__
         with _counting:
-            self._handed_over += 1
+            self._fallback += 1
             is_repeated = kind in self._reasons
             self._reasons.add(kind)
         if not is_repeated:
             text = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
-            log("%s: handed over to the original: %s", self.name, text)
+            log("%s: fell back to the original: %s", self.name, text)
 
     def attempt(self, serve: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> _T | None:
         """Return what `serve` gives, and count it; `None` if the call goes to the original."""
         try:
             result = serve(*arguments, **options)
         except Refused as refused:
-            self.handed_over(str(refused))
+            self.count_fallback(str(refused))
         except Exception as error:
-            self.handed_over(error)
+            self.count_fallback(error)
         else:
-            self.served()
+            self.count_fast()
             return result
         return None
 
@@ -78,4 +78,4 @@ class Counter:
     def calls(self) -> Calls:
         """Return the counts so far."""
         with _counting:
-            return Calls(self._served, self._handed_over)
+            return Calls(self._fast, self._fallback)

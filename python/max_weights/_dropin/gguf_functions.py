@@ -141,15 +141,15 @@ def parse_value(original: Callable[..., object], counter: Counter) -> Callable[.
             if isinstance(kind, list) and (len(kind) == 1 or (len(kind) == 2 and kind[0] == _ARRAY)):
                 kind = kind[-1]
             if not isinstance(kind, int):
-                counter.handed_over("not a type of value")
+                counter.count_fallback("not a type of value")
             elif kind in _SCALARS:
-                counter.served()
+                counter.count_fast()
                 return _SCALARS[kind](_value[0])
             elif kind == _STRING and isinstance(_value, np.ndarray) and _value.dtype == uint8 and _value.ndim == 1:
-                counter.served()
+                counter.count_fast()
                 return _value.tobytes().decode()
             else:
-                counter.handed_over("neither a number nor the bytes of a string")
+                counter.count_fallback("neither a number nor the bytes of a string")
         return original(_value, data_type)
 
     return function

@@ -70,12 +70,12 @@ def replacement(original: type[Any], counter: Counter) -> type[Any]:
                 except Exception as error:
                     # The original would spend minutes and gigabytes on what a damaged file claims.
                     if (refusal := _refusal(path)) is not None:
-                        counter.served()
+                        counter.count_fast()
                         raise refusal from None
-                    counter.handed_over(error)
+                    counter.count_fallback(error)
                     self._on_demand = False
                 else:
-                    counter.served()
+                    counter.count_fast()
                     return
             super().__init__(path, mode)
 

@@ -142,7 +142,7 @@ def unpatch() -> None:
 
 
 def patched() -> Mapping[str, Calls]:
-    """Return what is replaced in this process, and how many calls we served and handed over; empty if nothing is.
+    """Return what is replaced in this process, and how many calls fell back to the original; empty if nothing is.
 
     The keys are full names such as `torch.load`. Libraries that are not imported yet are not included.
     """
@@ -181,7 +181,7 @@ def _make_pairs(module: str) -> None:
             replacement = getattr(importlib.import_module(where), function)(original, counter)
         except Exception as error:
             # A version of the library that we do not know: the program continues with its functions.
-            counter.handed_over(error)
+            counter.count_fallback(error)
             continue
         _state.pairs[target.full_name] = Pair(original, replacement, counter)
 

@@ -37,17 +37,17 @@ def safe_open(original: type[object], counter: Counter) -> type[object]:
             if counter.active:
                 device = as_asked(device)
                 if is_delegated(framework):
-                    counter.handed_over("a framework that is not supported")
+                    counter.count_fallback("a framework that is not supported")
                 elif not _is_served(framework, device):
-                    counter.handed_over(_ELSEWHERE)
+                    counter.count_fallback(_ELSEWHERE)
                 else:
                     try:
                         opened = super().__new__(cls, filename, framework, device, backend=backend)
                     except Exception as error:
                         refused = error
-                        counter.handed_over(error)
+                        counter.count_fallback(error)
                     else:
-                        counter.served()
+                        counter.count_fast()
                         return opened
             # Versions before 0.8 have no backends.
             options = {} if backend == "mmap" else {"backend": backend}
@@ -74,9 +74,9 @@ def function(original: Callable[..., object], counter: Counter) -> Callable[...,
                 value = getattr(importlib.import_module(f"max_weights.{module}"), name)(*arguments, **options)
             except Exception as error:
                 refused = error
-                counter.handed_over(error)
+                counter.count_fallback(error)
             else:
-                counter.served()
+                counter.count_fast()
                 return value
         return _called(refused, original, *arguments, **options)
 
@@ -94,7 +94,7 @@ def load_file(original: Callable[..., object], counter: Counter) -> Callable[...
 
             device = as_asked(device)
             if not _is_served("pt", device):
-                counter.handed_over(_ELSEWHERE)
+                counter.count_fallback(_ELSEWHERE)
                 return original(filename, device, **options)
         return ours(filename, device, **options)
 

@@ -53,13 +53,13 @@ def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., 
                     raise Refused(f"not among what torch allows by default: {shown(unknown[0])}")
                 value: _T = loading.value()
             except Refused as refused:
-                counter.handed_over(str(refused))
+                counter.count_fallback(str(refused))
             except Exception as error:
                 if loading is not None and error is loading.raised:
                     raise
-                counter.handed_over(error)
+                counter.count_fallback(error)
             else:
-                counter.served()
+                counter.count_fast()
                 return value
         return original(f, map_location, pickle_module, weights_only=weights_only, mmap=mmap, **pickle_load_args)
 

@@ -169,7 +169,7 @@ class _Plan:
     options: LoadOptions
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    non_persistent: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     fills: list[_Fill] = field(default_factory=list)
     _cuts: dict[str, Cut | None] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class _Plan:
         """Decide how a slot is filled."""
         names = [place.name for place in slot.places if place.name in self._infos]
         if not slot.saved and not slot.tensor.is_meta:
-            self.kept += names
+            self.non_persistent += names
             return
         if not names:
             if slot.saved:
@@ -393,7 +393,7 @@ class _Plan:
             loaded=(*loaded, *self.custom_loaded),
             missing=tuple(self.missing),
             unexpected=tuple(self.unexpected),
-            kept=tuple(self.kept),
+            non_persistent=tuple(self.non_persistent),
             converted=converted,
             tied=tied,
             bytes=size,
