@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from max_weights._core import infos, renamed_names, shown
-from max_weights._renaming import renamed
 from max_weights._selection import Pattern, Select, fits, not_found, require_effect, selected
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.sharding._by_name import Cut, Shard, parts_of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights.dtype import DTypeLike
+    from max_weights.sharding._by_name import Cut, Shard
 
 __all__ = ["DTypeOption", "LoadRequest", "Rename", "ResolvedRequest", "holds_floats", "renamed_by"]
 
@@ -97,6 +96,8 @@ class LoadRequest:
         """
         rename = self.rename
         if isinstance(rename, str):
+            from max_weights._renaming import renamed  # with the tables of all libraries
+
             node, rename = renamed(node, rename), None
         below = {info.name: info for info in infos(node)}
         names = list(below) if self.select is None else selected(list(below), self.select)
@@ -109,6 +110,8 @@ class LoadRequest:
         chosen = [below[name] for name in new_names]
         parts: list[Cut | None] = [None] * len(chosen)
         if self.shard is not None:
+            from max_weights.sharding._by_name import parts_of_rank
+
             parts = parts_of_rank(node, chosen, self.shard)
         dtypes = self._dtypes(chosen, every, unpack)
         return ResolvedRequest(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)

@@ -15,7 +15,6 @@ from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
 from max_weights._read_options import ReadKeywords, ReadOptions
 from max_weights._selection import Select, selected
-from max_weights.devices import place
 from max_weights.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
@@ -193,6 +192,8 @@ def load_ranks(
     Raises:
         ArgumentError: there are not as many different GPUs as ranks; and for the reasons of `weights.load`.
     """
+    from max_weights.devices import place
+
     how = LoadMethod(None, storage, verify, ReadOptions.of("load_ranks", options, read))
     if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
         raise ArgumentError(f"{len(shards)} ranks need as many different devices, not {list(devices)!r}")
@@ -337,6 +338,8 @@ def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | N
     """
     if not out:
         return device
+    from max_weights.devices import place
+
     locations = {name: _place_of(memory) for name, memory in out.items()}
     if device is None:
         device = next((f"{kind}:{number}" for kind, number in locations.values() if kind == "gpu"), None)
@@ -361,7 +364,11 @@ def _place_of(memory: DLPackArray) -> tuple[str, int]:
 
 def check_device(device: DeviceLike | None, copy: bool | None, framework: str | None) -> None:
     """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
-    if device is None or place(device)[0] == "cpu":
+    if device is None:
+        return
+    from max_weights.devices import place
+
+    if place(device)[0] == "cpu":
         return
     refused = {
         "copy=False": copy is False,

@@ -85,6 +85,15 @@ print(sorted({FRAMEWORKS!r} & set(sys.modules)))"""
     assert done.stdout.strip() == "[]"
 
 
+def test_a_first_load_imports_no_tables_of_layouts_and_parts(models: Path) -> None:
+    script = f"""
+import sys, max_weights
+max_weights.load_weights({str(models / "minilm.safetensors")!r}).load(dtype="float16", copy=True)
+print(sorted(name for name in sys.modules if name.startswith(("max_weights.sharding", "max_weights.conversion"))))"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["ls"], ["versions"]])
 def test_the_command_line_imports_nothing_but_the_core(models: Path, arguments: list[str]) -> None:
     script = """
