@@ -7,13 +7,12 @@
 #![allow(clippy::inline_always)] // in the loops over all bytes
 
 use crate::error::{Error, Result};
+use crate::simd::{CHUNK, Level, differing};
 
 /// Elements of a block.
 pub const BLOCK: usize = 1 << 16;
 /// A gap of one byte: so many elements are passed over, and none is replaced.
 const PASS: u8 = 255;
-/// Bytes that are compared at a time.
-const COMPARED: usize = 64;
 
 /// How the elements of one list of a record are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,25 +129,42 @@ pub fn changes(
     scratch: &mut Scratch,
     record: &mut Vec<u8>,
 ) -> Result<Option<Lists>> {
+    changes_at(Level::chosen()?, old, new, width, scratch, record)
+}
+
+/// [`changes`] with the instructions of a level, which must be available.
+///
+/// # Errors
+/// Those of [`changes`], and a level that is not available.
+pub fn changes_at(
+    level: Level,
+    old: &[u8],
+    new: &[u8],
+    width: usize,
+    scratch: &mut Scratch,
+    record: &mut Vec<u8>,
+) -> Result<Option<Lists>> {
+    level.require()?;
     check_block(new, width)?;
     if old.len() != new.len() {
         return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
     }
     Ok(match width {
-        1 => record_of::<1, 1>(old, new, scratch, record),
-        2 => record_of::<2, 1>(old, new, scratch, record),
-        4 => record_of::<4, 2>(old, new, scratch, record),
-        _ => record_of::<8, 4>(old, new, scratch, record),
+        1 => record_of::<1, 1>(level, old, new, scratch, record),
+        2 => record_of::<2, 1>(level, old, new, scratch, record),
+        4 => record_of::<4, 2>(level, old, new, scratch, record),
+        _ => record_of::<8, 4>(level, old, new, scratch, record),
     })
 }
 
 fn record_of<const WIDTH: usize, const LOW: usize>(
+    level: Level,
     old: &[u8],
     new: &[u8],
     scratch: &mut Scratch,
     record: &mut Vec<u8>,
 ) -> Option<Lists> {
-    compare::<WIDTH, LOW>(old, new, scratch);
+    compare::<WIDTH, LOW>(level, old, new, scratch);
     let Scratch { low, whole, .. } = scratch;
     if low.count + whole.count == 0 {
         return None;
@@ -179,20 +195,18 @@ fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
     (low & !high, high)
 }
 
-/// Finds the elements that differ. The loops are plain: instructions for wider vectors make them no faster.
-fn compare<const WIDTH: usize, const LOW: usize>(old: &[u8], new: &[u8], scratch: &mut Scratch) {
+/// Finds the elements that differ.
+fn compare<const WIDTH: usize, const LOW: usize>(level: Level, old: &[u8], new: &[u8], scratch: &mut Scratch) {
     let Scratch { differ, low, whole } = scratch;
-    let (old_chunks, old_rest) = old.as_chunks::<COMPARED>();
-    let (new_chunks, new_rest) = new.as_chunks::<COMPARED>();
-    differ.resize(new_chunks.len() + 1, 0);
-    for ((differ, old), new) in differ.iter_mut().zip(old_chunks).zip(new_chunks) {
-        *differ = differing(old, new);
-    }
-    let [mut old, mut new] = [[0; COMPARED]; 2];
+    let (old_chunks, old_rest) = old.as_chunks::<CHUNK>();
+    let (new_chunks, new_rest) = new.as_chunks::<CHUNK>();
+    let [mut old, mut new] = [[0; CHUNK]; 2];
     old[..old_rest.len()].copy_from_slice(old_rest);
     new[..new_rest.len()].copy_from_slice(new_rest);
-    if let Some(last) = differ.last_mut() {
-        *last = differing(&old, &new);
+    differ.resize(new_chunks.len() + 1, 0);
+    if let Some((last, all)) = differ.split_last_mut() {
+        differing(level, old_chunks, new_chunks, all);
+        differing(level, &[old], &[new], std::slice::from_mut(last));
     }
     for numbers in [&mut *low, &mut *whole] {
         numbers.room.resize(BLOCK, 0);
@@ -200,34 +214,9 @@ fn compare<const WIDTH: usize, const LOW: usize>(old: &[u8], new: &[u8], scratch
     }
     for (chunk, differ) in differ.iter().enumerate() {
         let (of_low, of_whole) = elements::<WIDTH, LOW>(*differ);
-        low.add::<WIDTH>(of_low, chunk * (COMPARED / WIDTH));
-        whole.add::<WIDTH>(of_whole, chunk * (COMPARED / WIDTH));
+        low.add::<WIDTH>(of_low, chunk * (CHUNK / WIDTH));
+        whole.add::<WIDTH>(of_whole, chunk * (CHUNK / WIDTH));
     }
-}
-
-/// The number of each byte of a word that is not zero, as bits.
-#[inline(always)]
-fn bytes_that_are_set(word: u64) -> u64 {
-    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let set = (((word & LOW_BITS) + LOW_BITS) | word) & !LOW_BITS;
-    let pairs = set >> 7 | set >> 14;
-    let fours = pairs | pairs >> 14;
-    (fours | fours >> 28) & 0xff
-}
-
-/// Which bytes differ, as bits.
-#[inline(always)]
-fn differing(old: &[u8; COMPARED], new: &[u8; COMPARED]) -> u64 {
-    let mut words = [0u64; COMPARED / 8];
-    let mut any = 0;
-    for ((word, old), new) in words.iter_mut().zip(old.as_chunks().0).zip(new.as_chunks().0) {
-        *word = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
-        any |= *word;
-    }
-    if any == 0 {
-        return 0;
-    }
-    words.iter().enumerate().fold(0, |bits, (number, word)| bits | bytes_that_are_set(*word) << (8 * number))
 }
 
 /// Replaces in `block` what a record says.
@@ -322,6 +311,18 @@ mod tests {
         let mut record = Vec::new();
         let lists = changes(old, new, width, &mut Scratch::default(), &mut record).expect("blocks");
         (record, lists)
+    }
+
+    #[test]
+    fn every_level_writes_the_same_record() {
+        for (width, elements, one_in) in [(1, 1000, 3), (2, BLOCK, 50), (2, 31, 2), (4, 4099, 1), (8, 100, 9)] {
+            let (old, new) = versions(width, elements, one_in, 5);
+            for level in Level::available() {
+                let mut of_level = Vec::new();
+                let lists = changes_at(level, &old, &new, width, &mut Scratch::default(), &mut of_level);
+                assert_eq!((of_level, lists.expect("blocks")), record(&old, &new, width), "{level} {width}");
+            }
+        }
     }
 
     /// A block, and the same with a share of its elements changed: the lower bytes of most, all bytes of some.
