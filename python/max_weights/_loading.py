@@ -92,6 +92,8 @@ class StreamOptions(_Read, total=False):
     shard: Shard | None
     device: DeviceLike | None
     reuse: bool
+    group: ProcessGroup | None
+    timeout: float
 
 
 class RanksOptions(_Read, total=False):

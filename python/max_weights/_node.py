@@ -218,6 +218,8 @@ class WeightsNode(Node):
         verify: Mapping[str, str] | None = None,
         reuse: bool = False,
         device: DeviceLike | None = None,
+        group: ProcessGroup | None = None,
+        timeout: float = 600.0,
         progress: Progress | bool | None = None,
         options: ReadOptions | None = None,
         **read: Unpack[ReadKeywords],
@@ -242,6 +244,9 @@ class WeightsNode(Node):
             reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host
                 memory, and whoever copies.
             device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
+            group: As for `load`: all ranks of it stream the same weights in one order, each its own `shard` or all with
+                none, and each byte is read by one of them. Not with `reuse` and `verify`.
+            timeout: For how many seconds the ranks of `group` wait for one that does not answer, or does not go on.
             progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream.
                 True draws a bar.
             options: How files are read, as a `max_weights.types.ReadOptions`.
@@ -258,6 +263,8 @@ class WeightsNode(Node):
             FileChangedError: from the iterator; a file is another than when it was opened.
             FormatError: from the iterator; a digest is another than in `verify`.
             DeviceError: from the iterator; the GPU lacks memory.
+            RankError: on all ranks of `group`, also from the iterator: what went wrong on one of them, or that one has
+                ended its stream earlier than this one.
         """
         from max_weights._load_request import LoadRequest
         from max_weights._loading import LoadMethod
@@ -266,6 +273,13 @@ class WeightsNode(Node):
 
         request = LoadRequest(select, rename, dtype, packed, shard)
         how = LoadMethod(verify=verify, read=ReadOptions.of("stream", options, read))
+        if group is not None:
+            from max_weights._ranks.streaming import stream_in_group
+
+            refused = {"reuse": reuse, "verify": verify is not None}
+            return stream_in_group(
+                self, request, how.read, refused, group, timeout, framework=framework, device=device, progress=progress
+            )
         return stream(self, request, how, framework=framework, device=device, reuse=reuse, progress=progress)
 
     def save(

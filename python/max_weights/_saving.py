@@ -206,7 +206,7 @@ def save_sharded(
 
         refused = {"tied": tied != "copy", "strided": strided != "copy", "verify": verify, "remote": remote is not None}
         refused["if_exists"] = if_exists != "replace"
-        to = Files(os.fsdecode(folder), _metadata_of(metadata), bytes_of(max_shard_size), name, alignment, sync)
+        to = Files(os.fsdecode(folder), metadata_of(metadata), bytes_of(max_shard_size), name, alignment, sync)
         return _save_in_group(tensors, to, refused, group, timeout, progress)
     if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
         return save_weights(
@@ -257,11 +257,6 @@ def _save_in_group(
 
     if option := next((option for option, is_set in refused.items() if is_set), None):
         raise ArgumentError(f"save_sharded by several ranks has no {option}=")
-    _require(
-        "://" not in files.folder,
-        f"'{printable(files.folder)}': several ranks write to a folder that all of them see, not to a URL: save there, "
-        "and copy the files; or save on one rank what full_tensor() returns",
-    )
     _require(
         not isinstance(tensors, _core.WeightsNode),
         "a tree of weights is saved by one process: call save_sharded without group",
@@ -329,7 +324,7 @@ def save_weights(
             request.new_names,
             request.dtypes,
             target,
-            _metadata_of(metadata),
+            metadata_of(metadata),
             cuts=request.parts,
             alignment=alignment,
             sync=sync,
@@ -387,7 +382,7 @@ class SafetensorsWriter:
         _check_names(tensors)
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
         file = safetensors_path(path)
-        noted = _metadata_of(metadata)
+        noted = metadata_of(metadata)
         self._file = _core.FileWriter(
             file,
             declared,
@@ -473,7 +468,7 @@ def _prepared(
     """Return the tensors to write, and the metadata."""
     _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it must be "copy", "alias" or "refuse"')
     _require(strided in ("copy", "refuse"), f'strided={strided!r}: it must be "copy" or "refuse"')
-    noted = _metadata_of(metadata)
+    noted = metadata_of(metadata)
     by_name = dict(items_of(tensors))
     packed = [name for name, tensor in by_name.items() if encoding_of(tensor) is not None]
     _require(
@@ -575,7 +570,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg()
 
 
-def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
+def metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
     """Return the metadata of a file, including the framework it is for."""
     noted = {"format": "pt", **(metadata or {})}
     for key, value in noted.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from max_weights._core import TensorStream
 from max_weights._load_request import LoadRequest
@@ -15,14 +15,31 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights._loading import Convert
     from max_weights.devices import DeviceLike
 
-__all__ = ["WeightStream", "stream"]
+__all__ = ["Tensors", "WeightStream", "stream"]
 
 _REPORT_EVERY = 0.025  # seconds
 _Tensor_co = TypeVar("_Tensor_co", covariant=True)
+
+
+class Tensors(Protocol):
+    """What a stream takes tensors from: their positions, and them."""
+
+    @property
+    def max_host_bytes(self) -> int:
+        """The most bytes of host memory that they take."""
+        ...
+
+    def __next__(self) -> tuple[int, Buffer]:
+        """Return the next one."""
+        ...
+
+    def close(self) -> None:
+        """Give no more."""
+        ...
 
 
 class WeightStream(Generic[_Tensor_co]):
@@ -38,7 +55,7 @@ class WeightStream(Generic[_Tensor_co]):
 
     def __init__(
         self,
-        tensors: TensorStream,
+        tensors: Tensors,
         names: Sequence[str],
         infos: Sequence[WeightInfo],
         convert: Convert,
@@ -56,7 +73,7 @@ class WeightStream(Generic[_Tensor_co]):
 
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of host memory that the tensors of this stream take.
+        """The most bytes of host memory that the tensors of this stream take; with a `group`, about so many.
 
         Tensors count while they are being read, wait to be taken, were returned last, or are on their way to a device.
         """
@@ -87,7 +104,9 @@ class WeightStream(Generic[_Tensor_co]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
 

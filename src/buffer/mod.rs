@@ -75,6 +75,11 @@ impl Buffer {
         Self::contiguous_at(Block::zeros(bytes)?.freeze(), 0, dtype, shape)
     }
 
+    /// A new tensor of any content, for somebody who fills all of it.
+    pub fn any(dtype: DType, shape: &[i64]) -> Result<Self> {
+        Self::filled(dtype, shape, |_| Ok(()))
+    }
+
     /// A new tensor whose bytes are what `fill` makes of them.
     fn filled(dtype: DType, shape: &[i64], fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
         let mut block = Block::any(checked_size(dtype, shape)?)?;

@@ -4,6 +4,7 @@
 //! makes the unfinished files and puts them into their places when all have written; the others open them by their paths.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -15,7 +16,7 @@ use super::{Declared, Layout, Options, Replacement, Shards, Stored};
 use crate::buffer::Buffer;
 use crate::cast::elements_per_group;
 use crate::error::{Error, Result};
-use crate::load::ranks::{Mesh, Move, Written, written};
+use crate::load::ranks::{Mesh, Move, Written, written, written_box};
 use crate::source::store::IfExists;
 use crate::text;
 use crate::workers::Interrupt;
@@ -110,12 +111,16 @@ impl Together {
     /// # Errors
     /// As of [`written`].
     pub fn written(&self, number: usize, rank: u32) -> Result<Written> {
+        let mesh = self.sharings[number].map(|mesh| &self.meshes[mesh]);
+        self.of_tensor(number, |shape, unit| written(shape, unit, mesh, (rank, self.world), number as u64))
+    }
+
+    fn of_tensor(&self, number: usize, written: impl Fn(&[u64], (u64, u64)) -> Result<Written>) -> Result<Written> {
         let tensor = &self.tensors[number];
         let Stored::Plain(dtype) = tensor.stored else { return Ok(Written::default()) };
         let per = elements_per_group(dtype);
         let unit = (per as u64, (per * dtype.bits() / 8) as u64);
-        let mesh = self.sharings[number].map(|mesh| &self.meshes[mesh]);
-        written(&tensor.shape, unit, mesh, (rank, self.world), number as u64).map_err(|error| match error {
+        written(&tensor.shape, unit).map_err(|error| match error {
             Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(&tensor.name))),
             other => other,
         })
@@ -157,13 +162,16 @@ impl Together {
     }
 }
 
+/// A box of a tensor: the number of that, a range of each of its axes, and what lies there.
+pub type PlacedBox = (usize, Vec<Range<u64>>, Buffer);
+
 /// Some of the bytes that a rank writes.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     file: usize,
     /// The first byte of the tensor there.
     start: u64,
-    tensor: usize,
+    part: usize,
     rows: Move,
 }
 
@@ -172,7 +180,7 @@ struct Job {
 pub struct RankWriter {
     files: Vec<File>,
     targets: Vec<PathBuf>,
-    /// What this rank has of each tensor.
+    /// What this rank has.
     parts: Vec<Buffer>,
     jobs: Vec<Job>,
     next: usize,
@@ -187,9 +195,40 @@ impl RankWriter {
     /// # Errors
     /// A file that this rank does not see, a part that is not the one that the mesh says.
     pub fn open(together: &Together, rank: u32, unfinished: &[PathBuf], parts: Vec<Buffer>) -> Result<Self> {
+        if parts.len() != together.tensors.len() {
+            return Err(Error::Argument("there is another number of tensors".to_owned()));
+        }
+        let own = (0..parts.len()).map(|number| Ok((number, together.written(number, rank)?)));
+        Self::new(together, rank, unfinished, own.collect::<Result<_>>()?, parts)
+    }
+
+    /// The same for boxes, each of the tensor of this number, of which no other rank has anything.
+    ///
+    /// # Errors
+    /// As of [`RankWriter::open`]; a tensor that is not there.
+    pub fn open_boxes(together: &Together, rank: u32, unfinished: &[PathBuf], boxes: Vec<PlacedBox>) -> Result<Self> {
+        let (mut own, mut parts) = (Vec::with_capacity(boxes.len()), Vec::with_capacity(boxes.len()));
+        for (number, ranges, part) in boxes {
+            if number >= together.tensors.len() {
+                return Err(Error::Argument(format!("there is no tensor {number}")));
+            }
+            own.push((number, together.of_tensor(number, |shape, unit| written_box(shape, unit, &ranges))?));
+            parts.push(part);
+        }
+        Self::new(together, rank, unfinished, own, parts)
+    }
+
+    /// Of each part: its tensor, and what is written of it.
+    fn new(
+        together: &Together,
+        rank: u32,
+        unfinished: &[PathBuf],
+        own: Vec<(usize, Written)>,
+        parts: Vec<Buffer>,
+    ) -> Result<Self> {
         let count = together.shards.files.len();
-        if unfinished.len() != count || parts.len() != together.tensors.len() {
-            return Err(Error::Argument("there is another number of files or tensors".to_owned()));
+        if unfinished.len() != count {
+            return Err(Error::Argument("there is another number of files".to_owned()));
         }
         let open = |(file, path): (usize, &PathBuf)| {
             File::options().write(true).open(path).map_err(|source| {
@@ -200,8 +239,7 @@ impl RankWriter {
         let files = unfinished.iter().enumerate().map(open).collect::<Result<Vec<File>>>()?;
         let targets = (0..count).map(|file| together.target(file)).collect();
         let (mut jobs, mut bytes) = (Vec::new(), 0);
-        for (number, part) in parts.iter().enumerate() {
-            let own = together.written(number, rank)?;
+        for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
             let tensor = &together.tensors[number];
             if part.size() as u64 != own.bytes || Stored::Plain(part.dtype()) != tensor.stored {
                 let (name, has) = (text::shown(&tensor.name), part.size());
@@ -215,7 +253,7 @@ impl RankWriter {
             let (file, start) = together.places[number];
             for rows in own.moves {
                 bytes += rows.bytes();
-                cut(rows, |rows| jobs.push(Job { file, start, tensor: number, rows }));
+                cut(rows, |rows| jobs.push(Job { file, start, part: at, rows }));
             }
         }
         // Ranks begin in different files, as a filesystem lets one at a time write to a file.
@@ -240,7 +278,7 @@ impl RankWriter {
             write(
                 &self.files[job.file],
                 &self.targets[job.file],
-                &self.parts[job.tensor],
+                &self.parts[job.part],
                 &job,
                 &mut scratch,
                 interrupt,

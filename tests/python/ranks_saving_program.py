@@ -9,16 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import max_weights
 import ranks_program as ranks
 from max_weights import save_sharded
 from max_weights._ranks import boxes, saving
-from max_weights.integrations.distributed import WeightsReader
+from max_weights.integrations.distributed import WeightsReader, WeightsWriter
 from ranks_program import FOLDER, every_placement, line, model, numbers, placed, raised
 
 SIZES = ("700", "5GB")
@@ -42,7 +45,7 @@ def alone(name: str, tensors: dict[str, torch.Tensor], size: str) -> dict[str, b
 
 def placements() -> dict[str, Any]:
     """Every placement, into one file and into many, from memory that is contiguous or not."""
-    saving._ROUND = 1000
+    saving.ROUND = 1000
     every = every_placement()
     every["large"] = (numbers(1024, 700), line(), [Replicate()])
     every["large_half"] = (numbers(1200, 512), ranks.grid(), [Shard(1), Replicate()])
@@ -87,6 +90,13 @@ def modules() -> dict[str, Any]:
     return {"wrong": wrong}
 
 
+def _half() -> list[WriteItem]:
+    """What a planner says that has forgotten half of a tensor."""
+    chunk = ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([2, 4]))
+    data = TensorWriteData(chunk, TensorProperties(), torch.Size([4, 4]))
+    return [WriteItem(MetadataIndex("a"), WriteItemType.SHARD, tensor_data=data)]
+
+
 def refused() -> dict[str, Any]:
     """What is not saved, or not alike on all ranks."""
     odd = ranks.RANK == 2
@@ -100,6 +110,8 @@ def refused() -> dict[str, Any]:
     found = {
         "partial": save({"a": partial}),
         "url": save(good, "s3://bucket/model"),
+        "writer_url": raised(lambda: WeightsWriter("s3://bucket/model")),
+        "writer_part": raised(lambda: WeightsWriter(folder).prepare_global_plan([SavePlan(_half())])),
         "tied": save(good, tied="alias"),
         "verify": save(good, verify=True),
         "names": save({"b" if odd else "a": numbers(4, 4)}),
@@ -155,6 +167,68 @@ def reader() -> dict[str, Any]:
     return {"wrong": wrong, "read": [sum(one) for one in read], "whole": whole, "differs": differs}
 
 
+def writer() -> dict[str, Any]:
+    """`dcp.save` of every placement, nested and with plain tensors; `dcp.load` of what it wrote."""
+    saving.ROUND = 1000
+    every = every_placement()
+    del every["strided_alone"]  # of which torch's planner makes boxes that overlap, and refuses them
+    whole = {f"model.{name}": tensor for name, (tensor, _, _) in every.items()} | {"plain": numbers(3, 5)}
+    state: dict[str, Any] = {
+        "model": {name: placed(tensor, mesh, how) for name, (tensor, mesh, how) in every.items()},
+        "plain": numbers(3, 5),
+    }
+    wrong = []
+    for size in SIZES:
+        folder = FOLDER / f"writer-{size}"
+        dcp.save(state, storage_writer=WeightsWriter(folder, max_shard_size=size, sync=size == "5GB"))
+        expected, found = alone("writer", whole, size), content(folder)
+        if found != expected:
+            wrong.append(f"{size}: {[name for name in expected if found.get(name) != expected[name]]} {sorted(found)}")
+        empty = {name: placed(torch.zeros_like(tensor), mesh, how) for name, (tensor, mesh, how) in every.items()}
+        again: dict[str, Any] = {"model": empty, "plain": torch.zeros(3, 5)}
+        dcp.load(again, storage_reader=WeightsReader(folder))
+        for name, tensor in state["model"].items():
+            if not torch.equal(tensor.to_local().double(), again["model"][name].to_local().double()):
+                wrong.append(f"{size} {name}")
+        if not torch.equal(again["plain"], state["plain"]):
+            wrong.append(f"{size} plain")
+        dist.barrier()
+    read = dict(safetensors.torch.load_file(FOLDER / "writer-5GB" / "model.safetensors"))
+    wrong += [name for name in whole if not torch.equal(read[name].double(), whole[name].double())]
+    older = content(FOLDER / "writer-5GB")
+    dist.barrier()
+    failed = {
+        "step": _dcp_error({"step": 3} | state),
+        "full": _dcp_error(state, _full),
+    }
+    same = content(FOLDER / "writer-5GB") == older
+    dist.barrier()
+    one = WeightsWriter(FOLDER / "unused")
+    dcp.save({"a": numbers(4, 4)}, storage_writer=one, checkpoint_id=FOLDER / "writer-id")
+    names = sorted(content(FOLDER / "writer-id"))
+    return {
+        "wrong": wrong,
+        "failed": failed,
+        "same": same,
+        "names": names,
+        "files": len(content(FOLDER / "writer-700")),
+    }
+
+
+def _dcp_error(state: dict[str, Any], instead: Any = None) -> str:
+    """What `dcp.save` says of this; with `instead`, rank 1 does that in place of writing."""
+    if instead is not None and ranks.RANK == 1:
+        saving.RankSave = functools.partial(Failing, instead=instead)  # type: ignore[misc, assignment]
+    try:
+        dcp.save(state, storage_writer=WeightsWriter(FOLDER / "writer-5GB"))
+    except dcp.CheckpointException as error:
+        return "; ".join(f"rank {rank}: {failed[0]}" for rank, failed in sorted(error.failures.items()))
+    finally:
+        saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
+        dist.barrier()
+    return "nothing"
+
+
 class Failing:
     """Where a rank writes, it does something else."""
 
@@ -187,7 +261,7 @@ def _with(rank: int, instead: Any) -> dict[str, Any]:
         save_sharded(older, folder, max_shard_size="20KB")
     dist.barrier()
     before = content(folder)
-    saving._ROUND = 2000
+    saving.ROUND = 2000
     if rank == ranks.RANK:
         saving.RankSave = functools.partial(Failing, instead=instead)  # type: ignore[misc, assignment]
     newer = {name: placed(tensor + 1, line(), [Shard(0)]) for name, tensor in older.items()}

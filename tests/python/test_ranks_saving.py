@@ -6,7 +6,7 @@ import pytest
 
 from ranks_processes import RANKS, Found, run, same_on_all
 
-CASES = ["placements", "modules", "refused", "reader", "full_disk"]
+CASES = ["placements", "modules", "refused", "reader", "writer", "full_disk"]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,8 @@ def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -
     [
         ("partial", "tensor 'a': it is placed as P(sum): its values are sums over ranks"),
         ("url", "'s3://bucket/model': several ranks write to a folder that all of them see, not to a URL"),
+        ("writer_url", "'s3://bucket/model': several ranks write to a folder that all of them see, not to a URL"),
+        ("writer_part", "tensor 'a': ranks write 8 of its 16 elements"),
         ("tied", "save_sharded by several ranks has no tied="),
         ("verify", "save_sharded by several ranks has no verify="),
         ("alone", "tensor 'a': it is spread over several processes; call save_sharded on all of them"),
@@ -72,6 +74,20 @@ def test_dcp_load_reads_every_placement_and_each_byte_once(found: Found) -> None
         assert all(read <= rank["whole"] for read in rank["read"])
     error = same_on_all([rank["differs"] for rank in found["reader"]])
     assert "sees another file than rank 0" in error["text"]
+
+
+def test_dcp_save_writes_the_files_of_one_process_and_dcp_load_reads_them(found: Found) -> None:
+    for rank in found["writer"]:
+        assert rank["wrong"] == []
+        assert rank["files"] > 10
+        assert rank["names"] == ["model.safetensors"]
+
+
+def test_dcp_save_that_fails_leaves_the_old_files_alone(found: Found) -> None:
+    for rank in found["writer"]:
+        assert "'step' is not a tensor, and safetensors files have tensors alone" in rank["failed"]["step"]
+        assert "rank 1: [Errno 28] No space left on device" in rank["failed"]["full"]
+        assert rank["same"], "the older files, and none beside them"
 
 
 def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files_alone(found: Found) -> None:

@@ -167,6 +167,13 @@ impl Buffer {
         Ok(Self { tensor })
     }
 
+    /// A new tensor of any content, for somebody who fills all of it.
+    #[staticmethod]
+    fn _any(py: Python<'_>, shape: Listed<i64>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
+        let dtype = dtype_from_python(dtype)?;
+        Ok(Self { tensor: detached(py, || Tensor::any(dtype, &shape.0))? })
+    }
+
     /// The tensor over the memory of a buffer-protocol object, whose items are taken as `dtype` (of the same size).
     #[staticmethod]
     fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {

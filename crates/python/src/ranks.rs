@@ -102,6 +102,11 @@ impl RankPlan {
         self.plan.rounds()
     }
 
+    /// For each tensor, the round after which all ranks have what they need of it.
+    fn last_rounds(&self, py: Python<'_>) -> Vec<usize> {
+        detached(py, || self.plan.last_rounds())
+    }
+
     /// A hash of all that the plan is a function of.
     fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.plan.hash())

@@ -8,7 +8,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
 use max_weights::load::ranks::Mesh;
 use max_weights::workers::now_and_then;
-use max_weights::write::{Declared, Folder, Options, RankWriter, Replacement, Stored, Together};
+use max_weights::write::{Declared, Folder, Options, PlacedBox, RankWriter, Replacement, Stored, Together};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -17,6 +17,9 @@ use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::ranks::{PythonMesh, meshes};
 use crate::tensor::Buffer;
+
+/// A tensor by its number, a range of each of its axes, and what lies there.
+type PythonBox<'py> = (usize, Vec<(u64, u64)>, Bound<'py, Buffer>);
 
 /// The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same files.
 ///
@@ -88,6 +91,25 @@ impl RankSave {
     fn open(&self, py: Python<'_>, rank: u32, unfinished: Vec<PathBuf>, parts: Vec<Bound<'_, Buffer>>) -> Outcome<u64> {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
         let share = detached(py, || RankWriter::open(&self.together, rank, &unfinished, parts))?;
+        let bytes = share.bytes();
+        *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
+        Ok(bytes)
+    }
+
+    /// The same for boxes that no other rank has: the number of a tensor, a range of each axis, memory.
+    fn open_boxes(
+        &self,
+        py: Python<'_>,
+        rank: u32,
+        unfinished: Vec<PathBuf>,
+        boxes: Vec<PythonBox<'_>>,
+    ) -> Outcome<u64> {
+        let placed = |(number, ranges, part): PythonBox<'_>| -> PlacedBox {
+            let ranges = ranges.into_iter().map(|(start, stop)| start..stop).collect();
+            (number, ranges, part.get().tensor().clone())
+        };
+        let boxes: Vec<PlacedBox> = boxes.into_iter().map(placed).collect();
+        let share = detached(py, || RankWriter::open_boxes(&self.together, rank, &unfinished, boxes))?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
         Ok(bytes)

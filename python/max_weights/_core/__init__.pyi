@@ -353,6 +353,7 @@ class Ahead:
 
 _Rows = Sequence[tuple[int, int, int, int, int]]
 _Ends = tuple[int, int]
+_PlacedBox = tuple[int, Sequence[tuple[int, int]], Buffer]
 
 @final
 class RankPlan:
@@ -367,6 +368,8 @@ class RankPlan:
     @property
     def rounds(self) -> int:
         """How many rounds there are."""
+    def last_rounds(self) -> list[int]:
+        """For each tensor, the round after which all ranks have what they need of it."""
     def hash(self) -> bytes:
         """A hash of all that the plan is a function of."""
     def parts(self, rank: int) -> list[tuple[int, list[list[tuple[int, int]]]] | None]:
@@ -411,6 +414,8 @@ class RankSave:
     def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
         """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
         are."""
+    def open_boxes(self, rank: int, unfinished: Sequence[str | PathLike[str]], boxes: Sequence[_PlacedBox]) -> int:
+        """The same for boxes that no other rank has: the number of a tensor, a range of each axis, memory."""
     def write(self, most: int) -> int:
         """Writes about so many of the bytes that are left; returns how many, 0 at the end."""
     def flush(self) -> None:

@@ -52,6 +52,8 @@ class Buffer:
     def zeros(shape: Sequence[int], dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
         """A new tensor of zeros, aligned to 64 bytes."""
     @staticmethod
+    def _any(shape: Sequence[int], dtype: DTypeLike) -> Buffer: ...
+    @staticmethod
     def _from_memory(object: object, dtype: DType) -> Buffer: ...
     @property
     def dtype(self) -> DType:

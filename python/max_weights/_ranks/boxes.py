@@ -1,4 +1,4 @@
-"""`WeightsReader(path, group=)`: several ranks read boxes of tensors, each byte read by one of them."""
+"""What `torch.distributed.checkpoint` reads and writes: boxes of tensors, of which each rank has its own."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from max_weights._core import RankPlan
+from max_weights._core import RankPlan, shown
 from max_weights._ranks.agreement import record_of, require_alike
 from max_weights._ranks.exchange import Target, exchange
 from max_weights._ranks.session import Session
 from max_weights._read_options import ReadOptions
 from max_weights.dtype import DType
-from max_weights.errors import RankError
+from max_weights.errors import ArgumentError, RankError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch.distributed as dist
+    from torch.distributed.checkpoint.planner import WriteItem
 
     from max_weights._core import WeightInfo, WeightsNode
     from max_weights.sharding._by_name import Cut
 
-__all__ = ["Box", "read_boxes"]
+__all__ = ["Box", "read_boxes", "tensors_of"]
 
 Box = list[tuple[int, int]]
 """Where it begins along each axis, and how long it is there."""
@@ -119,3 +120,29 @@ def _target(info: WeightInfo, tensor: torch.Tensor, size: int) -> Target | None:
         tensor.copy_(raw.view(dtype).view(tensor.shape))
 
     return Target(size, None, store)
+
+
+def tensors_of(items: Iterable[WriteItem]) -> list[tuple[str, str, list[int]]]:
+    """Return names, dtypes and shapes of the tensors of which ranks write boxes.
+
+    Raises:
+        ArgumentError: ranks have different ones under one name, or some elements no rank writes (a ValueError).
+    """
+    tensors: dict[str, tuple[str, list[int]]] = {}
+    elements: dict[str, int] = {}
+    for item in items:
+        name, data = item.index.fqn, item.tensor_data
+        assert data is not None
+        try:
+            own = (DType.from_torch(data.properties.dtype).name, list(data.size))
+        except ValueError as error:
+            raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+        if tensors.setdefault(name, own) != own:
+            raise ArgumentError(f"tensor '{shown(name)}': ranks have it as {tensors[name]} and as {own}")
+        elements[name] = elements.get(name, 0) + math.prod(data.chunk.sizes)
+    for name, (_, shape) in tensors.items():
+        if elements[name] != math.prod(shape):
+            raise ArgumentError(
+                f"tensor '{shown(name)}': ranks write {elements[name]:,} of its {math.prod(shape):,} elements"
+            )
+    return [(name, *tensors[name]) for name in sorted(tensors)]

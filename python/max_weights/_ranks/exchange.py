@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from max_weights._ranks.session import Session
     from max_weights._read_options import ReadOptions
 
-__all__ = ["Target", "exchange"]
+__all__ = ["Target", "exchange", "rounds"]
 
 _AHEAD = 2
 """So many rounds are read before they are exchanged."""
@@ -34,12 +34,16 @@ class Target:
 
     Args:
         size: How many they are.
-        memory: The memory that they go to straight, as bytes; `None` if they are changed on the way.
+        memory: The memory that they go to straight, as bytes, or what makes it when the first come; `None` if they are
+            changed on the way.
         finish: Called with all bytes of the part, where they did not go straight.
     """
 
     def __init__(
-        self, size: int, memory: torch.Tensor | None, finish: Callable[[torch.Tensor], None] | None = None
+        self,
+        size: int,
+        memory: torch.Tensor | Callable[[], torch.Tensor] | None,
+        finish: Callable[[torch.Tensor], None] | None = None,
     ) -> None:
         self._left = size
         self._size = size
@@ -55,12 +59,14 @@ class Target:
         """Return the memory to write to."""
         if self._memory is None:
             self._memory = torch.empty(self._size, dtype=torch.uint8, device=device)
+        elif not isinstance(self._memory, torch.Tensor):
+            self._memory = self._memory()
         return self._memory
 
     def add(self, count: int) -> None:
         """Note that so many bytes have been written."""
         self._left -= count
-        if self._left == 0 and self._finish is not None and self._memory is not None:
+        if self._left == 0 and self._finish is not None and isinstance(self._memory, torch.Tensor):
             memory, self._memory = self._memory, None
             self._finish(memory)
 
@@ -98,6 +104,19 @@ def exchange(
     Raises:
         RankError: a rank could not read, or is gone.
     """
+    for _ in rounds(plan, node, targets, session, read, progress):
+        pass
+
+
+def rounds(
+    plan: RankPlan,
+    node: WeightsNode,
+    targets: Sequence[Target | None],
+    session: Session,
+    read: ReadOptions,
+    progress: Callable[[int], object] | None = None,
+) -> Generator[int, None, None]:
+    """Do the same round by round: each runs when it is asked for, and gives its number."""
     runner = _Runner(plan, node, targets, session, read, progress)
     executor = ThreadPoolExecutor(1, "max_weights-read")
     try:
@@ -106,6 +125,7 @@ def exchange(
             while len(waiting) <= _AHEAD and number + len(waiting) < plan.rounds:
                 waiting.append(executor.submit(runner.read, number + len(waiting)))
             runner.run(runner.result(waiting.popleft()))
+            yield number
     finally:
         # After an error nobody waits for what is being read.
         executor.shutdown(wait=False, cancel_futures=True)
@@ -245,7 +265,8 @@ class _Runner:
         target, (start, _) = self._targets[moves[0][0]], moves[0][2]
         if target is None or not target.is_straight:
             return None
-        return target.bytes_on(self._device)[start : start + length]
+        memory = target.bytes_on(self._device)
+        return memory[start : start + length] if memory.device == self._device else None
 
     def _keep(
         self, own: Iterable[tuple[int, int, tuple[int, int], tuple[int, int], int, int]], units: dict[int, torch.Tensor]

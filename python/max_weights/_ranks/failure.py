@@ -28,6 +28,8 @@ class Failure:
     tensor: str | None = None
     offset: int | None = None
     help: str | None = None
+    after: int = -1
+    """After so many steps that all took together."""
 
     @classmethod
     def of(cls, error: BaseException, rank: int, host: str) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from max_weights.sharding._by_name import Shard, shape_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import torch
     import torch.distributed as dist
 
     from max_weights._core import WeightInfo, WeightsNode
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
     from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Cut
 
-__all__ = ["load_in_group"]
+__all__ = ["Part", "agreed", "load_in_group"]
+
+_ROUNDS = 16
+"""As much as a rank reads for one round: three of these are in memory, and four are what comes in one, twice."""
+_UNIT = 8 << 20
 
 
 def load_in_group(
@@ -61,33 +67,8 @@ def load_in_group(
     if option := next((name for name, value in refused.items() if value is not None), None):
         raise ArgumentError(f"load(group=) has no {option}=: tensors get memory of their own")
     with Session(group, timeout, "load") as session:
+        resolved, plan, parts = agreed(session, node, request)
         error: Exception | None = None
-        resolved: ResolvedRequest | None = None
-        record: dict[str, Any] = {}
-        try:
-            with gc_paused():
-                resolved = request.resolve(node)
-            shard = None if request.shard is None else [int(request.shard.rank), int(request.shard.world_size)]
-            what = digest(zip(resolved.names, resolved.new_names, map(str, resolved.dtypes), strict=True))
-            record = record_of(resolved.node, list(resolved.infos), what=what, shard=shard)
-        except Exception as failed:
-            error = failed
-        records = session.agree(record, error)
-        assert resolved is not None
-        alike = {"what": "asks for other weights, names or dtypes"}
-        require_alike(session, records, alike)
-        plan: RankPlan | None = None
-        parts: list[_Part] = []
-        try:
-            plan = _plan(session, node, request, resolved, records)
-            rows = zip(resolved.infos, resolved.dtypes, resolved.parts, plan.parts(session.rank), strict=True)
-            parts = [_Part(info, dtype, cut, 0 if own is None else own[0]) for info, dtype, cut, own in rows]
-        except Exception as failed:
-            error = failed
-        hashes = session.agree({"plan": "" if plan is None else plan.hash().hex()}, error)
-        assert plan is not None
-        one_plan = {"plan": "has other strategies in its shard"}
-        require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
         report, finish = progress_of(progress)
         done, total = [0], sum(part.size for part in parts)
 
@@ -97,8 +78,7 @@ def load_in_group(
                 report(done[0], total)
 
         try:
-            targets = [part.target if part.size else None for part in parts]
-            exchange(plan, resolved.node, targets, session, read, note)
+            exchange(plan, resolved.node, [part.target for part in parts], session, read, note)
             buffers = [part.finish() for part in parts]
             if device is not None:
                 buffers = [buffer.to(str(device)) for buffer in buffers]
@@ -114,12 +94,69 @@ def load_in_group(
         return {name: convert(buffer, info) for name, buffer, info in rest}
 
 
+def agreed(
+    session: Session, node: WeightsNode, request: LoadRequest, most: int | None = None
+) -> tuple[ResolvedRequest, RankPlan, list[Part]]:
+    """Return what all ranks load, by one plan, and what this one has of it.
+
+    Args:
+        session: The ranks.
+        node: The node.
+        request: What this rank loads.
+        most: How many bytes of memory each rank may use at a time; `None` for what is best.
+
+    Raises:
+        RankError: one of them loads something else.
+    """
+    error: Exception | None = None
+    resolved: ResolvedRequest | None = None
+    record: dict[str, Any] = {}
+    try:
+        with gc_paused():
+            resolved = request.resolve(node)
+        shard = None if request.shard is None else [int(request.shard.rank), int(request.shard.world_size)]
+        what = digest(zip(resolved.names, resolved.new_names, map(str, resolved.dtypes), strict=True))
+        record = record_of(resolved.node, list(resolved.infos), what=what, shard=shard, most=most)
+    except Exception as failed:
+        error = failed
+    records = session.agree(record, error)
+    assert resolved is not None
+    alike = {"what": "asks for other weights, names or dtypes", "most": "has another max_host_bytes"}
+    require_alike(session, records, alike)
+    plan: RankPlan | None = None
+    parts: list[Part] = []
+    try:
+        plan = _plan(session, node, request, resolved, records, most)
+        rows = zip(resolved.infos, resolved.dtypes, resolved.parts, plan.parts(session.rank), strict=True)
+        parts = [Part(info, dtype, cut, 0 if own is None else own[0]) for info, dtype, cut, own in rows]
+        if most is not None:
+            _require_fit(parts, most)
+    except Exception as failed:
+        error = failed
+    hashes = session.agree({"plan": "" if plan is None else plan.hash().hex()}, error)
+    assert plan is not None
+    one_plan = {"plan": "has other strategies in its shard"}
+    require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
+    return resolved, plan, parts
+
+
+def _require_fit(parts: Sequence[Part], most: int) -> None:
+    """Raise an error if one part alone takes too much memory."""
+    for part in parts:
+        if part.memory > most // 2:
+            raise ArgumentError(
+                f"max_host_bytes: {most:,} bytes are too few for '{shown(part.name)}', of which {part.memory:,} bytes "
+                "come to this rank: several ranks need twice as much as the largest"
+            )
+
+
 def _plan(
     session: Session,
     node: WeightsNode,
     request: LoadRequest,
     resolved: ResolvedRequest,
     records: Sequence[Mapping[str, Any]],
+    most: int | None,
 ) -> RankPlan:
     """Return the plan of all ranks, of whose shards only the numbers differ."""
     shards = sorted({tuple(record["shard"]) for record in records if record["shard"] is not None})
@@ -132,39 +169,62 @@ def _plan(
         of_all = [replace(request, shard=Shard(one[0], one[1], strategies)).resolve(node).parts for one in shards]
         sharings = [None if all(cut is None for cut in cuts) else list(cuts) for cuts in zip(*of_all, strict=True)]
         part_of = [shards.index(tuple(record["shard"])) for record in records]
-    return RankPlan(resolved.node, resolved.names, sharings, meshes=[], part_of=part_of, nodes=session.machines)
+    return RankPlan(
+        resolved.node,
+        resolved.names,
+        sharings,
+        meshes=[],
+        part_of=part_of,
+        nodes=session.machines,
+        unit_bytes=None if most is None else min(most // _ROUNDS, _UNIT),
+        round_bytes=None if most is None else most // _ROUNDS,
+    )
 
 
-class _Part:
+class Part:
     """What this rank has of one weight, and what becomes of it."""
 
     def __init__(self, info: WeightInfo, dtype: DType | None, cut: Cut | None, size: int) -> None:
+        self.name = info.name
         self.size = size
         self._info = info
         self._dtype = dtype
         self._shape = list(shape_of(cut, info.logical_shape))
-        if isinstance(info.dtype, DType) and info.encoding is None:
-            self.made = Buffer.zeros(self._shape, info.dtype)
-        elif info.encoding is not None:
-            self.made = Buffer.zeros(self._stored_shape(), DType.uint8)
-        else:
+        if not isinstance(info.dtype, DType) and info.encoding is None:
             raise UnsupportedError(
                 f"'{shown(info.name)}': its elements are of the type '{shown(str(info.dtype))}', which group= does not "
                 "load; leave group out"
             )
-        self.target = Target(size, self.made.view(DType.uint8, [size]).torch() if size else None)
+        self._made: Buffer | None = None
+        self.target = Target(size, self._bytes) if size else None
 
-    def _stored_shape(self) -> list[int]:
-        encoding = self._info.encoding
-        assert encoding is not None
-        *rest, last = self._shape
-        return [*rest, last // encoding.elements_per_block * encoding.block_size]
+    @property
+    def memory(self) -> int:
+        """How many bytes it takes, as it is in the file and as it was asked for."""
+        return self.size + (0 if self._dtype is None else math.prod(self._shape) * self._dtype.size_in_bytes)
+
+    def _memory(self) -> Buffer:
+        """Return what the bytes of the file go to."""
+        if self._made is None:
+            info = self._info
+            if info.encoding is not None:
+                *rest, last = self._shape
+                stored = [*rest, last // info.encoding.elements_per_block * info.encoding.block_size]
+                self._made = Buffer._any(stored, DType.uint8)
+            else:
+                assert isinstance(info.dtype, DType)
+                self._made = Buffer._any(self._shape, info.dtype)
+        return self._made
+
+    def _bytes(self) -> torch.Tensor:
+        return self._memory().view(DType.uint8, [self.size]).torch()
 
     def finish(self) -> Buffer:
-        """Return the tensor as it was asked for."""
-        info, dtype = self._info, self._dtype
+        """Return the tensor as it was asked for; the part keeps nothing of it."""
+        info, dtype, made = self._info, self._dtype, self._memory()
+        self._made = self.target = None
         if dtype is None:
-            return self.made
+            return made
         if info.encoding is not None:
-            return dequantize(self.made, info.encoding, dtype, self._shape)
-        return self.made.astype(dtype)
+            return dequantize(made, info.encoding, dtype, self._shape)
+        return made.astype(dtype)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from max_weights._core import RankSave, __version__, shown
+from max_weights._core import RankSave, __version__, printable, shown
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
 from max_weights._ranks.placements import Meshes, refusal, splits_of, together
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from max_weights._buffer import Buffer
     from max_weights._progress import Progress
+    from max_weights._ranks.placements import Mesh
+    from max_weights.dtype import DType
 
-__all__ = ["Files", "save_in_group"]
+__all__ = ["ROUND", "Files", "save_in_group"]
 
-_ROUND = 256 << 20
+ROUND = 256 << 20
 """So many bytes are written by a rank before all say that they could."""
 
 
@@ -40,6 +42,35 @@ class Files:
     stem: str
     alignment: int
     sync: bool
+
+    def __post_init__(self) -> None:
+        """Refuse a URL."""
+        if "://" in self.folder:
+            raise ArgumentError(
+                f"'{printable(self.folder)}': several ranks write to a folder that all of them see, not to a URL: save "
+                "there, and copy the files; or save on one rank what full_tensor() returns"
+            )
+
+    def save(
+        self,
+        tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
+        sharings: Sequence[int | None],
+        meshes: Sequence[Mesh],
+        world: int,
+    ) -> RankSave:
+        """Return where these tensors lie: their names, dtypes, shapes, and the numbers of their meshes."""
+        return RankSave(
+            self.folder,
+            tensors,
+            self.metadata,
+            sharings,
+            meshes=meshes,
+            world=world,
+            alignment=self.alignment,
+            sync=self.sync,
+            stem=self.stem,
+            max_shard_size=self.max_shard_size,
+        )
 
 
 @dataclass(frozen=True)
@@ -143,17 +174,11 @@ def _begun(
     )
     save: RankSave | None = None
     try:
-        save = RankSave(
-            files.folder,
+        save = files.save(
             [(part.name, part.own.dtype, part.shape) for part in parts],
-            files.metadata,
             [part.sharing for part in parts],
-            meshes=together([one["meshes"] for one in records]),
-            world=session.size,
-            alignment=files.alignment,
-            sync=files.sync,
-            stem=files.stem,
-            max_shard_size=files.max_shard_size,
+            together([one["meshes"] for one in records]),
+            session.size,
         )
     except Exception as failed:
         error = failed
@@ -186,12 +211,12 @@ def _written(
 
     def write() -> dict[str, Any]:
         nonlocal done
-        done += save.write(_ROUND)
+        done += save.write(ROUND)
         if report is not None:
             report(done, sizes[session.rank])
         return {}
 
-    for _ in range(-(-max(sizes) // _ROUND)):
+    for _ in range(-(-max(sizes) // ROUND)):
         agreed(write)
 
     def flush() -> dict[str, Any]:

@@ -92,6 +92,7 @@ class Session:
         self._stop = threading.Event()
         self._watching = False
         self._failure: Failure | None = None
+        self._has_left = False
         self._beats: dict[int, tuple[bytes, float]] = {}
         self._beat_at = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -127,13 +128,14 @@ class Session:
             return
         if error is not None and not isinstance(error, RankError) and not getattr(error, "_agreed", False):
             self._say(Failure.of(error, self.number, self.host))
-        if error is not None:
+        failed = error is not None or self._has_left
+        if failed:
             if self._whole is not None and isinstance(error, RankError) and isinstance(error._failure, Failure):
                 self._whole._say(error._failure)
             self._acknowledge()
         self._stop.set()
         if self._connection is not None:
-            self._connection.close(failed=error is not None)
+            self._connection.close(failed=failed)
         self._connection = None
 
     # What ranks say to each other
@@ -202,10 +204,16 @@ class Session:
 
     def check(self) -> None:
         """Raise the error of another rank, if there is one."""
-        if self._failure is not None:
+        if self._failure is not None and self._steps > self._failure.after:
             raise self._failure.error(self.note)
         if self._whole is not None:
             self._whole.check()
+
+    def leave(self, why: str) -> None:
+        """Say that this rank takes no further step: what it has taken others may end, and one more is an error."""
+        if self.size > 1:
+            self._has_left = True
+            self._say(Failure(self.number, self.host, why, after=self._steps))
 
     def of_this_machine(self) -> tuple[Session, list[int]]:
         """Return a session of the ranks of this machine, and which of this one they are."""
@@ -248,6 +256,8 @@ class Session:
 
     def _require_processes(self) -> None:
         """Raise an error if a process of this machine is gone."""
+        if self._failure is not None:
+            return  # one that has left, and said so
         for rank, (host, place, process) in enumerate(self._peers):
             if rank != self.rank and place == machine() and not is_running(process):
                 time.sleep(_BEAT * 1.5)  # it may have said why

@@ -1,9 +1,13 @@
-"""torch's distributed checkpoints: `torch.distributed.checkpoint` reads safetensors, GGUF and PyTorch files."""
+"""torch's distributed checkpoints: `torch.distributed.checkpoint` reads safetensors, GGUF and PyTorch files, and writes
+safetensors files.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,28 +19,32 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
-from torch.distributed.checkpoint.storage import StorageReader
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
 from max_weights._core import infos, shown
 from max_weights._lazy import lazy_state_dict
-from max_weights._ranks.boxes import Box, read_boxes
+from max_weights._ranks.boxes import Box, read_boxes, tensors_of
+from max_weights._ranks.saving import ROUND, Files
+from max_weights._saving import buffer_of, metadata_of
+from max_weights._sizes import bytes_of
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch.distributed import ProcessGroup
-    from torch.distributed.checkpoint.planner import ReadItem
+    from torch.distributed.checkpoint.planner import ReadItem, WriteItem
 
-    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights._buffer import Buffer
+    from max_weights._core import RankSave, WeightInfo, WeightsNode
 
     Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-__all__ = ["WeightsReader"]
+__all__ = ["WeightsReader", "WeightsWriter"]
 
 
 class WeightsReader(StorageReader):
@@ -161,6 +169,141 @@ class WeightsReader(StorageReader):
                     for offset, length in zip(item.storage_offsets, item.lengths, strict=True)
                 )
                 target.copy_(lazy[item.storage_index.fqn][index if index else ...])
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What the coordinator tells all ranks: the tensors, and the unfinished files that they write to."""
+
+    files: Files
+    tensors: list[tuple[str, str, list[int]]]
+    unfinished: Sequence[str] = ()
+
+    def save(self) -> RankSave:
+        return self.files.save(self.tensors, [None] * len(self.tensors), [], 1)
+
+
+class WeightsWriter(StorageWriter):
+    """The storage writer of `torch.distributed.checkpoint.save(state_dict, storage_writer=WeightsWriter(folder))`.
+
+    Every process writes the parts that its plan says straight to their places in the final safetensors files, with the
+    index of Hugging Face if they are several: nothing is gathered, and nothing is put together later. The files are,
+    byte for byte, those that `save_sharded` writes of the whole tensors on one process. They take their places when all
+    processes have written; what was in the folder before is as it was until then, and after an error.
+
+    Args:
+        folder: Where the files go: all processes have to see it under this path.
+        metadata: As for `save_sharded`.
+        max_shard_size: As for `save_sharded`.
+        name: As for `save_sharded`.
+        alignment: As for `save_sharded`.
+        sync: As for `save_sharded`.
+
+    Raises:
+        ArgumentError: the folder is a URL, or the size is not valid (a ValueError).
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        max_shard_size: int | str = "5GB",
+        name: str = "model",
+        alignment: int = 64,
+        sync: bool = True,
+    ) -> None:
+        size = bytes_of(max_shard_size)
+        self._files = Files(os.fsdecode(folder), metadata_of(metadata), size, name, alignment, sync)
+        self._rank = 0
+        self._save: RankSave | None = None
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin another save, to this folder if there is one; files that one before has not finished are removed."""
+        self._discard()
+        if checkpoint_id is not None:
+            self._files = replace(self._files, folder=os.fsdecode(checkpoint_id))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return whether this may be a folder."""
+        return "://" not in os.fspath(checkpoint_id)
+
+    def set_up_storage_writer(self, *_: object, **options: object) -> None:
+        """Take the rank of this process."""
+        rank = options.get("rank", 0)
+        self._rank = rank if isinstance(rank, int) else 0
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan unchanged.
+
+        Raises:
+            ArgumentError: something of it is not a tensor (a ValueError).
+        """
+        for item in plan.items:
+            if item.tensor_data is None:
+                raise ArgumentError(
+                    f"'{shown(item.index.fqn)}' is not a tensor, and safetensors files have tensors alone: save it in "
+                    "another way"
+                )
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Work out where everything lies, make the unfinished files, and tell all ranks.
+
+        Raises:
+            ArgumentError: ranks have different tensors of one name, or no rank has some part (a ValueError).
+        """
+        begun = _Begun(self._files, tensors_of(item for plan in plans for item in plan.items))
+        self._save = begun.save()
+        begun = replace(begun, unfinished=[str(path) for path in self._save.begin()])
+        return [replace(plan, storage_data=begun) for plan in plans]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write what the plan says; all of it is written when this returns."""
+        begun = plan.storage_data
+        assert isinstance(begun, _Begun)
+        save = self._save or begun.save()
+        numbers = {name: number for number, (name, _, _) in enumerate(begun.tensors)}
+        try:
+            boxes = [_box(numbers[item.index.fqn], item, planner) for item in plan.items]
+            save.open_boxes(self._rank, begun.unfinished, boxes)
+            while save.write(ROUND):
+                pass
+            save.flush()
+        except BaseException:
+            self._save = self._save or save
+            self._discard()
+            for path in begun.unfinished:  # the coordinator does not hear of this before the next save
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+            raise
+        done: Future[list[WriteResult]] = Future()
+        rows = zip(plan.items, boxes, strict=True)
+        done.set_result([WriteResult(item.index, buffer.nbytes, None) for item, (_, _, buffer) in rows])
+        return done
+
+    def finish(self, *_: object, **__: object) -> None:
+        """Put the files into their places."""
+        assert self._save is not None
+        save, self._save = self._save, None
+        save.finish()
+
+    def _discard(self) -> None:
+        save, self._save = self._save, None
+        if save is not None:
+            save.discard()
+
+
+def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[tuple[int, int]], Buffer]:
+    """Return the number of a tensor, which part of it a rank writes, and what that is."""
+    assert item.tensor_data is not None
+    chunk = item.tensor_data.chunk
+    data = planner.resolve_data(item)
+    if not isinstance(data, torch.Tensor) or data.shape != chunk.sizes:
+        raise ArgumentError(f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}")
+    ranges = [(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)]
+    return number, ranges, buffer_of(item.index.fqn, data.detach())
 
 
 def _goes_straight(info: WeightInfo, lengths: torch.Size, target: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use mesh::{ABSENT, Mesh, Runs, Split};
 pub use moves::Move;
-pub use replicas::{Written, written};
+pub use replicas::{Written, written, written_box};
 pub use round::{Broadcast, Round};
 pub use unit::{Extent, Source};
 
@@ -354,8 +354,15 @@ mod tests {
                 (0..plan.members.len()).map(|member| vec![0xEE; size(member)]).collect()
             })
             .collect();
+        let last = plan.last_rounds();
         for number in 0..plan.rounds() {
             let rounds: Vec<Round> = (0..world).map(|rank| plan.round(number, rank).expect("a round")).collect();
+            for round in &rounds {
+                let received =
+                    round.receives.values().flatten().chain(round.broadcasts.iter().flat_map(|one| &one.moves));
+                let members = received.map(|(member, _)| member).chain(round.own.iter().map(|(_, member, _)| member));
+                members.for_each(|&member| assert!(number <= last[member as usize], "all have it before that"));
+            }
             let units: BTreeMap<u32, Vec<u8>> = rounds
                 .iter()
                 .flat_map(|round| round.reads.iter().map(|(unit, len, extents)| (*unit, image(plan, extents, *len))))

@@ -1,8 +1,10 @@
 //! Which bytes of a tensor a rank writes, where several have them: each is written once, by one of those.
 
+use std::ops::Range;
+
 use super::mesh::{Mesh, Runs};
 use super::moves::{Move, Part};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A part of fewer bytes for each of those that have it is written by one of them.
 const SHARED: u64 = 256 << 10;
@@ -64,13 +66,32 @@ pub fn written(
         };
         at(number)..at(number + 1)
     };
-    let mut moves = part.within(&clip);
-    // They count from the start of the tensor.
+    Ok(Written { bytes: part.bytes, shape: own, moves: moves(&part, &clip) })
+}
+
+/// What a rank writes of a tensor of which it has a box, a range of each axis, that no other rank has.
+///
+/// # Errors
+/// A box that is not in the tensor, or that elements which are stored together do not allow.
+pub fn written_box(shape: &[u64], unit: (u64, u64), ranges: &[Range<u64>]) -> Result<Written> {
+    let is_within = |(range, &size): (&Range<u64>, &u64)| range.start <= range.end && range.end <= size;
+    if ranges.len() != shape.len() || !ranges.iter().zip(shape).all(is_within) {
+        return Err(Error::Argument(format!("a tensor of the shape {shape:?} has no box {ranges:?}")));
+    }
+    let own = ranges.iter().map(|range| range.end - range.start).collect();
+    let part = Part::new(shape, unit, &ranges.iter().map(|range| vec![range.clone()]).collect())?;
+    let reach = part.reach();
+    Ok(Written { bytes: part.bytes, shape: own, moves: moves(&part, &reach) })
+}
+
+/// The rows of a part within some bytes of the tensor, counted from its start.
+fn moves(part: &Part, clip: &Range<u64>) -> Vec<Move> {
+    let mut moves = part.within(clip);
     for one in &mut moves {
         one.from += clip.start;
     }
     moves.sort_unstable_by_key(|one| one.from);
-    Ok(Written { bytes: part.bytes, shape: own, moves })
+    moves
 }
 
 #[cfg(test)]
@@ -109,6 +130,28 @@ mod tests {
                 assert!(times.iter().all(|count| *count == 1), "{shape:?} {splits:?}");
             }
             assert!(times(shape, 4, None, 3).iter().all(|count| *count == 1), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn boxes_of_a_tensor_are_written_where_they_are_and_no_others() {
+        let (shape, mut times) = ([3, 4, 5], [0; 3 * 4 * 5 * 2]);
+        for ranges in
+            [[0..3, 0..4, 0..2], [0..1, 0..4, 2..5], [1..3, 0..1, 2..5], [1..3, 1..4, 2..5], [0..0, 0..4, 0..5]]
+        {
+            let own = written_box(&shape, (1, 2), &ranges).expect("written");
+            assert_eq!(own.bytes, own.shape.iter().product::<u64>() * 2);
+            for one in own.moves {
+                for start in (0..one.rows).map(|row| one.from + row * one.from_stride) {
+                    times[start as usize..(start + one.len) as usize].iter_mut().for_each(|count| *count += 1);
+                }
+            }
+        }
+        assert_eq!(times, [1; 120]);
+        assert_eq!(written_box(&[], (1, 4), &[]).expect("written").bytes, 4);
+        for ranges in [vec![0..3, 0..5], vec![0..3, 0..4, 0..1], vec![Range { start: 2, end: 1 }, 0..4]] {
+            let refused = written_box(&[3, 4], (1, 1), &ranges).expect_err("refused").to_string();
+            assert_eq!(refused, format!("a tensor of the shape [3, 4] has no box {ranges:?}"));
         }
     }
 

@@ -44,6 +44,16 @@ pub struct Broadcast {
 }
 
 impl Plan {
+    /// For each tensor, the round after which all ranks have what they need of it; 0 for one of no bytes.
+    pub fn last_rounds(&self) -> Vec<usize> {
+        let mut last = vec![0; self.members.len()];
+        for (number, units) in self.rounds.iter().enumerate() {
+            let pieces = self.units[units.clone()].iter().flat_map(|unit| &self.pieces[unit.pieces.clone()]);
+            pieces.for_each(|piece| last[piece.member as usize] = number);
+        }
+        last
+    }
+
     /// What a rank does in round number `number`.
     ///
     /// # Errors
