@@ -41,7 +41,7 @@ pub fn check(input: &[u8]) {
                 (Ok(delta), Ok(checkpoint)) => {
                     for (name, bytes) in bytes(checkpoint) {
                         let is_own =
-                            delta.header().changed.contains_key(&name) || delta.whole().any(|info| info.name == name);
+                            delta.changed().any(|(own, _)| own == name) || delta.whole().any(|info| info.name == name);
                         match bytes {
                             Ok(bytes) if !is_own => assert_eq!(before.get(&name), Some(&bytes), "{name}"),
                             Ok(_) => {}

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 from max_weights._core import WeightsNode, difference_of, open_weights
 from max_weights._html import count, details, table, view
 from max_weights._progress import progress_of
+from max_weights.errors import FormatError
 
 if TYPE_CHECKING:
     from max_weights._progress import Progress
     from max_weights._typing import JSONObject
 
 __all__ = ["ChangedWeight", "ComparedValues", "Difference", "OneSidedWeight", "RenamedWeight", "diff"]
+
+
+# The rules that a delta without its base breaks.
+_OF_DELTAS = ("delta.alone", "index.delta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ def diff(
 
     Args:
         a: A tree of weights, or anything that `load_weights` opens.
-        b: What to compare it with.
+        b: What to compare it with. The path of a delta is what it makes of the path `a`.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
@@ -140,7 +145,7 @@ def diff(
     try:
         text = difference_of(
             _opened(a),
-            _opened(b),
+            _opened(b, None if isinstance(a, WeightsNode) else a),
             rtol=rtol,
             atol=atol,
             exact=exact,
@@ -154,8 +159,15 @@ def diff(
     return _of(json.loads(text))
 
 
-def _opened(weights: WeightsNode | str | os.PathLike[str]) -> WeightsNode:
-    return weights if isinstance(weights, WeightsNode) else open_weights([weights], strict=False)
+def _opened(weights: WeightsNode | str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> WeightsNode:
+    if isinstance(weights, WeightsNode):
+        return weights
+    try:
+        return open_weights([weights], strict=False)
+    except FormatError as error:
+        if base is None or error.rule not in _OF_DELTAS:
+            raise
+        return open_weights([base, weights], strict=False)
 
 
 def _of(data: JSONObject) -> Difference:

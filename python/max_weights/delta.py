@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from max_weights._core import (
     WeightsNode,
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppliedDelta",
+    "Checksum",
     "Delta",
     "DeltaSummary",
+    "Dialect",
     "UpdatedFiles",
     "Version",
     "apply",
@@ -47,8 +49,15 @@ __all__ = [
     "read",
 ]
 
+# What other libraries write last into a folder that is a delta.
+_WRITTEN_LAST = ("model.safetensors.index.json", "sparse_update_manifest.json")
+
 _Path: TypeAlias = "str | os.PathLike[str]"
 _Checkpoint: TypeAlias = "WeightsNode | _Path | Sequence[_Path]"
+Dialect: TypeAlias = Literal["max-weights", "xor", "overwrite"]
+"""The forms of deltas that are written: this library's, and those of folders `weight_v000012`."""
+Checksum: TypeAlias = Literal["xxh3-128", "blake3", "adler32"]
+"""How the checksums of such folders are taken."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +65,15 @@ class Delta:
     """What a delta says of itself: `max_weights.delta.read(path)`."""
 
     path: Path
+    dialect: str
+    """Its form: `"max-weights"`, or that of other libraries, `"xor"`, `"overwrite"` or `"sparse"`."""
     base: str
-    """The identity of the version that it was made from."""
+    """The identity of the version that it was made from, or what another library calls it; empty if it does not say."""
     target: str
-    """The identity of the version that it leads to."""
-    changed: dict[str, tuple[str, tuple[int, ...]]]
-    """The tensors of which some elements changed: the dtype, as safetensors names it, and the shape of each."""
+    """The identity of the version that it leads to, or what another library calls that."""
+    changed: dict[str, tuple[str, tuple[int, ...]] | None]
+    """The tensors of which some elements changed: the dtype, as safetensors names it, and the shape of each; None where
+    the delta does not say them."""
     whole: tuple[str, ...]
     """The tensors that it has with all of their elements: new ones, and those of which most changed."""
     removed: tuple[str, ...]
@@ -92,7 +104,7 @@ class UpdatedFiles:
     """What `max_weights.delta.apply` did."""
 
     identity: str
-    """The identity of the version that is there now."""
+    """The identity of the version that is there now, or what another library's delta calls it."""
     applied_before: int
     """How many of the deltas were in the files before."""
     files: tuple[Path, ...]
@@ -101,7 +113,7 @@ class UpdatedFiles:
 
 @dataclass(frozen=True)
 class AppliedDelta:
-    """What `max_weights.delta.apply_into` did, in blocks of 65,536 elements."""
+    """What `max_weights.delta.apply_into` did, in blocks of 65,536 elements; with other dialects, in tensors."""
 
     changed: int
     unchanged: int
@@ -131,6 +143,10 @@ def create(
     new: _Checkpoint | Mapping[str, DLPackArray],
     path: _Path,
     *,
+    dialect: Dialect = "max-weights",
+    version: str | None = None,
+    base_version: str | None = None,
+    checksum: Checksum = "xxh3-128",
     sync: bool = True,
     progress: Progress | bool | None = None,
 ) -> DeltaSummary:
@@ -142,7 +158,12 @@ def create(
     Args:
         base: The version before: a tree that is open, or what `load_weights` takes, such as `[checkpoint, delta]`.
         new: The version after: the same, or tensors of any library by their names (those of a device are copied).
-        path: The file; what is there is replaced as a whole. Or a URL.
+        path: The file; what is there is replaced as a whole. Or a URL. In other dialects, a folder without index.
+        dialect: `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read; they have no place for
+            tensors that are new or removed.
+        version: What such a folder calls the new version; that of its name if it is `weight_v000012`.
+        base_version: What it calls the version before; one less than `version`.
+        checksum: Of each tensor in such a folder.
         sync: Wait until the bytes are on the disk.
         progress: Called with the bytes that were compared and those of all; True shows a bar.
 
@@ -160,7 +181,9 @@ def create(
         of_files = _whole_tree(new)
     report, close = progress_of(progress)
     try:
-        summary = write_delta(tree, os.fspath(path), new=of_files, tensors=tensors, sync=sync, progress=report)
+        form = None if dialect == "max-weights" else (dialect, checksum, version, base_version)
+        to = os.fspath(path)
+        summary = write_delta(tree, to, new=of_files, tensors=tensors, form=form, sync=sync, progress=report)
     finally:
         close()
     return DeltaSummary(*summary[:7], Path(path))
@@ -169,12 +192,15 @@ def create(
 def read(path: _Path) -> Delta:
     """Read what a delta says of itself: its header, and nothing else.
 
+    A folder `weight_v000012`, as slime, miles and others write it, is a delta, too, and so are sparse files of TRL and
+    folders of prime-rl.
+
     Raises:
         FormatError: the file is no delta (rule `delta.header`).
     """
-    base, target, changed, whole, removed = delta_header(os.fspath(path))
-    shapes = {name: (dtype, tuple(shape)) for name, (dtype, shape) in changed.items()}
-    return Delta(Path(path), base, target, shapes, tuple(whole), tuple(removed))
+    dialect, base, target, changed, whole, removed = delta_header(os.fspath(path))
+    shapes = {name: said and (said[0], tuple(said[1])) for name, said in changed.items()}
+    return Delta(Path(path), dialect, base, target, shapes, tuple(whole), tuple(removed))
 
 
 def identity(weights: _Checkpoint) -> str:
@@ -277,7 +303,8 @@ def follow(
 ) -> Iterator[Version]:
     """Yield each version of a base that deltas in a folder lead to, those that are there and those that come.
 
-    A delta is there when it has its name, which `create` gives it when it is complete; other files are passed over.
+    A delta is there when it has its name, which `create` gives it when it is complete; of a folder that other libraries
+    write, when its index is there. Other files are passed over.
     Versions come in the order in which the deltas build on each other, whatever the files are called.
 
     Args:
@@ -327,7 +354,10 @@ def _refuse_fork(one: Delta, other: Delta) -> NoReturn:
 
 def _new_deltas(folder: Path, seen: set[str]) -> Iterator[Delta]:
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.name in seen or entry.name.startswith(".") or not entry.name.endswith(".safetensors"):
+        is_complete = entry.name.endswith(".safetensors") or any(
+            os.path.exists(os.path.join(entry.path, name)) for name in _WRITTEN_LAST
+        )
+        if entry.name in seen or entry.name.startswith(".") or not is_complete:
             continue
         seen.add(entry.name)
         yield read(entry.path)

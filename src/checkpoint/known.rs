@@ -7,7 +7,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::open::{catalog_of, first_bytes};
+use super::files::first_bytes;
+use super::open::catalog_of;
 use super::{Catalog, Checkpoint, OpenOptions};
 use crate::budget;
 use crate::error::{Diagnostic, Result};

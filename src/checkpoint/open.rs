@@ -1,42 +1,23 @@
 //! Opening: headers are read, names are sorted, an index is compared; no tensor is touched.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::delta::{self, Delta};
-use super::locate::{INDEX_SUFFIX, Located, ShardName, locate, locate_url, name_of};
+use super::delta;
+use super::files::{Files, read_header};
+use super::locate::{INDEX_SUFFIX, Located, ShardName, name_of};
 use super::shards::Disagreements;
-use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed, torch};
+use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed};
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Policy, Result};
 use crate::format::gguf::split::{Shard, check_set};
-use crate::format::torch::Torch;
-use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
+use crate::format::{drive, index};
 use crate::names::NameIndex;
 use crate::rules;
-use crate::source::store::{self, Store};
-use crate::source::{LocalFile, Part, Source};
+use crate::source::Source;
+use crate::source::store;
 use crate::tensor::TensorTable;
 use crate::text;
-
-/// The first read of a file: the whole header of a small checkpoint, and enough to recognise what is none.
-const FIRST_READ: usize = 16 << 10;
-/// What is read ahead of every shard: the headers of nearly all checkpoints. So cold shards are fetched at the same time.
-const READ_AHEAD: u64 = 64 << 10;
-/// The most files of a set that stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
-const HELD_OPEN: usize = 128;
-/// The share of the files that this process may have open of which those of one set may be all.
-#[cfg(unix)]
-const SHARE: usize = 4;
-
-/// Suffixes that promise a format.
-const SUFFIXES: [(&str, &[Kind]); 5] = [
-    ("safetensors", &[Kind::Safetensors]),
-    ("gguf", &[Kind::Gguf]),
-    ("pt", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
-    ("pth", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
-    ("bin", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
-];
 
 /// What the headers of some files say together.
 #[derive(Default)]
@@ -117,45 +98,6 @@ impl Contents {
 /// What the headers of all files say; a source is none for a file that is not there.
 type Read = (Catalog, Vec<Option<Arc<dyn Source>>>);
 
-/// How the files of a checkpoint are opened: by path, or by URL.
-struct Files<'a> {
-    store: Option<&'a dyn Store>,
-    options: &'a OpenOptions,
-}
-
-impl<'a> Files<'a> {
-    fn new(options: &'a OpenOptions) -> Self {
-        Self { store: options.store.as_ref().or(store::store()).map(|store| &**store), options }
-    }
-
-    /// The store that opens this path.
-    fn store(&self, path: &Path) -> Option<&'a dyn Store> {
-        self.store.filter(|_| store::is_url(path))
-    }
-
-    fn locate(&self, path: &Path) -> Result<Located> {
-        match self.store(path) {
-            Some(store) => locate_url(path, store, &self.options.format.interrupt),
-            None => locate(path),
-        }
-    }
-
-    fn open(&self, path: &Path) -> Result<Arc<dyn Source>> {
-        self.open_each(std::slice::from_ref(&path.to_path_buf())).swap_remove(0)
-    }
-
-    /// Opens the files of a set, and has the first bytes of all fetched at the same time.
-    fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
-        match paths.first().and_then(|path| self.store(path)) {
-            Some(store) if paths.iter().all(|path| store::is_url(path)) => {
-                store.open(paths, &self.options.format.interrupt)
-            }
-            Some(_) => paths.iter().map(|path| self.open(path)).collect(),
-            None => open_each(paths),
-        }
-    }
-}
-
 /// Opens one path of any kind, or a list of files.
 pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     finish(paths, options, |findings| read(paths, options, findings))
@@ -234,7 +176,7 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
             Located::OfRanks(paths) => open_of_ranks(files, paths, options, findings),
         },
         paths => {
-            let (base, deltas) = base_and_deltas(files, paths, options)?;
+            let (base, deltas) = delta::base_and_deltas(files, paths, options)?;
             if deltas.is_empty() {
                 return open_files(files, paths, options, findings);
             }
@@ -244,76 +186,6 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
             Contents { sources, files, table, values: Vec::new() }.finish(None, None, options)
         }
     }
-}
-
-/// The deltas that a list of paths ends with, and what is before them. A folder that is not the first is one of deltas.
-fn base_and_deltas<'a>(
-    files: &Files<'_>,
-    paths: &'a [PathBuf],
-    options: &OpenOptions,
-) -> Result<(&'a [PathBuf], Vec<Delta>)> {
-    let (mut before, mut groups) = (paths, Vec::new());
-    while let [base @ .., path] = before
-        && !base.is_empty()
-    {
-        (options.format.interrupt)()?;
-        let group = if path.is_dir() {
-            deltas_in(files, path, options)?
-        } else if ShardName::of(&name_of(path)).is_some() {
-            break; // no delta is called so, and no header is read twice
-        } else {
-            delta_of(files, path, options)?.into_iter().collect()
-        };
-        if group.is_empty() {
-            break;
-        }
-        groups.push(group);
-        before = base;
-    }
-    Ok((before, groups.into_iter().rev().flatten().collect()))
-}
-
-/// The deltas in a folder, in the order in which they build on each other; none of a folder of something else.
-fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
-    let failed = |source| Error::io(folder, "list", source);
-    let (mut deltas, mut other) = (Vec::new(), None);
-    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
-    let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-    paths.sort_unstable();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "safetensors")) {
-        (options.format.interrupt)()?;
-        match delta_of(files, path, options)? {
-            Some(delta) => deltas.push(delta),
-            None => other = Some(path),
-        }
-    }
-    match other {
-        Some(path) if !deltas.is_empty() => Err(delta::not_one(path)),
-        _ => delta::in_order(deltas),
-    }
-}
-
-impl Delta {
-    /// Opens the delta at a path or URL. Its header is read, and nothing else.
-    ///
-    /// # Errors
-    /// A file that is none; what its header breaks.
-    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
-        budget::interruptible(options.format.interrupt, || {
-            delta_of(&Files::new(options), path, options)?.ok_or_else(|| delta::not_one(path))
-        })
-    }
-}
-
-/// The delta at a path; none if something else is there.
-fn delta_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
-    let source = files.open(path)?;
-    // What is wrong with another file is said when that is opened.
-    let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
-    let read = read_header(&*source, None, options, &mut findings);
-    let (_, mut header, _) = read.map_err(|error| error.at_path(path))?;
-    let metadata = header.metadata.take();
-    delta::words(metadata.as_deref()).map(|json| Delta::new(source, json, header)).transpose()
 }
 
 fn open_files(files: &Files<'_>, paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
@@ -330,7 +202,7 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
 
 /// What concerns all files that are not under an index.
 fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
-    if let Some(delta) = contents.files.iter().find(|file| delta::words(file.metadata.as_deref()).is_some()) {
+    if let Some(delta) = contents.files.iter().find(|file| delta::is_delta(file.metadata.as_deref())) {
         return Err(delta::alone(&delta.path));
     }
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
@@ -343,55 +215,6 @@ fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Dia
         findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Diagnostic::new(rule, note.clone()).path(path));
     }
     contents.finish(None, note, options)
-}
-
-/// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
-fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
-    let mut most = held_open();
-    let mut files: Vec<Result<LocalFile>> = Vec::with_capacity(paths.len());
-    for path in paths {
-        let mut file = LocalFile::open(path);
-        if file.as_ref().is_err_and(has_too_many_open) {
-            files.iter_mut().flatten().for_each(LocalFile::close_for_now);
-            (most, file) = (0, LocalFile::open(path));
-        }
-        if let Ok(file) = &mut file {
-            if paths.len() > 1 {
-                file.read_ahead(0, READ_AHEAD);
-            }
-            if paths.len() > 1 && files.len() >= most {
-                file.close_for_now();
-            }
-        }
-        files.push(file);
-    }
-    files.into_iter().map(|file| file.map(|file| Arc::new(file) as Arc<dyn Source>)).collect()
-}
-
-/// How many files of a set stay open.
-fn held_open() -> usize {
-    #[cfg(unix)]
-    {
-        let may = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        may.map_or(HELD_OPEN, |may| HELD_OPEN.min(usize::try_from(may).unwrap_or(usize::MAX) / SHARE))
-    }
-    #[cfg(not(unix))]
-    HELD_OPEN
-}
-
-/// Whether a file cannot be opened because this process, or the system, has too many open.
-fn has_too_many_open(error: &Error) -> bool {
-    #[cfg(unix)]
-    {
-        use rustix::io::Errno;
-        let Error::Io { source, .. } = error else { return false };
-        matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = error;
-        false
-    }
 }
 
 /// Says so if the files are shards of a set of more files.
@@ -478,71 +301,6 @@ fn open_of_ranks(
     }
     let named = distributed::of_ranks(paths, &files)?;
     open_distributed(named, files.into_iter().map(|(file, _)| Ok(file)).collect(), options, findings)
-}
-
-/// The first bytes of a file: enough to recognise what it is.
-pub(super) fn first_bytes(file: &dyn Source, options: &OpenOptions) -> Result<Vec<u8>> {
-    let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
-    file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
-    Ok(first)
-}
-
-/// The header, and what is kept beside it.
-fn read_header(
-    file: &dyn Source,
-    first: Option<Vec<u8>>,
-    options: &OpenOptions,
-    findings: &mut Diagnostics,
-) -> Result<(Kind, Header, More)> {
-    let first = first.map_or_else(|| first_bytes(file, options), Ok)?;
-    let kind = format::sniff(&first, file.len())?;
-    let misnamed = misnamed(file.path(), kind);
-    if let Some(cause) = &misnamed {
-        findings.note(rules::FILE_SUFFIX, |rule| Diagnostic::new(rule, cause.clone()).path(file.path()));
-    }
-    let read = read_kind(kind, file, first, options);
-    let (header, more) = match (read, &misnamed) {
-        (Err(Error::Format(mut fault)), Some(named)) => {
-            fault.message = format!("{named}, and {}", fault.message);
-            return Err(Error::Format(fault));
-        }
-        (read, _) => read?,
-    };
-    Ok((kind, header, more))
-}
-
-fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
-    let unnamed = options.unnamed;
-    let options = &options.format;
-    Ok(match kind {
-        Kind::Safetensors => {
-            let parser = safetensors::Parser::new(first, file.len(), options);
-            (drive(parser, file, &options.interrupt)?, More::Nothing)
-        }
-        Kind::Gguf => {
-            let mut gguf = drive(gguf::Parser::new(first, file.len(), options), file, &options.interrupt)?;
-            (std::mem::take(&mut gguf.header), More::Gguf(gguf.into()))
-        }
-        Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
-        Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
-        Kind::TorchTar => return Err(torch::tar()),
-        Kind::TorchDistributed => {
-            let cause = "this is the metadata of a distributed checkpoint, under a name that torch does not give it";
-            let help = "name it .metadata, in the folder of the files that it is about, and open that";
-            return Err(Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).help(help).format());
-        }
-    })
-}
-
-fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
-    (header, More::Torch(Arc::new(torch)))
-}
-
-/// Says so if the file's suffix promises another format than its first bytes show.
-fn misnamed(path: &Path, kind: Kind) -> Option<String> {
-    let suffix = path.extension()?.to_string_lossy().to_lowercase();
-    let (suffix, promised) = SUFFIXES.iter().find(|(known, _)| *known == suffix)?;
-    (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))
 }
 
 fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Diagnostic {

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::budget::{self, Pace, Short, saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Result};
+use crate::format::delta::published::{self, Published};
 use crate::format::json::{self, Skipped, Text};
 use crate::format::{Limits, Options, Parse, Progress, shown};
 use crate::names::{NameIndex, compare};
@@ -30,6 +31,10 @@ pub struct ShardIndex {
     pub shards: Vec<String>,
     /// Bytes of all tensors, where the index says it.
     pub total_size: Option<u64>,
+    /// The version of the weights, where the index says it.
+    pub version: Option<String>,
+    /// How the shards change another version, where they are no weights but a delta.
+    pub delta: Option<Published>,
     /// The names of the tensors in a row, in the order of the file.
     names: String,
     entries: Vec<IndexedName>,
@@ -108,13 +113,19 @@ pub struct Parser<'o> {
     /// The whole file, once it was asked for.
     bytes: Option<Vec<u8>>,
     file_len: u64,
+    takes_deltas: bool,
     options: &'o Options,
 }
 
 impl<'o> Parser<'o> {
-    /// Of a file of `file_len` bytes.
+    /// Of a file of `file_len` bytes. That of a delta is refused.
     pub fn new(file_len: u64, options: &'o Options) -> Self {
-        Self { bytes: None, file_len, options }
+        Self { bytes: None, file_len, takes_deltas: false, options }
+    }
+
+    /// The same, and that of a delta, too.
+    pub fn with_deltas(file_len: u64, options: &'o Options) -> Self {
+        Self { takes_deltas: true, ..Self::new(file_len, options) }
     }
 }
 
@@ -123,7 +134,7 @@ impl Parse for Parser<'_> {
 
     fn advance(&mut self) -> Result<Progress<'_, ShardIndex>> {
         if let Some(bytes) = &self.bytes {
-            return parse(bytes, self.options).map(Progress::Done);
+            return read(bytes, self.takes_deltas, self.options).map(Progress::Done);
         }
         check_length(self.file_len, &self.options.limits)?;
         let bytes = self.bytes.insert(budget::zeroed(saturating_usize(self.file_len))?);
@@ -139,8 +150,12 @@ fn check_length(len: u64, limits: &Limits) -> Result<()> {
     Err(Diagnostic::new(rules::INDEX_TOO_LONG, cause).format())
 }
 
-/// Reads the bytes of an index.
+/// Reads the bytes of an index of weights.
 pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
+    read(bytes, false, options)
+}
+
+fn read(bytes: &[u8], takes_deltas: bool, options: &Options) -> Result<ShardIndex> {
     check_length(bytes.len() as u64, &options.limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let fault = Diagnostic::new(rules::INDEX_UTF8, "the index is not UTF-8");
@@ -158,11 +173,15 @@ pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
     if !reader.has_weight_map {
         return Err(Diagnostic::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
     }
-    if reader.is_delta {
+    let mut index = reader.index;
+    if reader.is_delta && !takes_deltas {
         let cause = "the index is that of a delta (delta_encoding): its files hold what changed since another version, as compressed bytes, and no weights";
         return Err(Diagnostic::new(rules::INDEX_DELTA, cause).format());
     }
-    let mut index = reader.index;
+    index.version.clone_from(&reader.words[0]);
+    if reader.is_delta {
+        index.delta = Some(Published::of(reader.words)?);
+    }
     let twice = index.sort()?;
     if twice.is_empty() {
         return Ok(index);
@@ -204,6 +223,7 @@ struct Reader {
     last: u32,
     has_weight_map: bool,
     is_delta: bool,
+    words: Words,
     fault: Option<Diagnostic>,
     pace: Pace,
 }
@@ -268,8 +288,10 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
                             .refuse(Diagnostic::new(rules::INDEX_METADATA, "the index has metadata twice")));
                     }
                     let metadata: Option<Metadata> = map.next_value()?;
-                    self.0.is_delta = metadata.as_ref().is_some_and(|metadata| metadata.is_delta);
-                    self.0.index.total_size = metadata.and_then(|metadata| metadata.total_size);
+                    if let Some(Metadata { total_size, is_delta, words }) = metadata {
+                        self.0.index.total_size = total_size;
+                        (self.0.is_delta, self.0.words) = (is_delta, words);
+                    }
                 }
                 _ => {
                     map.next_value::<Skipped>()?;
@@ -285,6 +307,50 @@ struct Metadata {
     total_size: Option<u64>,
     /// It says how the tensors of the shards change those of another checkpoint.
     is_delta: bool,
+    words: Words,
+}
+
+/// What the keys of a delta have, in their order; none of what is neither text nor a number.
+type Words = [Option<String>; published::KEYS.len()];
+
+/// A text, or a number as the text of a version.
+struct Word(Option<String>);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordVisitor;
+        impl<'de> Visitor<'de> for WordVisitor {
+            type Value = Word;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
+                Ok(Word(Some(text.to_owned())))
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Word, E> {
+                Ok(Word(Some(published::version_of_number(number))))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Word, E> {
+                Ok(Word(None))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Word, E> {
+                Ok(Word(None))
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Word, E> {
+                Ok(Word(None))
+            }
+            fn visit_unit<E>(self) -> Result<Word, E> {
+                Ok(Word(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Word, A::Error> {
+                Skipped.visit_seq(values).map(|_| Word(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Word, A::Error> {
+                Skipped.visit_map(map).map(|_| Word(None))
+            }
+        }
+        deserializer.deserialize_any(WordVisitor)
+    }
 }
 
 impl<'de> Deserialize<'de> for Metadata {
@@ -296,7 +362,7 @@ impl<'de> Deserialize<'de> for Metadata {
                 f.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let (mut total_size, mut is_delta) = (None, false);
+                let (mut total_size, mut is_delta, mut words) = (None, false, Words::default());
                 while let Some(Text(key)) = map.next_key()? {
                     if key == "total_size" {
                         let number: serde_json::Number = map.next_value()?;
@@ -305,12 +371,14 @@ impl<'de> Deserialize<'de> for Metadata {
                         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, 0 to 2^63")]
                         let size = number.as_u64().or(whole.map(|size| size as u64));
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
-                    } else {
+                    } else if let Some(number) = published::KEYS.iter().position(|own| *own == key) {
                         is_delta |= key == "delta_encoding";
+                        words[number] = map.next_value::<Word>()?.0;
+                    } else {
                         map.next_value::<Skipped>()?;
                     }
                 }
-                Ok(Metadata { total_size, is_delta })
+                Ok(Metadata { total_size, is_delta, words })
             }
         }
         deserializer.deserialize_map(MetadataVisitor)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::buffer::Buffer;
-use crate::checkpoint::{Delta, Overlay, check_chain, overlay};
+use crate::checkpoint::{Delta, Overlay, Patches, check_chain, overlay, patches};
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Exclusive, parts};
 use crate::rules;
@@ -22,9 +22,9 @@ const READ_AT_A_TIME: usize = 4 << 20;
 /// What was done to tensors in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppliedDeltas {
-    /// Blocks that were changed.
+    /// Blocks that were changed; tensors, of deltas of other libraries.
     pub changed: usize,
-    /// Blocks that had all changes already.
+    /// Those that had all changes already.
     pub unchanged: usize,
     /// Tensors that were replaced as a whole.
     pub whole: usize,
@@ -38,12 +38,30 @@ struct Target<'a> {
     whole: Option<(&'a Delta, Span)>,
 }
 
+/// A tensor in memory, and what deltas of other libraries do to all of it.
+struct Patched<'a> {
+    bytes: &'a mut [u8],
+    patches: Patches,
+}
+
+impl Patched<'_> {
+    /// What becomes of the tensor.
+    fn composed(&self, new: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<()> {
+        new.resize(self.bytes.len(), 0);
+        let read = |out: &mut [u8]| {
+            out.copy_from_slice(self.bytes);
+            Ok(())
+        };
+        self.patches.compose(new, &read, interrupt)
+    }
+}
+
 /// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order; `others` are names of tensors that are there, too, and are
 /// left as they are. `done` counts bytes of the tensors, which are gone through
 /// twice.
 ///
 /// A block of a tensor may be that of the base, of the result, or of a version between: so what was interrupted is finished by doing it again, and
-/// doing it twice changes nothing. Memory is taken for some blocks of changes on each thread.
+/// doing it twice changes nothing. Memory is taken for some blocks of changes on each thread; with deltas of other libraries, for a tensor.
 ///
 /// # Errors
 /// Deltas that do not build on each other, that change or remove tensors that are not there, or have another dtype or shape; blocks that are those of no
@@ -59,10 +77,19 @@ pub fn apply_deltas(
     check_chain(deltas)?;
     check_names(deltas, tensors, others)?;
     check_apart(tensors)?;
-    let mut targets = Vec::new();
+    let (mut targets, mut patched) = (Vec::new(), Vec::new());
     for (name, tensor) in tensors {
-        targets.extend(target(deltas, name, tensor)?);
+        match target(deltas, name, tensor)? {
+            Some(Found::Blocks(target)) => targets.push(target),
+            Some(Found::Whole(target)) => patched.push(target),
+            None => {}
+        }
     }
+    in_order(threads(), patched.iter().collect(), interrupt, |target: &Patched<'_>, new: &mut Vec<u8>, go_on| {
+        target.composed(new, go_on)?;
+        done.fetch_add(new.len() as u64, Ordering::Relaxed);
+        Ok(())
+    })?;
     let mut jobs = Vec::new();
     for (number, target) in targets.iter().enumerate() {
         if target.whole.is_none() {
@@ -114,6 +141,19 @@ pub fn apply_deltas(
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())
     })?;
+    in_order(
+        threads(),
+        patched.iter_mut().collect(),
+        interrupt,
+        |target: &mut Patched<'_>, new: &mut Vec<u8>, go_on| {
+            target.composed(new, go_on)?;
+            let count = if *target.bytes == **new { &unchanged } else { &changed };
+            count.fetch_add(1, Ordering::Relaxed);
+            target.bytes.copy_from_slice(new);
+            done.fetch_add(new.len() as u64, Ordering::Relaxed);
+            Ok(())
+        },
+    )?;
     (summary.changed, summary.unchanged) = (changed.into_inner(), unchanged.into_inner());
     Ok(summary)
 }
@@ -130,7 +170,7 @@ fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others
         let refused = |name: &str, cause: &str| {
             Err(Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path()).format())
         };
-        let changed = delta.header().changed.keys().map(String::as_str);
+        let changed = delta.changed().map(|(name, _)| name);
         if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains(name)) {
             return refused(name, "the delta changes it, but it is not among the tensors");
         }
@@ -163,18 +203,25 @@ fn check_apart(tensors: &[(String, Exclusive<Buffer>)]) -> Result<()> {
     }
 }
 
+/// What is done to a tensor.
+enum Found<'a> {
+    Blocks(Target<'a>),
+    Whole(Patched<'a>),
+}
+
 /// What is done to a tensor; none if nothing is.
-fn target<'a>(deltas: &'a [Delta], name: &str, tensor: &'a mut Exclusive<Buffer>) -> Result<Option<Target<'a>>> {
+fn target<'a>(deltas: &'a [Delta], name: &str, tensor: &'a mut Exclusive<Buffer>) -> Result<Option<Found<'a>>> {
     let whole =
         deltas.iter().enumerate().rev().find_map(|(position, delta)| {
             delta.whole().find(|info| info.name == name).map(|info| (position, delta, info))
         });
     let after = whole.as_ref().map_or(0, |(position, ..)| position + 1);
     let own = deltas.get(after..).unwrap_or_default();
-    if whole.is_none() && own.iter().all(|delta| !delta.header().changed.contains_key(name)) {
+    let (dtype, shape) = (tensor.get().dtype(), tensor.get().shape().iter().map(|dim| *dim as u64).collect::<Vec<_>>());
+    let patches = patches(own, name, (dtype, &shape))?;
+    if whole.is_none() && patches.is_none() && own.iter().all(|delta| !delta.header().changed.contains_key(name)) {
         return Ok(None);
     }
-    let (dtype, shape) = (tensor.get().dtype(), tensor.get().shape().iter().map(|dim| *dim as u64).collect::<Vec<_>>());
     if let Some((_, delta, info)) = &whole
         && (info.element != Element::Plain(dtype) || info.shape != shape)
     {
@@ -193,7 +240,10 @@ fn target<'a>(deltas: &'a [Delta], name: &str, tensor: &'a mut Exclusive<Buffer>
     let len = tensor.get().size() as u64;
     let overlay = overlay(own, name, (dtype, &shape), len)?;
     let bytes = tensor.bytes_mut(|tensor| (tensor.storage(), tensor.offset(), tensor.size()))?;
-    Ok(Some(Target { bytes, overlay, whole: whole.map(|(_, delta, info)| (delta, info.span)) }))
+    if let Some(patches) = patches {
+        return Ok(Some(Found::Whole(Patched { bytes, patches })));
+    }
+    Ok(Some(Found::Blocks(Target { bytes, overlay, whole: whole.map(|(_, delta, info)| (delta, info.span)) })))
 }
 
 fn read_whole(delta: &Delta, span: Span, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {

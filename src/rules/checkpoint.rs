@@ -40,7 +40,7 @@ rules! {
     INDEX_DELTA "MW-IX-023" "index.delta" Error:
         "the files hold what changed since another version of the checkpoint, not weights";
         "a trainer sent new weights to an engine as a delta (slime, miles, SkyRL and others write folders weight_v000012)";
-        "apply it with the program that wrote it, or open the version that it is based on";
+        "open it with the version that it changes: load_weights([base, folder])";
     INDEX_DUPLICATE_NAME "MW-IX-008" "index.duplicate-name" Error:
         "the index names a tensor twice";
         "indexes were joined by hand; JSON readers differ in which of the two they take";

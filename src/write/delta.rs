@@ -36,13 +36,14 @@ pub struct NewTensor<'a> {
 
 /// Where the elements of a tensor are, in C order.
 #[derive(Debug)]
-enum Elements<'a> {
+pub(super) enum Elements<'a> {
     File(Pieces<'a>),
     Memory(Buffer),
 }
 
 impl Elements<'_> {
-    fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    /// Fills `out` from one byte on.
+    pub(super) fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(pieces) => pieces.read(start / pieces.unit() as u64, out, interrupt),
             Self::Memory(buffer) => buffer.read_bytes(start as usize, out, interrupt),
@@ -90,6 +91,16 @@ impl<'a> NewTensor<'a> {
         checkpoint.catalog().table().iter().enumerate().map(of_number).collect()
     }
 
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its elements are.
+    pub(super) fn elements(&self) -> &Elements<'a> {
+        &self.elements
+    }
+
     /// Its bytes; none of one that has more than can be counted.
     #[expect(clippy::len_without_is_empty, reason = "it is not a collection")]
     pub fn len(&self) -> u64 {
@@ -134,18 +145,29 @@ struct Comparison {
 }
 
 /// A tensor of the new version and the one of the base that it is compared with.
-struct Pair<'a> {
-    new: &'a NewTensor<'a>,
-    base: Option<Elements<'a>>,
-    bytes: u64,
+pub(super) struct Pair<'a> {
+    pub(super) new: &'a NewTensor<'a>,
+    pub(super) base: Option<Elements<'a>>,
+    pub(super) bytes: u64,
     comparisons: Mutex<Vec<Comparison>>,
     /// Bytes of records.
     size: AtomicU64,
 }
 
 impl Pair<'_> {
+    /// Bytes that are replaced as one.
+    pub(super) fn width(&self) -> usize {
+        delta::width(self.new.dtype)
+    }
+
     fn block_bytes(&self) -> u64 {
-        (BLOCK * delta::width(self.new.dtype)) as u64
+        (BLOCK * self.width()) as u64
+    }
+
+    /// An error if a file is no longer the one that was opened.
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        self.new.elements.check_unchanged()?;
+        self.base.as_ref().map_or(Ok(()), Elements::check_unchanged)
     }
 
     fn blocks(&self) -> u64 {
@@ -158,7 +180,7 @@ impl Pair<'_> {
     }
 
     fn compare(&self, numbers: Range<u64>, memory: &mut Memory, interrupt: Interrupt<'_>) -> Result<()> {
-        let (width, size) = (delta::width(self.new.dtype), self.block_bytes());
+        let (width, size) = (self.width(), self.block_bytes());
         let mut comparison =
             Comparison { first: numbers.start, records: Vec::new(), blocks: Vec::new(), base: vec![], target: vec![] };
         for number in numbers {
@@ -235,14 +257,12 @@ pub fn delta(
         done.fetch_add(bytes.min(pair.bytes), Ordering::Relaxed);
         Ok(())
     })?;
-    for pair in &pairs {
-        pair.new.elements.check_unchanged()?;
-        pair.base.as_ref().map_or(Ok(()), Elements::check_unchanged)?;
-    }
+    pairs.iter().try_for_each(Pair::check_unchanged)?;
     write(base, pairs, output, interrupt)
 }
 
-fn pair<'a>(base: &'a Checkpoint, new: &'a NewTensor<'a>) -> Result<Pair<'a>> {
+/// A tensor of the new version and that of the base, where that has one of the same dtype and shape.
+pub(super) fn pair<'a>(base: &'a Checkpoint, new: &'a NewTensor<'a>) -> Result<Pair<'a>> {
     let catalog = base.catalog();
     let number = catalog.find(&new.name);
     let same = match number {

@@ -1,24 +1,26 @@
 //! Deltas applied to the files of a checkpoint: each is replaced as a whole, so that whoever is killed leaves the version before or the new one.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::convert::{Item, write_items};
 use super::delta::identity;
 use super::{Declared, Options, Output, Stored};
-use crate::checkpoint::{Checkpoint, Delta, OpenOptions, ShardName};
+use crate::budget;
+use crate::checkpoint::{Checkpoint, Delta, Dialect, OpenOptions, ShardName, check_chain, patches};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::Kind;
+use crate::load::Pieces;
 use crate::rules;
 use crate::source::store::is_url;
-use crate::tensor::TensorInfo;
+use crate::tensor::{Element, TensorInfo};
 use crate::text;
-use crate::workers::Interrupt;
+use crate::workers::{Interrupt, in_order, threads};
 
 /// What became of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// The identity of what is there now.
+    /// The identity of what is there now; after deltas of other libraries, what those call that version.
     pub identity: String,
     /// How many of the deltas were in it before.
     pub applied: usize,
@@ -30,7 +32,8 @@ pub struct Update {
 /// written. With `verify`, what was written is read back before it takes its place.
 ///
 /// All bytes of the target are compared first. One that has the first deltas already gets the others, so that what was interrupted, and what is done twice,
-/// ends as it should.
+/// ends as it should. With deltas of other libraries, the tensors that they change are compared with their checksums, where there are any: which deltas
+/// are in each is seen from that, and none is applied twice.
 ///
 /// # Errors
 /// A target that is no version of the chain; what opening, reading and writing say. Then nothing has changed.
@@ -51,24 +54,15 @@ pub fn update(
     }
     let all = deltas.iter().map(|path| Delta::open(path, open)).collect::<Result<Vec<_>>>()?;
     let base = Checkpoint::open(&[target], open)?;
-    let identity = identity(&base, done, interrupt)?;
-    let applied = match all.iter().rposition(|delta| delta.header().target == identity) {
-        Some(position) => position + 1,
-        None => 0,
-    };
     let (Some(first), Some(last)) = (all.first(), all.last()) else {
         return Err(Error::Argument("no deltas were given".to_owned()));
     };
-    if applied == 0 && first.header().base != identity {
-        let cause = format!(
-            "this is the version {identity}, but the first delta, '{}', changes {}",
-            text::path(first.source().path()),
-            first.header().base
-        );
-        return Err(Diagnostic::new(rules::DELTA_BASE, cause).path(target).format());
-    }
+    let applied = match first.dialect() {
+        Dialect::MaxWeights => applied_by_identity(&base, target, &all, first, done, interrupt)?,
+        _ => applied_by_checksums(&base, &all, done, interrupt)?,
+    };
     if applied == all.len() {
-        return Ok(Update { identity, applied, files: Vec::new() });
+        return Ok(Update { identity: last.header().target.clone(), applied, files: Vec::new() });
     }
     let output = output(&base, target, options)?;
     let chain: Vec<PathBuf> =
@@ -78,6 +72,53 @@ pub fn update(
     let items = items.collect::<Result<Vec<_>>>()?;
     let files = write_items(&new, &items, &output, verify, done, interrupt)?;
     Ok(Update { identity: last.header().target.clone(), applied, files })
+}
+
+/// How many of the deltas are in a checkpoint; an error if it is no version of their chain.
+fn applied_by_identity(
+    base: &Checkpoint,
+    target: &Path,
+    all: &[Delta],
+    first: &Delta,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<usize> {
+    let identity = identity(base, done, interrupt)?;
+    match all.iter().rposition(|delta| delta.header().target == identity) {
+        Some(position) => Ok(position + 1),
+        None if first.header().base == identity => Ok(0),
+        None => {
+            let cause = format!(
+                "this is the version {identity}, but the first delta, '{}', changes {}",
+                text::path(first.source().path()),
+                first.header().base
+            );
+            Err(Diagnostic::new(rules::DELTA_BASE, cause).path(target).format())
+        }
+    }
+}
+
+/// How many of the deltas, which are of another library, are in all tensors of a checkpoint.
+fn applied_by_checksums(base: &Checkpoint, all: &[Delta], done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<usize> {
+    check_chain(all)?;
+    let (catalog, least) = (base.catalog(), AtomicUsize::new(all.len()));
+    let jobs = catalog.table().iter().enumerate().collect();
+    in_order(threads(), jobs, interrupt, |(number, info): (usize, TensorInfo<'_>), bytes: &mut Vec<u8>, go_on| {
+        let Element::Plain(dtype) = info.element else { return Ok(()) };
+        let Some(patches) = patches(all, info.name, (dtype, info.shape))? else { return Ok(()) };
+        let pieces = Pieces::new(base, number)?;
+        *bytes = budget::zeroed(budget::saturating_usize(info.bytes()))?;
+        pieces.read(0, bytes, go_on)?;
+        pieces.check_unchanged()?;
+        let own = patches.applied(bytes).unwrap_or(0);
+        // The first delta that is not in it.
+        let concern = |delta: &&Delta| delta.changed().any(|(name, _)| name == info.name);
+        let position = all.iter().enumerate().filter(|(_, delta)| concern(delta)).nth(own);
+        least.fetch_min(position.map_or(all.len(), |(position, _)| position), Ordering::Relaxed);
+        done.fetch_add(info.bytes(), Ordering::Relaxed);
+        Ok(())
+    })?;
+    Ok(least.into_inner())
 }
 
 fn item(checkpoint: &Checkpoint, number: usize, info: &TensorInfo<'_>) -> Result<Item> {

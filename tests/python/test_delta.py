@@ -394,6 +394,61 @@ def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
         delta.identity(tmp_path / "a.gguf")
 
 
+# --- looked at without its base ------------------------------------------------------------------------------------
+
+
+def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_path: Path) -> None:
+    def found(change: Callable[[Tensors, dict[str, Any]], object]) -> list[str]:
+        path = rewritten(chain.delta(1), tmp_path / "d.safetensors", change)
+        return [f"{finding.rule} {finding.tensor}" for finding in max_weights.validate(path).findings]
+
+    assert found(lambda _tensors, _said: None) == []
+
+    def shorter(tensors: Tensors, _: dict[str, Any]) -> None:
+        tensors["b.weight.changes"] = tensors["b.weight.changes"][:-1].copy()
+
+    def disordered(tensors: Tensors, _: dict[str, Any]) -> None:
+        tensors["a.weight.blocks"][[0, 1]] = tensors["a.weight.blocks"][[1, 0]]
+
+    assert found(shorter) == ["delta.changes b.weight"]
+    assert found(disordered) == ["delta.changes a.weight"]
+    assert found(lambda tensors, _: tensors.pop("a.weight.blocks")) == ["delta.tensor a.weight"]
+    assert found(lambda _, said: said["changed"].update({"a.weight": ["F17", [3]]})) == ["delta.tensor a.weight"]
+    assert found(lambda _, said: said["changed"].update({"a.weight": ["F16", [1]]})) == ["delta.changes a.weight"]
+    assert found(lambda _, said: said.update(version=9)) == ["delta.header None"]
+
+
+def test_a_delta_is_compared_with_its_base(chain: Chain, tmp_path: Path) -> None:
+    said = max_weights.diff(chain.version(0), chain.delta(1))
+    expected = max_weights.diff(chain.version(0), chain.version(1), metadata=False)
+    assert [weight.name for weight in said.changed] == [weight.name for weight in expected.changed]
+    assert said.changed[0].values == expected.changed[0].values
+    with pytest.raises(FormatError, match=r"delta\.alone"):
+        max_weights.diff(load_weights(chain.version(0)), chain.delta(1))
+    assert command_line(["max-weights", "diff", str(chain.version(0)), str(chain.delta(1))]) == 1
+    folder = tmp_path / "weight_v000001"
+    delta.create(chain.version(0), chain.version(1), folder, dialect="xor", sync=False)
+    of_folder = max_weights.diff(chain.version(0), folder)
+    assert [weight.name for weight in of_folder.changed] == [weight.name for weight in said.changed]
+
+
+def test_what_changed_is_shown_layer_by_layer(tmp_path: Path) -> None:
+    old = {f"layers.{number}.{part}.weight": np.zeros(100, np.float32) for number in (2, 10) for part in "ab"}
+    old["head.weight"] = np.zeros(10, np.float32)
+    new = memory(old)
+    new["layers.10.a.weight"][:7] = 1
+    new["layers.2.a.weight"][:1], new["layers.2.b.weight"][:2], new["head.weight"][:] = 1, 1, 1
+    save_file(old, tmp_path / "old.safetensors")
+    delta.create(tmp_path / "old.safetensors", new, tmp_path / "d.safetensors", sync=False)
+    program = [sys.executable, "-m", "max_weights", "delta", "show", str(tmp_path / "d.safetensors"), "--layers"]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    assert said == [
+        "100.00 %  head  1 tensor, 10 of 10 elements",
+        "  1.50 %  layers.2  2 tensors, 3 of 200 elements",
+        "  7.00 %  layers.10  1 tensor, 7 of 100 elements",
+    ]
+
+
 # --- following a trainer -------------------------------------------------------------------------------------------
 
 
@@ -437,22 +492,45 @@ def test_the_same_in_the_shell(chain: Chain, tmp_path: Path) -> None:
     assert command_line(["max-weights", "delta", "apply", str(chain.version(1)), str(chain.delta(3))]) == 3
 
 
-def test_random_chains_lead_where_numpy_says(tmp_path: Path) -> None:
-    random = np.random.default_rng(5)
-    for number in range(20):
+def random_versions(random: np.random.Generator, tensors: int) -> list[Tensors]:
+    """Versions of a checkpoint of some tensors, each of which is a chain by itself."""
+    versions: list[Tensors] = [{}]
+    for number in range(tensors):
         shape = tuple(int(dim) for dim in random.integers(1, 400, random.integers(1, 3)))
-        dtype = [np.float16, np.float32, np.uint8, np.int64][number % 4]
-        versions = [{"w": random.integers(0, 100, shape).astype(dtype)}]
-        base = tmp_path / f"{number}.safetensors"
+        if number % 17 == 0:
+            shape = (int(random.integers(65_000, 140_000)),)  # two blocks, or three
+        dtype = [np.float16, np.float32, np.uint8, np.int64][int(random.integers(4))]
+        versions[0][f"w.{number}"] = random.integers(0, 100, shape).astype(dtype)
+    for position in range(int(random.integers(1, 5))):
+        rates = random.choice([0.0, 0.001, 0.05, 0.6], len(versions[-1]))
+        seeds = random.integers(1 << 31, size=len(versions[-1]))
+        new = {}
+        for (name, tensor), rate, seed in zip(versions[-1].items(), rates, seeds, strict=True):
+            new |= step({name: tensor}, float(rate), int(seed)) if rate else {name: tensor}
+        if position == 1 and tensors > 3:
+            new["w.1"], new["w.new"] = new["w.1"].reshape(-1)[:1].copy(), np.full(9, 5.0)
+        versions.append(new)
+    return versions
+
+
+@pytest.mark.parametrize(
+    ("seed", "count", "tensors"), [(5, 5, 4), pytest.param(6, 1000, 100, marks=pytest.mark.nightly)]
+)
+def test_random_chains_lead_where_numpy_says(tmp_path: Path, seed: int, count: int, tensors: int) -> None:
+    random = np.random.default_rng(seed)
+    base = tmp_path / "base.safetensors"
+    for _ in range(count):
+        versions = random_versions(random, tensors)
         safetensors.numpy.save_file(versions[0], base)
         deltas: list[Path] = []
-        for position in range(int(random.integers(1, 5))):
-            new = step(versions[-1], float(random.choice([0.0, 0.001, 0.05, 0.6])), number * 10 + position)
-            path = tmp_path / f"{number}-{position}.safetensors"
+        for position, new in enumerate(versions[1:]):
+            path = tmp_path / f"{position}.safetensors"
             delta.create([base, *deltas], new, path, sync=False)
-            versions.append(new)
             deltas.append(path)
         assert_same(load_weights([base, *deltas]).load(framework="numpy"), versions[-1])
-        tensors = memory(versions[0])
-        delta.apply_into(tensors, *deltas)
-        assert_same(tensors, versions[-1])
+        if all(sorted(version) == sorted(versions[0]) for version in versions):
+            own = memory(versions[0])
+            delta.apply_into(own, *deltas)
+            assert_same(own, versions[-1])
+        delta.apply(base, *deltas, sync=False)
+        assert_same(load_file(base), versions[-1])

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, Subcommand, ValueHint};
-use max_weights::checkpoint::Delta as File;
-use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, update};
-use max_weights::{Checkpoint, OpenOptions, text, uninterrupted};
+use max_weights::checkpoint::{ChangedElements, Delta as File, Dialect};
+use max_weights::format::delta::published::Published;
+use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, publish, update};
+use max_weights::{Checkpoint, Error, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
 use crate::CLEAN;
@@ -58,12 +59,38 @@ struct Create {
     /// The delta, a safetensors file; a URL, too.
     #[arg(value_name = "OUT", value_hint = ValueHint::AnyPath)]
     out: PathBuf,
+    /// The form: this program's, or that of a folder `weight_v000012`, which
+    /// slime, miles, SkyRL and others read.
+    #[arg(long, value_name = "NAME", default_value = "max-weights", value_parser = ["max-weights", "xor", "overwrite"])]
+    dialect: String,
+    /// What such a folder calls the new version; that of its name.
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// What it calls the version before; one less.
+    #[arg(long, value_name = "VERSION")]
+    base_version: Option<String>,
+    /// The checksums of its tensors.
+    #[arg(long, value_name = "NAME", default_value = "xxh3-128", value_parser = ["xxh3-128", "blake3", "adler32"])]
+    checksum: String,
     /// Do not wait until the bytes are on the disk.
     #[arg(long)]
     no_sync: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
+}
+
+impl Create {
+    /// How another library's delta is written; none for this program's.
+    fn published(&self) -> Result<Option<Published>, Error> {
+        if self.dialect == "max-weights" {
+            return Ok(None);
+        }
+        let unknown = |cause: String| Error::Argument(format!("there is no {cause}"));
+        let (encoding, checksum) = (self.dialect.parse().map_err(unknown)?, self.checksum.parse().map_err(unknown)?);
+        let (version, base_version) = (self.version.as_deref(), self.base_version.as_deref());
+        Published::to_folder(&self.out, version, base_version, encoding, checksum).map(Some)
+    }
 }
 
 /// Make the files of a checkpoint what deltas say.
@@ -115,6 +142,9 @@ struct Show {
     /// The delta.
     #[arg(value_name = "DELTA", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
+    /// Print how many elements of each layer change, of those tensors that do.
+    #[arg(long)]
+    layers: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -123,11 +153,59 @@ struct Show {
 #[derive(Serialize)]
 struct Object<'a> {
     schema: &'static str,
+    dialect: String,
     base: &'a str,
     target: &'a str,
     changed: Vec<&'a str>,
     whole: Vec<String>,
     removed: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    layers: Vec<Layer>,
+}
+
+/// What changes of the tensors of a layer.
+#[derive(Serialize)]
+struct Layer {
+    name: String,
+    tensors: usize,
+    changed: u64,
+    elements: u64,
+}
+
+/// The layer that a tensor is of: its name up to the first number, or without its last part.
+fn layer_of(name: &str) -> &str {
+    let mut end = 0;
+    for part in name.split('.') {
+        end += part.len();
+        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return &name[..end];
+        }
+        end += 1;
+    }
+    name.rsplit_once('.').map_or(name, |(layer, _)| layer)
+}
+
+/// What changes, layer by layer, in the order of their names with numbers as numbers.
+fn layers(file: &File) -> Result<Vec<Layer>, Failure> {
+    if file.dialect() != Dialect::MaxWeights {
+        let cause = format!("a delta of the dialect {} does not say how many elements change", file.dialect());
+        return Err(Failure::Usage(format!("{cause}: compare the base with it (max-weights diff BASE DELTA)")));
+    }
+    let mut all: Vec<Layer> = Vec::new();
+    for ChangedElements { name, changed, elements } in file.elements(&uninterrupted)? {
+        let (layer, elements) = (layer_of(&name), elements.unwrap_or_default());
+        match all.iter_mut().rev().find(|known| known.name == layer) {
+            Some(known) => {
+                known.tensors += 1;
+                known.changed += changed;
+                known.elements += elements;
+            }
+            None => all.push(Layer { name: layer.to_owned(), tensors: 1, changed, elements }),
+        }
+    }
+    let part = |part: &str| part.parse::<u64>().map_or_else(|_| part.to_owned(), |number| format!("{number:020}"));
+    all.sort_by_cached_key(|layer| layer.name.split('.').map(part).collect::<Vec<String>>());
+    Ok(all)
 }
 
 #[derive(Serialize)]
@@ -153,14 +231,16 @@ struct Updated<'a> {
 
 pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
     match &options.action {
-        Action::Create(Create { base, new, out, no_sync, json }) => {
-            let open = |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default());
-            write(&open(base)?, &open(new)?, out, (*no_sync, *json), screen)
+        Action::Create(create) => {
+            let Create { base, new, out, no_sync, json, .. } = create;
+            let (form, open) =
+                (create.published()?, |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default()));
+            write(&open(base)?, &open(new)?, out, form.as_ref(), (*no_sync, *json), screen)
         }
         Action::Fold(Fold { base, deltas, out, no_sync, json }) => {
             let chain: Vec<PathBuf> = std::iter::once(base).chain(deltas).cloned().collect();
             let new = open(&chain, &Reading::default())?;
-            write(&open(&chain[..1], &Reading::default())?, &new, out, (*no_sync, *json), screen)
+            write(&open(&chain[..1], &Reading::default())?, &new, out, None, (*no_sync, *json), screen)
         }
         Action::Apply(options) => apply(options, screen),
         Action::Show(options) => show(options, screen),
@@ -172,6 +252,7 @@ fn write(
     base: &Checkpoint,
     new: &Checkpoint,
     out: &Path,
+    form: Option<&Published>,
     (no_sync, json): (bool, bool),
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
@@ -180,8 +261,11 @@ fn write(
     let written = {
         let _progress = Progress::new(&done, total);
         let tensors = NewTensor::of_checkpoint(new)?;
-        let output = delta_file(out.to_path_buf(), Options { sync: !no_sync, ..Options::default() });
-        delta(base, &tensors, output, &done, &uninterrupted)?
+        let options = Options { sync: !no_sync, ..Options::default() };
+        match form {
+            Some(form) => publish(base, &tensors, out, form, options, &done, &uninterrupted)?,
+            None => delta(base, &tensors, delta_file(out.to_path_buf(), options), &done, &uninterrupted)?,
+        }
     };
     let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = &written;
     let (changed, whole, removed, unchanged, elements) = (*changed, *whole, *removed, *unchanged, *elements);
@@ -238,20 +322,32 @@ fn show(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
     if options.json {
         let object = Object {
             schema: "max-weights.delta/1",
+            dialect: file.dialect().to_string(),
             base: &header.base,
             target: &header.target,
-            changed: header.changed.keys().map(String::as_str).collect(),
+            changed: file.changed().map(|(name, _)| name).collect(),
             whole,
             removed: header.removed.iter().map(String::as_str).collect(),
+            layers: if options.layers { layers(&file)? } else { Vec::new() },
         };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
         return Ok(CLEAN);
     }
-    screen.line(&format!("{} -> {}", header.base, header.target))?;
-    for (name, (dtype, shape)) in &header.changed {
-        let (name, dtype) = (text::printable(name), text::printable(dtype));
-        screen.line(&format!("changed  {name}  {dtype}  {}", text::shape(shape)))?;
+    screen.line(&format!("{} -> {}", text::printable(&header.base), text::printable(&header.target)))?;
+    if options.layers {
+        for Layer { name, tensors, changed, elements } in layers(&file)? {
+            let share = 100.0 * changed as f64 / elements.max(1) as f64;
+            let (name, tensors) = (text::printable(&name), text::plural(tensors as u64, "tensor"));
+            let (changed, elements) = (text::grouped(changed), text::grouped(elements));
+            screen.line(&format!("{share:6.2} %  {name}  {tensors}, {changed} of {elements} elements"))?;
+        }
+        return Ok(CLEAN);
+    }
+    for (name, said) in file.changed() {
+        let what = said
+            .map_or(String::new(), |(dtype, shape)| format!("  {}  {}", text::printable(dtype), text::shape(shape)));
+        screen.line(&format!("changed  {}{what}", text::printable(name)))?;
     }
     for name in &whole {
         screen.line(&format!("whole    {}", text::printable(name)))?;

@@ -1,14 +1,15 @@
 //! Deltas: what changed between two versions of a checkpoint, written, and applied to memory.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
 use max_weights::error::Error;
+use max_weights::format::delta::published::Published;
 use max_weights::load::apply_deltas;
 use max_weights::workers::now_and_then;
-use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, identity, update};
+use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, identity, publish, update};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -28,20 +29,31 @@ fn summary(summary: DeltaSummary) -> Summary {
     (base, target, changed, whole, removed, unchanged, elements, files)
 }
 
-/// Writes what changed from the checkpoint of `base` to that of `new`, or to tensors in memory by their names.
+/// How a delta of another library is written: the encoding, that of checksums, the version, and that of the base.
+type Form = (String, String, Option<String>, Option<String>);
+
+fn published(folder: &Path, (encoding, checksum, version, base_version): Form) -> Result<Published, Error> {
+    let unknown = |cause: String| Error::Argument(format!("there is no {cause}"));
+    let (encoding, checksum) = (encoding.parse().map_err(unknown)?, checksum.parse().map_err(unknown)?);
+    Published::to_folder(folder, version.as_deref(), base_version.as_deref(), encoding, checksum)
+}
+
+/// Writes what changed from the checkpoint of `base` to that of `new`, or to tensors in memory by their names; with `form`, as another library does.
 #[pyfunction]
-#[pyo3(signature = (base, path, *, new=None, tensors=None, sync=true, progress=None))]
+#[pyo3(signature = (base, path, *, new=None, tensors=None, form=None, sync=true, progress=None))]
 pub(crate) fn write_delta(
     base: &Bound<'_, WeightsNode>,
     path: PathBuf,
     new: Option<&Bound<'_, WeightsNode>>,
     tensors: Option<Vec<(String, Bound<'_, Buffer>)>>,
+    form: Option<Form>,
     sync: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Summary> {
     let py = base.py();
     let old = base.get().shared().checkpoint()?;
     let new = new.map(|new| new.get().shared().checkpoint()).transpose()?;
+    let form = form.map(|form| published(&path, form)).transpose()?;
     let tensors: Vec<_> = tensors
         .unwrap_or_default()
         .into_iter()
@@ -55,7 +67,11 @@ pub(crate) fn write_delta(
         let mut all = new.as_ref().map_or(Ok(Vec::new()), |new| NewTensor::of_checkpoint(new))?;
         all.extend(tensors);
         let options = Options { sync, ..Options::default() };
-        let written = delta(&old, &all, delta_file(path, options), &done, &now_and_then(&go_on))?;
+        let go_on = now_and_then(&go_on);
+        let written = match &form {
+            Some(form) => publish(&old, &all, &path, form, options, &done, &go_on)?,
+            None => delta(&old, &all, delta_file(path, options), &done, &go_on)?,
+        };
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(written)
     })?;
@@ -68,16 +84,18 @@ pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
     over_weights(node, &[], None, |checkpoint, _, done, go_on| identity(checkpoint, done, go_on))
 }
 
-/// What the header of a delta says: the identities of its base and its target, dtype and shape of the tensors that changed in part, those that it has as
-/// a whole, and those that are removed.
-type Header = (String, String, BTreeMap<String, (String, Vec<u64>)>, Vec<String>, Vec<String>);
+/// The form of a delta; the identities of its base and its target, or what another library calls them; dtype and shape of the tensors that changed in
+/// part, where it says them; those that it has as a whole, and those that are removed.
+type Header = (String, String, String, BTreeMap<String, Option<(String, Vec<u64>)>>, Vec<String>, Vec<String>);
 
 /// Reads the header of a delta.
 #[pyfunction]
 pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
     let delta = detached(py, || Delta::open(&path, &OpenOptions::default()))?;
     let (header, whole) = (delta.header().clone(), delta.whole().map(|info| info.name.to_owned()).collect());
-    Ok((header.base, header.target, header.changed, whole, header.removed))
+    let said = |said: Option<(&str, &[u64])>| said.map(|(dtype, shape)| (dtype.to_owned(), shape.to_vec()));
+    let changed = delta.changed().map(|(name, what)| (name.to_owned(), said(what))).collect();
+    Ok((delta.dialect().to_string(), header.base, header.target, changed, whole, header.removed))
 }
 
 /// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many

@@ -318,10 +318,12 @@ def weights_are_held(
 ) -> list[bool]: ...
 def write_delta(
     base: WeightsNode, path: str, *, new: WeightsNode | None = None, tensors: Sequence[tuple[str, Buffer]] | None =
-    None, sync: bool = True, progress: _Progress = None,
+    None, form: tuple[str, str, str | None, str | None] | None = None, sync: bool = True, progress: _Progress = None,
 ) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]: ...  # fmt: skip
 def identity_of(node: WeightsNode) -> str: ...
-def delta_header(path: str) -> tuple[str, str, dict[str, tuple[str, list[int]]], list[str], list[str]]: ...
+def delta_header(
+    path: str,
+) -> tuple[str, str, str, dict[str, tuple[str, list[int]] | None], list[str], list[str]]: ...
 def apply_deltas_to(
     paths: Sequence[str], tensors: Sequence[tuple[str, object]], *, others: Sequence[str] | None = None,
     progress: _Progress = None,

@@ -1,12 +1,18 @@
 //! A base and deltas of it as one checkpoint: tensors that nothing changed are those of the base, the others are composed as they are read.
+//! So are deltas of other libraries ([`Dialect`]), of which each tensor is composed as a whole.
 //!
 //! Opening reads headers, and compares what the deltas say of each other. The blocks of a tensor are compared with what they should be when they are
 //! read, so that a wrong base is found before a value of it is used.
 
+mod check;
+mod dialect;
 mod identity;
+mod open;
 mod overlay;
+mod patch;
+mod source;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,8 +30,15 @@ use crate::rules::{self, Rule};
 use crate::source::Source;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 use crate::text;
+pub use check::ChangedElements;
+pub use dialect::Dialect;
+pub(super) use dialect::is_delta;
+pub(super) use open::base_and_deltas;
+use overlay::Layer;
 pub(crate) use overlay::Overlay;
-use overlay::{ChangedTensor, Layer, OverlaySource};
+use patch::Patch;
+pub(crate) use patch::Patches;
+use source::{ChangedTensor, Changes, OverlaySource};
 
 /// Tensors begin at multiples of this in the source that they are together.
 const ALIGN: u64 = 64;
@@ -36,15 +49,24 @@ type Sources = Vec<Option<Arc<dyn Source>>>;
 /// A delta: its file and what its header says.
 #[derive(Debug)]
 pub struct Delta {
+    /// The file; of several, the one that names them.
     source: Arc<dyn Source>,
     header: Header,
-    table: TensorTable,
-    names: NameIndex,
+    content: Content,
+}
+
+/// What a delta has of its tensors.
+#[derive(Debug)]
+enum Content {
+    /// Rows and records of those that are in the header, and whole ones.
+    Blocks { table: TensorTable, names: NameIndex },
+    /// One of another library: patches by the names of the tensors.
+    Patches { dialect: Dialect, patches: BTreeMap<String, Arc<Patch>> },
 }
 
 /// What a file that is a delta says of itself, as JSON; `None` for another one.
-pub(super) fn words(metadata: Option<&[(String, String)]>) -> Option<&str> {
-    metadata?.iter().find(|(key, _)| key == delta::KEY).map(|(_, json)| &**json)
+fn words(metadata: &[(String, String)]) -> Option<&str> {
+    metadata.iter().find(|(key, _)| key == delta::KEY).map(|(_, json)| &**json)
 }
 
 /// What is said of a delta that is opened by itself.
@@ -55,13 +77,23 @@ pub(super) fn alone(path: &Path) -> Error {
 
 /// What is said of what should be a delta.
 pub(super) fn not_one(path: &Path) -> Error {
-    let cause = format!("it is no delta: the metadata of one have the key {}", delta::KEY);
+    let cause =
+        format!("it is no delta: the metadata of one have the key {}, or the keys of another library", delta::KEY);
     Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format()
 }
 
 impl Delta {
+    /// Of a file with this header; `None` if that is one of something else.
+    pub(super) fn of_file(source: Arc<dyn Source>, mut header: format::Header) -> Result<Option<Self>> {
+        let metadata = header.metadata.take().unwrap_or_default();
+        match words(&metadata) {
+            Some(json) => Self::new(source, json, header).map(Some),
+            None => dialect::of_file(source, &metadata, header.tensors),
+        }
+    }
+
     /// Of a file with this header, whose metadata have these words of a delta.
-    pub(super) fn new(source: Arc<dyn Source>, json: &str, header: format::Header) -> Result<Self> {
+    fn new(source: Arc<dyn Source>, json: &str, header: format::Header) -> Result<Self> {
         let said = Header::parse(json).map_err(|error| error.at_path(source.path()))?;
         let table = header.tensors;
         NameIndex::probe(&table)?;
@@ -70,7 +102,7 @@ impl Delta {
             let cause = "the delta has two tensors of this name";
             Diagnostic::new(rules::DELTA_HEADER, cause).tensor(name).path(source.path()).format()
         })?;
-        Ok(Self { source, header: said, table, names })
+        Ok(Self { source, header: said, content: Content::Blocks { table, names } })
     }
 
     /// What it says of itself.
@@ -83,9 +115,39 @@ impl Delta {
         &self.source
     }
 
+    /// Whose form it has.
+    pub fn dialect(&self) -> Dialect {
+        match &self.content {
+            Content::Blocks { .. } => Dialect::MaxWeights,
+            Content::Patches { dialect, .. } => *dialect,
+        }
+    }
+
+    /// The tensors of which some elements changed; dtype and shape, where it says them.
+    pub fn changed(&self) -> impl Iterator<Item = (&str, Option<(&str, &[u64])>)> {
+        let own = self.header.changed.iter().map(|(name, (dtype, shape))| (&**name, Some((&**dtype, &**shape))));
+        let patches = match &self.content {
+            Content::Blocks { .. } => None,
+            Content::Patches { patches, .. } => Some(patches.keys().map(|name| (&**name, None))),
+        };
+        own.chain(patches.into_iter().flatten())
+    }
+
+    /// What it changes in a tensor as a whole.
+    fn patch(&self, tensor: &str) -> Option<&Arc<Patch>> {
+        match &self.content {
+            Content::Blocks { .. } => None,
+            Content::Patches { patches, .. } => patches.get(tensor),
+        }
+    }
+
     /// The tensors that it has with all of their elements: new ones, and those of which most changed.
     pub fn whole(&self) -> impl Iterator<Item = TensorInfo<'_>> {
-        self.table.iter().filter(|info| {
+        let table = match &self.content {
+            Content::Blocks { table, .. } => Some(table),
+            Content::Patches { .. } => None,
+        };
+        table.into_iter().flat_map(TensorTable::iter).filter(|info| {
             let is_of = |suffix: &str| {
                 info.name.strip_suffix(suffix).is_some_and(|tensor| self.header.changed.contains_key(tensor))
             };
@@ -110,7 +172,8 @@ impl Delta {
 
     /// Where a tensor of it lies, which must be one of these elements.
     fn span(&self, name: &str, is_right: impl Fn(&TensorInfo<'_>) -> bool) -> Option<Span> {
-        let info = self.table.get(self.names.find(&self.table, name)?);
+        let Content::Blocks { table, names } = &self.content else { return None };
+        let info = table.get(names.find(table, name)?);
         is_right(&info).then_some(info.span)
     }
 
@@ -139,7 +202,10 @@ impl Delta {
 pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
     for pair in deltas.windows(2) {
         let [before, after] = pair else { continue };
-        if before.header.target == after.header.base {
+        if let Some(cause) = dialect::mixed(before, after) {
+            return Err(after.fault(rules::DELTA_CHAIN, cause).format());
+        }
+        if dialect::follows(before, after) {
             continue;
         }
         let (first, builds_on) = (text::path(before.source.path()), &after.header.base);
@@ -165,6 +231,11 @@ pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
 /// # Errors
 /// They are no single chain.
 pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
+    if deltas.iter().any(|delta| delta.header.base.is_empty()) {
+        deltas.sort_by_cached_key(|delta| dialect::number(&delta.header.target));
+        check_chain(&deltas)?;
+        return Ok(deltas);
+    }
     let mut chain: Vec<Delta> = Vec::with_capacity(deltas.len());
     while !deltas.is_empty() {
         let next = match chain.last() {
@@ -191,12 +262,29 @@ pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u6
     Ok(Overlay { name: name.to_owned(), len, width: delta::width(dtype), layers })
 }
 
+/// What deltas of other libraries, in their order, change in a tensor as a whole; none if they are not of others, or change nothing.
+pub(crate) fn patches(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64])) -> Result<Option<Patches>> {
+    let mut layers = Vec::new();
+    for patch in deltas.iter().filter_map(|delta| delta.patch(name)) {
+        patch.check_fits(name, dtype, shape)?;
+        layers.push(patch.clone());
+    }
+    Ok((!layers.is_empty()).then(|| Patches { name: name.to_owned(), layers }))
+}
+
 /// A tensor of the checkpoint that they are together.
 struct Composed<'a> {
     info: TensorInfo<'a>,
     /// The file of it, by its number among all.
     file: usize,
     layers: Vec<Layer>,
+    patches: Vec<Arc<Patch>>,
+}
+
+impl<'a> Composed<'a> {
+    fn new(info: TensorInfo<'a>, file: usize) -> Self {
+        Self { info, file, layers: Vec::new(), patches: Vec::new() }
+    }
 }
 
 /// What a base and deltas, in their order, are together: the files that they add, the table of tensors, and the sources of all files.
@@ -210,7 +298,7 @@ pub(super) fn compose(
     let mut tensors: HashMap<&str, Composed<'_>> = HashMap::with_capacity(catalog.table().len());
     for info in catalog.table().iter() {
         let file = info.file as usize;
-        tensors.insert(info.name, Composed { info, file, layers: Vec::new() });
+        tensors.insert(info.name, Composed::new(info, file));
     }
     for (position, delta) in deltas.iter().enumerate() {
         for name in &delta.header.removed {
@@ -236,8 +324,20 @@ pub(super) fn compose(
             tensor.layers.push(delta.layer(name)?);
         }
         for info in delta.whole() {
-            let whole = Composed { info, file: before + position, layers: Vec::new() };
-            tensors.insert(info.name, whole);
+            tensors.insert(info.name, Composed::new(info, before + position));
+        }
+        let Content::Patches { patches, .. } = &delta.content else { continue };
+        for (name, patch) in patches {
+            let Some(tensor) = tensors.get_mut(&**name) else {
+                let cause = "it changed, but is not there";
+                return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
+            };
+            let Element::Plain(dtype) = tensor.info.element else {
+                let cause = format!("it changed, but its elements are {} in the base", tensor.info.element);
+                return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
+            };
+            patch.check_fits(name, dtype, tensor.info.shape)?;
+            tensor.patches.push(patch.clone());
         }
     }
     let mut all: Vec<Composed<'_>> = tensors.into_values().collect();
@@ -246,8 +346,9 @@ pub(super) fn compose(
     let overlays = before + deltas.len();
     let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
     let (mut infos, mut changed, mut end) = (Vec::new(), Vec::new(), 0_u64);
-    for Composed { info, file, layers } in all {
-        let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], layers.is_empty()) else {
+    for Composed { info, file, layers, patches } in all {
+        let is_same = layers.is_empty() && patches.is_empty();
+        let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], is_same) else {
             table.push(&TensorInfo { file: file as u32, ..info })?;
             continue;
         };
@@ -259,9 +360,13 @@ pub(super) fn compose(
         let (base, span, start) = (source.clone(), info.span, end.next_multiple_of(ALIGN));
         end = start + span.len();
         let (name, width) = (info.name.to_owned(), delta::width(dtype));
-        let overlay = Overlay { name, len: span.len(), width, layers };
+        let changes = if patches.is_empty() {
+            Changes::Blocks(Overlay { name, len: span.len(), width, layers })
+        } else {
+            Changes::Whole(Patches { name, layers: patches })
+        };
         infos.push(info);
-        changed.push(ChangedTensor { base, span, overlay, start });
+        changed.push(ChangedTensor { base, span, changes, start });
     }
     for (info, tensor) in infos.into_iter().zip(&changed) {
         let span = Span::within(end, tensor.start, tensor.span.len())?;

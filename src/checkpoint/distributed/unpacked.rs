@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use super::super::packed::{Feed, Packed, STEP, WINDOW};
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::distributed::Item;
@@ -22,11 +22,6 @@ use crate::workers::Interrupt;
 pub(super) const BESIDE: u64 = 1 << 20;
 /// Of an item, this much that was unpacked last is kept, and up to twice as much: threads that read it do not come in its order.
 const RECENT: usize = 64 << 20;
-/// What is unpacked in one step, and read of the file for it.
-const STEP: usize = 1 << 20;
-const READ: usize = 128 << 10;
-/// How far back what follows may refer: memory that an item takes beside what is kept. zstd takes 8 MiB at most, unless it is told otherwise.
-const WINDOW: u64 = 32 << 20;
 /// What is kept of all items together, but for those that are being read.
 const KEPT: u64 = 512 << 20;
 
@@ -126,7 +121,7 @@ impl Unpacked {
     fn advance(&self, state: &mut State, interrupt: Interrupt<'_>) -> Result<()> {
         interrupt()?;
         let State { decoder, packed, recent, first, is_in_frame, has_ended } = state;
-        let mut feed = Feed { file: &*self.file, item: &self.item, packed, interrupt, failed: None };
+        let mut feed = Feed::new(&*self.file, &self.item, packed, interrupt);
         let damaged = |feed: Feed<'_>, error: FrameDecoderError| {
             feed.failed.unwrap_or_else(|| self.fault(format!("its bytes are no whole stream of zstd: {error}")))
         };
@@ -236,62 +231,5 @@ impl State {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "State at {}", self.end())
-    }
-}
-
-/// The bytes of an item that were read and not unpacked.
-#[derive(Default)]
-struct Packed {
-    bytes: Vec<u8>,
-    used: usize,
-    /// How many bytes of the item were read or left out.
-    read: u64,
-}
-
-/// An item, as the decoder reads it.
-struct Feed<'a> {
-    file: &'a dyn Source,
-    item: &'a Range<u64>,
-    packed: &'a mut Packed,
-    interrupt: Interrupt<'a>,
-    /// Why it could not be read.
-    failed: Option<Error>,
-}
-
-impl Feed<'_> {
-    fn left(&self) -> u64 {
-        (self.item.end - self.item.start).saturating_sub(self.packed.read)
-    }
-
-    fn is_at_end(&self) -> bool {
-        self.packed.used == self.packed.bytes.len() && self.left() == 0
-    }
-
-    /// Leaves bytes out; those beyond the end are none.
-    fn skip(&mut self, len: u64) {
-        let there = ((self.packed.bytes.len() - self.packed.used) as u64).min(len);
-        self.packed.used += there as usize;
-        self.packed.read += (len - there).min(self.left());
-    }
-}
-
-impl io::Read for Feed<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.packed.used == self.packed.bytes.len() {
-            let len = self.left().min(READ as u64) as usize;
-            self.packed.bytes.resize(len, 0);
-            self.packed.used = 0;
-            let part = Part { offset: self.item.start + self.packed.read, bytes: &mut self.packed.bytes };
-            if let Err(error) = self.file.read(&mut [part], self.interrupt) {
-                self.failed = Some(error);
-                return Err(io::Error::other("the file"));
-            }
-            self.packed.read += len as u64;
-        }
-        let there = &self.packed.bytes[self.packed.used..];
-        let len = there.len().min(out.len());
-        out[..len].copy_from_slice(&there[..len]);
-        self.packed.used += len;
-        Ok(len)
     }
 }

@@ -1,8 +1,11 @@
 //! One file of weights by itself: what its header says, and every finding of the core about it.
 
-use max_weights::checkpoint::{OpenOptions, inspect};
+use std::sync::Arc;
+
+use max_weights::checkpoint::{Delta, OpenOptions, inspect};
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::rules::{self, Rule, Verdict};
+use max_weights::source::Source;
 use max_weights::tensor::{Element, checked_elements};
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
@@ -61,7 +64,7 @@ fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Res
 
 fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let Some(file) = context.source.clone() else { return Ok(()) };
-    let (catalog, faults) = inspect(file, &OpenOptions::default())?;
+    let (catalog, faults) = inspect(file.clone(), &OpenOptions::default())?;
     context.go_on()?;
     let is_other = is_other_archive(kind, piece.name, &faults);
     let is_scanned = context.file.reported > Verdict::Faulty;
@@ -79,6 +82,9 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
         }
         if kind == Kind::Safetensors {
             known_dtypes(piece, &catalog, context);
+            if context.options.level > Level::Header {
+                check_delta(piece, file, context)?;
+            }
         }
         describe(&catalog, kind, context);
         context.catalog = Some(catalog);
@@ -97,6 +103,17 @@ fn known_dtypes(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>)
             context.report(piece, Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPE, message).tensor(info.name));
         }
     }
+}
+
+/// Looks at what a delta says of the tensors that it changes.
+fn check_delta(piece: &Piece<'_>, file: Arc<dyn Source>, context: &mut Context<'_>) -> Result<()> {
+    let faults = match Delta::of_source(file, &OpenOptions::default()) {
+        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.go_on())),
+        Err(Error::Format(fault) | Error::Unsupported(fault)) => Ok(vec![*fault]),
+        Err(error) => Err(error),
+    };
+    faults?.into_iter().for_each(|fault| context.report(piece, fault));
+    Ok(())
 }
 
 /// Adds what the header says to the report of the file.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueHint};
-use max_weights::uninterrupted;
+use max_weights::{Error, rules, uninterrupted};
 use max_weights_check::difference::{self, Pattern};
 
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ pub(crate) struct Diff {
     /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "A", value_hint = ValueHint::AnyPath)]
     a: PathBuf,
-    /// What to compare it with.
+    /// What to compare it with; a delta is what it makes of A.
     #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
     b: PathBuf,
     /// Let values differ by this fraction of the value in B.
@@ -66,11 +66,21 @@ fn tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Whether something cannot be opened because it is a delta, without the version that it changes.
+fn is_of_a_delta(error: &Error) -> bool {
+    error.diagnostic().is_some_and(|fault| [rules::DELTA_ALONE, rules::INDEX_DELTA].contains(&fault.rule))
+}
+
 pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
     let patterns = options.renames.iter().map(|pattern| Pattern::parse(pattern));
     let names = difference::Names { patterns: patterns.collect::<Result<_, _>>()?, ..difference::Names::default() };
     let a = open(std::slice::from_ref(&options.a), &options.reading)?;
-    let b = open(std::slice::from_ref(&options.b), &options.reading)?;
+    let b = match open(std::slice::from_ref(&options.b), &options.reading) {
+        Err(Failure::Checkpoint(error)) if is_of_a_delta(&error) => {
+            open(&[options.a.clone(), options.b.clone()], &options.reading)?
+        }
+        opened => opened?,
+    };
     let wanted = difference::Options {
         rtol: options.rtol,
         atol: options.atol,

@@ -2,6 +2,11 @@
 //!
 //! What changed of tensor `T` is in two tensors, `T.changes`, the records of its blocks one after the other, and `T.blocks`, a row for each of them.
 //! Tensors that are new, or of which most changed, are there as they are. The metadata say from which version to which it leads.
+//!
+//! Those of other libraries are [`published`] in folders, or [`sparse`].
+
+pub mod published;
+pub mod sparse;
 
 use std::collections::BTreeMap;
 
@@ -29,9 +34,9 @@ pub const COLUMNS: usize = 7;
 pub struct Header {
     /// Of the format.
     version: u64,
-    /// The identity of the checkpoint that it was made from.
+    /// The identity of the checkpoint that it was made from; of a delta of another library, what that calls the version, or nothing.
     pub base: String,
-    /// The identity of what that becomes.
+    /// The identity of what that becomes, or what another library calls that version.
     pub target: String,
     /// Tensors of the base that are no more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

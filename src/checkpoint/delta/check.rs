@@ -1,0 +1,116 @@
+//! All that can be said of a delta without its base: whether its rows and records are those of tensors of its dtypes and shapes.
+
+use std::sync::Arc;
+
+use crate::delta::apply;
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::delta::width;
+use crate::rules;
+use crate::source::Source;
+use crate::tensor::checked_bytes;
+use crate::text;
+use crate::workers::Interrupt;
+
+use super::super::OpenOptions;
+use super::open::header_of;
+use super::overlay::Overlay;
+use super::{Content, Delta};
+
+/// How many elements of a tensor a delta changes, and how many it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedElements {
+    /// Its name.
+    pub name: String,
+    /// How many change.
+    pub changed: u64,
+    /// How many it has; none where the delta does not say.
+    pub elements: Option<u64>,
+}
+
+impl Delta {
+    /// The delta that a file is; none if it is something else.
+    ///
+    /// # Errors
+    /// What is wrong with its header.
+    pub fn of_source(source: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<Self>> {
+        let header = header_of(&*source, options)?;
+        Self::of_file(source, header)
+    }
+
+    /// All that is wrong with what it says of tensors: the first of each. Of one of another library, nothing is known without the base.
+    ///
+    /// # Errors
+    /// The file cannot be read; the work was interrupted.
+    pub fn faults(&self, interrupt: Interrupt<'_>) -> Result<Vec<Diagnostic>> {
+        let mut faults = Vec::new();
+        for name in self.header.changed.keys() {
+            match self.alone(name).and_then(|overlay| overlay.check(interrupt)) {
+                Ok(()) => {}
+                Err(Error::Format(fault)) => faults.push(*fault),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(faults)
+    }
+
+    /// How much of each tensor changes, those with all of their elements too; of one of another library, nothing.
+    ///
+    /// # Errors
+    /// Rows that cannot be read, or are none.
+    pub fn elements(&self, interrupt: Interrupt<'_>) -> Result<Vec<ChangedElements>> {
+        let mut all = Vec::new();
+        for name in self.header.changed.keys() {
+            let overlay = self.alone(name)?;
+            let mut changed = 0;
+            for layer in &overlay.layers {
+                let counts = overlay.blocks(layer, interrupt)?.iter().map(|block| block.lists);
+                changed += counts.map(|lists| u64::from(lists.low.count) + u64::from(lists.whole.count)).sum::<u64>();
+            }
+            let elements = Some(overlay.len / overlay.width as u64);
+            all.push(ChangedElements { name: name.clone(), changed, elements });
+        }
+        all.extend(self.whole().map(|info| {
+            let elements = info.shape.iter().product();
+            ChangedElements { name: info.name.to_owned(), changed: elements, elements: Some(elements) }
+        }));
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// What it changes in a tensor, of which the header says how long it is.
+    fn alone(&self, name: &str) -> Result<Overlay> {
+        let refused = |cause: String| Err(self.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
+        let (Some((dtype, shape)), Content::Blocks { .. }) = (self.header.changed.get(name), &self.content) else {
+            return refused("the delta says nothing of it".to_owned());
+        };
+        let Some(dtype) = DType::from_safetensors_name(dtype) else {
+            return refused(format!("its elements would be '{}', which is no dtype", text::shown(dtype)));
+        };
+        let Some(len) = checked_bytes(shape, dtype) else {
+            return refused(format!("no tensor of {dtype} has the shape {}", text::shape(shape)));
+        };
+        Ok(Overlay { name: name.to_owned(), len, width: width(dtype), layers: vec![self.layer(name)?] })
+    }
+}
+
+impl Overlay {
+    /// An error if a record is none of its block.
+    fn check(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        let mut block = Vec::new();
+        for layer in &self.layers {
+            // Of the blocks that are there, and not of all: a header may say that there are very many.
+            for number in self.blocks(layer, interrupt)?.iter().map(|block| block.number) {
+                interrupt()?;
+                let start = number * self.block_bytes();
+                block.resize((self.len - start).min(self.block_bytes()) as usize, 0);
+                for records in self.records(&(number..number + 1), interrupt)? {
+                    let Some((change, record)) = records.get(number) else { continue };
+                    apply(record, change.lists, self.width, &mut block)
+                        .map_err(|error| self.fault(rules::DELTA_CHANGES, layer, number, &error.to_string()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

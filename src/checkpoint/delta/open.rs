@@ -1,0 +1,191 @@
+//! Opening deltas: a file, a folder of one as other libraries write them, a folder of several.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::budget;
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::format::delta::sparse::{MANIFEST, Sparse};
+use crate::format::{Header, drive, index};
+use crate::rules;
+use crate::source::store;
+use crate::source::{Part, Source};
+
+use super::super::OpenOptions;
+use super::super::files::{Files, read_header};
+use super::super::locate::{INDEX_SUFFIX, ShardName, name_of};
+use super::dialect::{self, Dialect, PublishedShard};
+use super::{Delta, in_order, not_one};
+
+/// The index of a published delta.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The deltas that a list of paths ends with, and what is before them. A folder that is not the first is one of deltas.
+pub(in super::super) fn base_and_deltas<'a>(
+    files: &Files<'_>,
+    paths: &'a [PathBuf],
+    options: &OpenOptions,
+) -> Result<(&'a [PathBuf], Vec<Delta>)> {
+    let (mut before, mut groups) = (paths, Vec::new());
+    while let [base @ .., path] = before
+        && !base.is_empty()
+    {
+        (options.format.interrupt)()?;
+        let group = if let Some(delta) = delta_of_folder(files, path, options)? {
+            vec![delta]
+        } else if path.is_dir() {
+            deltas_in(files, path, options)?
+        } else if ShardName::of(&name_of(path)).is_some() {
+            break; // no delta is called so, and no header is read twice
+        } else {
+            delta_of(files, path, options)?.into_iter().collect()
+        };
+        if group.is_empty() {
+            break;
+        }
+        groups.push(group);
+        before = base;
+    }
+    let deltas: Vec<Delta> = groups.into_iter().rev().flatten().collect();
+    if let Some(first) = deltas.first() {
+        check_version(files, before, first, options)?;
+    }
+    Ok((before, deltas))
+}
+
+/// The deltas in a folder, in the order in which they build on each other; none of a folder of something else.
+fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
+    let failed = |source| Error::io(folder, "list", source);
+    let (mut deltas, mut other) = (Vec::new(), None);
+    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    let is_file = |path: &Path| path.extension().is_some_and(|suffix| suffix == "safetensors");
+    for path in paths.iter().filter(|path| is_file(path) || path.is_dir()) {
+        (options.format.interrupt)()?;
+        let is_folder = path.is_dir();
+        let delta = if is_folder { delta_of_folder(files, path, options)? } else { delta_of(files, path, options)? };
+        match delta {
+            Some(delta) => deltas.push(delta),
+            // What is in folders of other things is not looked at.
+            None if is_folder => {}
+            None => other = Some(path),
+        }
+    }
+    match other {
+        Some(path) if !deltas.is_empty() => Err(not_one(path)),
+        _ => in_order(deltas),
+    }
+}
+
+impl Delta {
+    /// Opens the delta at a path or URL, of a file or of a folder that other libraries write. Headers are read, and nothing else.
+    ///
+    /// # Errors
+    /// A file that is none; what its header breaks.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
+        let files = &Files::new(options);
+        budget::interruptible(options.format.interrupt, || {
+            let of_folder = delta_of_folder(files, path, options)?;
+            match of_folder {
+                Some(delta) => Ok(delta),
+                None if path.is_dir() => Err(not_one(path)),
+                None => delta_of(files, path, options)?.ok_or_else(|| not_one(path)),
+            }
+        })
+    }
+}
+
+/// The delta at a path; none if something else is there.
+fn delta_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
+    let source = files.open(path)?;
+    let header = header_of(&*source, options)?;
+    Delta::of_file(source, header)
+}
+
+/// The header of a safetensors file. What is wrong with another file is said when that is opened.
+pub(super) fn header_of(source: &dyn Source, options: &OpenOptions) -> Result<Header> {
+    let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
+    let read = read_header(source, None, options, &mut findings);
+    read.map(|(_, header, _)| header).map_err(|error| error.at_path(source.path()))
+}
+
+/// A file of a folder, or the path itself where that has this name; none if there is no such file, or the path is that of another one.
+fn open_in(files: &Files<'_>, path: &Path, name: &str) -> Result<Option<Arc<dyn Source>>> {
+    let own = name_of(path);
+    let is_folder = if store::is_url(path) { !own.contains('.') } else { path.is_dir() };
+    let opened = if own == name {
+        files.open(path)
+    } else if is_folder {
+        files.open(&store::join(path, name))
+    } else {
+        return Ok(None);
+    };
+    match opened {
+        Ok(source) => Ok(Some(source)),
+        Err(Error::MissingFile { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_index(file: &dyn Source, options: &OpenOptions) -> Result<index::ShardIndex> {
+    let parser = index::Parser::with_deltas(file.len(), &options.format);
+    drive(parser, file, &options.format.interrupt).map_err(|error| error.at_path(file.path()))
+}
+
+/// The delta that a folder is, as other libraries write them; none if something else is there.
+fn delta_of_folder(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
+    if let Some(file) = open_in(files, path, INDEX)? {
+        return published(files, file, options);
+    }
+    open_in(files, path, MANIFEST)?.map(|file| of_manifest(files, file, options)).transpose()
+}
+
+/// The delta that an index is one of; none of one of weights.
+fn published(files: &Files<'_>, file: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<Delta>> {
+    let index = read_index(&*file, options)?;
+    let Some(said) = &index.delta else { return Ok(None) };
+    let folder = store::parent(file.path());
+    let paths: Vec<PathBuf> = index.shards.iter().map(|shard| store::join(&folder, shard)).collect();
+    let mut shards = Vec::with_capacity(paths.len());
+    for source in files.open_each(&paths) {
+        (options.format.interrupt)()?;
+        let source = source?;
+        let header = header_of(&*source, options)?;
+        shards.push(PublishedShard { source, header });
+    }
+    dialect::published(file.clone(), said, &index, shards).map(Some)
+}
+
+/// The delta that a manifest of prime-rl describes.
+fn of_manifest(files: &Files<'_>, manifest: Arc<dyn Source>, options: &OpenOptions) -> Result<Delta> {
+    let (len, most) = (manifest.len(), options.format.limits.header_bytes);
+    if len > most {
+        let cause = format!("the manifest has {len} bytes; at most {most} are read");
+        return Err(Diagnostic::new(rules::DELTA_HEADER, cause).path(manifest.path()).format());
+    }
+    let mut json = budget::zeroed(budget::saturating_usize(len))?;
+    manifest.read(&mut [Part { offset: 0, bytes: &mut json }], &options.format.interrupt)?;
+    let said = Sparse::of_manifest(&json).map_err(|error| error.at_path(manifest.path()))?;
+    let tensors = match &said.file {
+        None => None,
+        Some(name) => {
+            let file = files.open(&store::join(&store::parent(manifest.path()), name))?;
+            let header = header_of(&*file, options)?;
+            Some((file, header.tensors))
+        }
+    };
+    dialect::sparse(manifest, said, tensors)
+}
+
+/// An error if the base says of itself that it is another version than the one that a published delta changes.
+fn check_version(files: &Files<'_>, base: &[PathBuf], first: &Delta, options: &OpenOptions) -> Result<()> {
+    let ([path], Dialect::Xor | Dialect::Overwrite) = (base, first.dialect()) else { return Ok(()) };
+    let is_index = name_of(path).ends_with(INDEX_SUFFIX);
+    let index = if is_index { Some(files.open(path)?) } else { open_in(files, path, INDEX)? };
+    let Some(index) = index else { return Ok(()) };
+    match read_index(&*index, options)?.version {
+        Some(version) if version != first.header().base => Err(dialect::wrong_version(first, &version)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,185 @@
+//! The files of a checkpoint: opened by path or by URL, and recognised by their first bytes; their headers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::locate::{Located, locate, locate_url};
+use super::{More, OpenOptions, torch};
+use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::format::torch::Torch;
+use crate::format::{self, Header, Kind, drive, gguf, safetensors};
+use crate::rules;
+use crate::source::store::{self, Store};
+use crate::source::{LocalFile, Part, Source};
+
+/// The first read of a file: the whole header of a small checkpoint, and enough to recognise what is none.
+const FIRST_READ: usize = 16 << 10;
+/// What is read ahead of every shard: the headers of nearly all checkpoints. So cold shards are fetched at the same time.
+const READ_AHEAD: u64 = 64 << 10;
+/// The most files of a set that stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
+const HELD_OPEN: usize = 128;
+/// The share of the files that this process may have open of which those of one set may be all.
+#[cfg(unix)]
+const SHARE: usize = 4;
+
+/// Suffixes that promise a format.
+const SUFFIXES: [(&str, &[Kind]); 5] = [
+    ("safetensors", &[Kind::Safetensors]),
+    ("gguf", &[Kind::Gguf]),
+    ("pt", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+    ("pth", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+    ("bin", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+];
+
+/// How the files of a checkpoint are opened: by path, or by URL.
+pub(super) struct Files<'a> {
+    store: Option<&'a dyn Store>,
+    pub(super) options: &'a OpenOptions,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn new(options: &'a OpenOptions) -> Self {
+        Self { store: options.store.as_ref().or(store::store()).map(|store| &**store), options }
+    }
+
+    /// The store that opens this path.
+    fn store(&self, path: &Path) -> Option<&'a dyn Store> {
+        self.store.filter(|_| store::is_url(path))
+    }
+
+    pub(super) fn locate(&self, path: &Path) -> Result<Located> {
+        match self.store(path) {
+            Some(store) => locate_url(path, store, &self.options.format.interrupt),
+            None => locate(path),
+        }
+    }
+
+    pub(super) fn open(&self, path: &Path) -> Result<Arc<dyn Source>> {
+        self.open_each(std::slice::from_ref(&path.to_path_buf())).swap_remove(0)
+    }
+
+    /// Opens the files of a set, and has the first bytes of all fetched at the same time.
+    pub(super) fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
+        match paths.first().and_then(|path| self.store(path)) {
+            Some(store) if paths.iter().all(|path| store::is_url(path)) => {
+                store.open(paths, &self.options.format.interrupt)
+            }
+            Some(_) => paths.iter().map(|path| self.open(path)).collect(),
+            None => open_each(paths),
+        }
+    }
+}
+
+/// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
+fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
+    let mut most = held_open();
+    let mut files: Vec<Result<LocalFile>> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let mut file = LocalFile::open(path);
+        if file.as_ref().is_err_and(has_too_many_open) {
+            files.iter_mut().flatten().for_each(LocalFile::close_for_now);
+            (most, file) = (0, LocalFile::open(path));
+        }
+        if let Ok(file) = &mut file {
+            if paths.len() > 1 {
+                file.read_ahead(0, READ_AHEAD);
+            }
+            if paths.len() > 1 && files.len() >= most {
+                file.close_for_now();
+            }
+        }
+        files.push(file);
+    }
+    files.into_iter().map(|file| file.map(|file| Arc::new(file) as Arc<dyn Source>)).collect()
+}
+
+/// How many files of a set stay open.
+fn held_open() -> usize {
+    #[cfg(unix)]
+    {
+        let may = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        may.map_or(HELD_OPEN, |may| HELD_OPEN.min(usize::try_from(may).unwrap_or(usize::MAX) / SHARE))
+    }
+    #[cfg(not(unix))]
+    HELD_OPEN
+}
+
+/// Whether a file cannot be opened because this process, or the system, has too many open.
+fn has_too_many_open(error: &Error) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        let Error::Io { source, .. } = error else { return false };
+        matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = error;
+        false
+    }
+}
+
+/// The first bytes of a file: enough to recognise what it is.
+pub(super) fn first_bytes(file: &dyn Source, options: &OpenOptions) -> Result<Vec<u8>> {
+    let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
+    file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
+    Ok(first)
+}
+
+/// The header, and what is kept beside it.
+pub(super) fn read_header(
+    file: &dyn Source,
+    first: Option<Vec<u8>>,
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<(Kind, Header, More)> {
+    let first = first.map_or_else(|| first_bytes(file, options), Ok)?;
+    let kind = format::sniff(&first, file.len())?;
+    let misnamed = misnamed(file.path(), kind);
+    if let Some(cause) = &misnamed {
+        findings.note(rules::FILE_SUFFIX, |rule| Diagnostic::new(rule, cause.clone()).path(file.path()));
+    }
+    let read = read_kind(kind, file, first, options);
+    let (header, more) = match (read, &misnamed) {
+        (Err(Error::Format(mut fault)), Some(named)) => {
+            fault.message = format!("{named}, and {}", fault.message);
+            return Err(Error::Format(fault));
+        }
+        (read, _) => read?,
+    };
+    Ok((kind, header, more))
+}
+
+fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
+    let unnamed = options.unnamed;
+    let options = &options.format;
+    Ok(match kind {
+        Kind::Safetensors => {
+            let parser = safetensors::Parser::new(first, file.len(), options);
+            (drive(parser, file, &options.interrupt)?, More::Nothing)
+        }
+        Kind::Gguf => {
+            let mut gguf = drive(gguf::Parser::new(first, file.len(), options), file, &options.interrupt)?;
+            (std::mem::take(&mut gguf.header), More::Gguf(gguf.into()))
+        }
+        Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
+        Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
+        Kind::TorchTar => return Err(torch::tar()),
+        Kind::TorchDistributed => {
+            let cause = "this is the metadata of a distributed checkpoint, under a name that torch does not give it";
+            let help = "name it .metadata, in the folder of the files that it is about, and open that";
+            return Err(Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).help(help).format());
+        }
+    })
+}
+
+fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
+    (header, More::Torch(Arc::new(torch)))
+}
+
+/// Says so if the file's suffix promises another format than its first bytes show.
+fn misnamed(path: &Path, kind: Kind) -> Option<String> {
+    let suffix = path.extension()?.to_string_lossy().to_lowercase();
+    let (suffix, promised) = SUFFIXES.iter().find(|(known, _)| *known == suffix)?;
+    (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))
+}

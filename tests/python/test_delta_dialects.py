@@ -1,0 +1,547 @@
+"""Deltas of other libraries: opened with their base, applied, written, and what is wrong with them named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+from safetensors.numpy import load_file, save_file
+
+import delta_dialects as dialects
+import delta_specification as specification
+import max_weights
+from delta_dialects import INDEX, Tensors, publish, write_prime_rl, write_trl
+from fault_server import FaultServer
+from max_weights import delta, load_weights, save_sharded
+from max_weights.errors import FormatError, UnsupportedError
+
+
+def first() -> Tensors:
+    """Tensors of elements of 1 to 8 bytes, one of which nothing changes."""
+    random = np.random.default_rng(3)
+    return {
+        "a.weight": random.integers(0, 1 << 16, 200_000, dtype=np.uint16).view(np.float16).reshape(200, 1000),
+        "b.weight": random.standard_normal((70, 211)).astype(np.float32),
+        "c.bytes": random.integers(0, 255, 14_001, dtype=np.uint8),
+        "d.same": np.arange(100),
+        "e.numbers": np.arange(-50, 50),
+    }
+
+
+def step(tensors: Tensors, seed: int) -> Tensors:
+    """The next version: some elements of all but one."""
+    random = np.random.default_rng(seed)
+    new = {}
+    for name, tensor in tensors.items():
+        codes = tensor.reshape(-1).view(np.dtype(f"u{tensor.itemsize}")).copy()
+        if name != "d.same":
+            codes[random.random(codes.size) < 0.02] += 1
+            codes[3] += 1
+        new[name] = codes.view(tensor.dtype).reshape(tensor.shape)
+    return new
+
+
+def assert_same(one: Any, other: Tensors) -> None:
+    """Every bit."""
+    assert sorted(one) == sorted(other)
+    for name, tensor in other.items():
+        own = np.asarray(one[name])
+        assert (own.dtype, own.shape, own.tobytes()) == (tensor.dtype, tensor.shape, tensor.tobytes()), name
+
+
+def copied(tensors: Tensors) -> Tensors:
+    return {name: tensor.copy() for name, tensor in tensors.items()}
+
+
+class Chain:
+    """Versions, and folders as slime publishes them, of both encodings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base, self.folder = folder / "base.safetensors", folder / "published"
+        self.versions = [first()]
+        save_file(self.versions[0], self.base)
+        for number in (1, 2, 3):
+            self.versions.append(step(self.versions[-1], number))
+            publish(
+                self.delta(number),
+                *self.versions[-2:],
+                f"{number:06}",
+                f"{number - 1:06}",
+                "overwrite" if number == 2 else "xor",
+                kind="adler32" if number == 3 else "xxh3-128",
+                shards=number,
+            )
+
+    def delta(self, number: int) -> Path:
+        return self.folder / f"weight_v{number:06}"
+
+    def deltas(self) -> list[Path]:
+        return [self.delta(number) for number in range(1, len(self.versions))]
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    return Chain(tmp_path_factory.mktemp("chain"))
+
+
+# --- opened with their base ----------------------------------------------------------------------------------------
+
+
+def test_a_base_and_published_folders_are_one_checkpoint(chain: Chain) -> None:
+    for number, version in enumerate(chain.versions):
+        paths = [chain.base, *chain.deltas()[:number]]
+        weights = load_weights(paths)
+        assert_same(weights.load(framework="numpy"), version)
+        assert_same(dict(load_weights(paths).stream(framework="numpy")), version)
+        part = load_weights(paths).a.weight[17:190:30, 3:999]
+        assert np.asarray(part).tobytes() == np.ascontiguousarray(version["a.weight"][17:190:30, 3:999]).tobytes()
+    assert delta.identity(paths) == specification.identity(chain.versions[-1])
+    assert_same(load_weights([chain.base, chain.folder]).load(framework="numpy"), chain.versions[-1])
+    assert_same(load_weights([chain.base, chain.delta(1) / INDEX]).load(framework="numpy"), chain.versions[1])
+
+
+@pytest.mark.parametrize("encoding", ["xor", "overwrite"])
+@pytest.mark.parametrize("kind", ["xxh3-128", "adler32"])
+@pytest.mark.parametrize("level", [1, 3, 19])
+def test_frames_of_every_level_are_unpacked(tmp_path: Path, encoding: str, kind: str, level: int) -> None:
+    random = np.random.default_rng(level)
+    old = {"w": random.integers(0, 1 << 16, 700_000, dtype=np.uint16), "empty": np.zeros(0, np.float32)}
+    new = {**old, "w": old["w"] + (random.random(700_000) < 0.03).astype(np.uint16)}
+    save_file(old, tmp_path / "base.safetensors")
+    # The numbers of some trainers are numbers.
+    folder = publish(tmp_path / "v", old, new, 12, 11, encoding, kind=kind, level=level)
+    assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), new)
+    said = delta.read(folder)
+    assert (said.dialect, said.base, said.target, said.changed) == (encoding, "000011", "000012", {"w": None})
+
+
+def test_published_folders_are_read_by_url(chain: Chain) -> None:
+    with FaultServer(chain.folder.parent) as server:
+        url = server.file("published/weight_v000001")
+        assert_same(load_weights([chain.base, url]).load(framework="numpy"), chain.versions[1])
+        assert_same(load_weights([server.file("base.safetensors"), url]).load(framework="numpy"), chain.versions[1])
+
+
+def test_sparse_files_are_read_however_places_are_written(tmp_path: Path) -> None:
+    versions = [first()]
+    base = tmp_path / "base.safetensors"
+    save_file(versions[0], base)
+    for seed in (1, 2, 3):
+        versions.append(step(versions[-1], seed))
+    files = [
+        write_trl(tmp_path / "1.safetensors", *versions[0:2], 7, "raw"),
+        write_trl(tmp_path / "2.safetensors", *versions[1:3], 9, "gap_delta"),
+        write_trl(tmp_path / "3.safetensors", *versions[2:4], 10, before=9),
+    ]
+    assert_same(load_weights([base, *files]).load(framework="numpy"), versions[3])
+    said = delta.read(files[2])
+    assert (said.dialect, said.base, said.target, sorted(said.changed)) == (
+        "sparse",
+        "000009",
+        "000010",
+        ["a.weight", "b.weight", "c.bytes", "e.numbers"],
+    )
+    tensors = copied(versions[0])
+    for _ in range(2):
+        delta.apply_into(tensors, *files)
+        assert_same(tensors, versions[3])
+    with pytest.raises(FormatError, match=r"delta\.alone"):
+        load_weights(files[0])
+
+
+def test_sparse_updates_of_prime_rl_are_read_and_their_sums_compared(tmp_path: Path) -> None:
+    old = first()
+    # Of NaN, other processors have other bits.
+    old["a.weight"] = np.random.default_rng(1).standard_normal((200, 1000)).astype(np.float16)
+    new = step(old, 1)
+    save_file(old, tmp_path / "base.safetensors")
+    folder = write_prime_rl(tmp_path / "step_8", old, new, 8, 7)
+    for tensor in (new["a.weight"][:3], new["b.weight"], new["e.numbers"], new["c.bytes"]):
+        assert dialects.hash_tensor(tensor.reshape(-1)) == torch.hash_tensor(torch.from_numpy(tensor.copy())).item()
+    assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), new)
+    manifest = folder / "sparse_update_manifest.json"
+    said = json.loads(manifest.read_text())
+    said["tensors"][0]["checksum"] ^= 1
+    manifest.write_text(json.dumps(said))
+    with pytest.raises(FormatError, match=r"tensor 'a.weight': the sum of its places and values is .*delta.changes"):
+        np.asarray(load_weights([tmp_path / "base.safetensors", folder]).a.weight)
+
+
+def test_a_delta_of_another_library_alone_is_no_checkpoint(chain: Chain) -> None:
+    with pytest.raises(FormatError, match=r"index\.delta.*load_weights\(\[base, folder\]\)"):
+        load_weights(chain.delta(1))
+    report = max_weights.validate(chain.delta(1))
+    assert "index.delta" in [finding.rule for finding in report.findings]
+
+
+# --- applied -------------------------------------------------------------------------------------------------------
+
+
+def test_no_xor_is_applied_twice_to_tensors_in_memory(chain: Chain) -> None:
+    tensors = copied(chain.versions[0])
+    counts = []
+    for _ in range(3):
+        applied = delta.apply_into(tensors, chain.delta(1))
+        assert_same(tensors, chain.versions[1])
+        counts.append((applied.changed, applied.unchanged))
+    assert counts == [(4, 0), (0, 4), (0, 4)]
+    # One tensor has the next version already, another is that before both.
+    tensors["a.weight"][:] = chain.versions[2]["a.weight"]
+    tensors["b.weight"][:] = chain.versions[0]["b.weight"]
+    delta.apply_into(tensors, *chain.deltas())
+    assert_same(tensors, chain.versions[3])
+
+
+def test_tensors_of_neither_version_are_named_before_anything_is_changed(chain: Chain) -> None:
+    tensors = copied(chain.versions[0])
+    tensors["c.bytes"][0] ^= 1
+    before = copied(tensors)
+    for number in (1, 2):
+        with pytest.raises(FormatError, match=r"tensor '.*': it has other values than .* checksum .*delta.base"):
+            delta.apply_into(tensors, chain.delta(number) if number == 1 else chain.delta(3))
+        assert_same(tensors, before)
+    half = copied(chain.versions[0])
+    half["a.weight"][:100] = chain.versions[1]["a.weight"][:100]
+    with pytest.raises(FormatError, match=r"tensor 'a.weight'.*delta.base"):
+        delta.apply_into(half, chain.delta(1))
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_files_become_the_new_version_once(chain: Chain, tmp_path: Path, shards: bool) -> None:
+    target = tmp_path / "target"
+    if shards:
+        save_sharded(chain.versions[0], target, max_shard_size="200KB", sync=False)
+    else:
+        target = tmp_path / "model.safetensors"
+        shutil.copy(chain.base, target)
+    done = delta.apply(target, chain.delta(1), sync=False)
+    assert (done.applied_before, done.identity) == (0, "000001")
+    done = delta.apply(target, *chain.deltas(), sync=False, verify=True)
+    assert (done.applied_before, done.identity) == (1, "000003")
+    assert_same(load_weights(target).load(framework="numpy"), chain.versions[3])
+    done = delta.apply(target, *chain.deltas(), sync=False)
+    assert (done.applied_before, done.files) == (3, ())
+
+
+def test_files_that_another_program_changed_in_part_become_whole(chain: Chain, tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    save_file({**chain.versions[0], "b.weight": chain.versions[1]["b.weight"]}, target)
+    done = delta.apply(target, chain.delta(1), chain.delta(2), sync=False)
+    assert done.applied_before == 0
+    assert_same(load_file(target), chain.versions[2])
+    broken = {**chain.versions[0], "b.weight": chain.versions[0]["b.weight"] + np.float32(1)}
+    save_file(broken, target)
+    before = target.read_bytes()
+    with pytest.raises(FormatError, match=r"tensor 'b.weight'.*delta.base"):
+        delta.apply(target, chain.delta(1), sync=False)
+    assert target.read_bytes() == before
+
+
+def test_what_folds_folders_is_a_delta_of_this_library(chain: Chain, tmp_path: Path) -> None:
+    delta.fold(chain.base, *chain.deltas(), path=tmp_path / "all.safetensors", sync=False)
+    assert_same(specification.apply(chain.versions[0], tmp_path / "all.safetensors"), chain.versions[3])
+
+
+def test_folders_are_followed_when_their_index_is_there(chain: Chain, tmp_path: Path) -> None:
+    versions = delta.follow(chain.base, tmp_path, every=0.01, timeout=5)
+    for number in (1, 2):
+        folder = tmp_path / chain.delta(number).name
+        folder.mkdir()
+        for file in sorted(chain.delta(number).iterdir(), key=lambda file: file.name == INDEX):
+            shutil.copy(file, folder)
+        version = next(versions)
+        assert (version.identity, len(version.deltas)) == (f"{number:06}", number)
+        assert_same(version.weights().load(framework="numpy"), chain.versions[number])
+
+
+def test_the_same_in_the_shell(chain: Chain, tmp_path: Path) -> None:
+    def run(*words: object) -> str:
+        program = [sys.executable, "-m", "max_weights", "delta", *map(str, words)]
+        return subprocess.run(program, capture_output=True, text=True, check=True).stdout
+
+    assert "changed  a.weight" in run("show", chain.delta(1))
+    assert json.loads(run("show", chain.delta(2), "--json"))["dialect"] == "overwrite"
+    file = tmp_path / "model.safetensors"
+    shutil.copy(chain.base, file)
+    run("apply", file, *chain.deltas(), "--no-sync")
+    assert_same(load_file(file), chain.versions[3])
+
+
+# --- written -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["xor", "overwrite"])
+@pytest.mark.parametrize("kind", ["xxh3-128", "adler32"])
+def test_what_is_written_is_read_as_receivers_do(chain: Chain, tmp_path: Path, encoding: Any, kind: Any) -> None:
+    folder = tmp_path / "weight_v000002"
+    done = delta.create(
+        [chain.base, chain.delta(1)],
+        {name: torch.from_numpy(tensor.copy()) for name, tensor in chain.versions[2].items()},
+        folder,
+        dialect=encoding,
+        checksum=kind,
+        sync=False,
+    )
+    assert (done.base, done.target, done.changed, done.unchanged, done.whole) == ("000001", "000002", 4, 1, 0)
+    pairs = [(chain.versions[1][name], tensor) for name, tensor in chain.versions[2].items()]
+    assert done.elements == sum(dialects.changes(old, new)[0].size for old, new in pairs)
+    assert sorted(file.name for file in folder.iterdir()) == ["model-00000-of-00001.safetensors", INDEX]
+    assert_same(dialects.read_published(folder, chain.versions[1]), chain.versions[2])
+    assert_same(load_weights([chain.base, chain.delta(1), folder]).load(framework="numpy"), chain.versions[2])
+    frames = load_file(folder / "model-00000-of-00001.safetensors")
+    for name, frame in frames.items():
+        # So much room is made for it by those that receive it.
+        size = zstandard.frame_content_size(frame.tobytes())
+        assert size == chain.versions[2][name].nbytes or encoding == "overwrite"
+    theirs = publish(tmp_path / "theirs", *chain.versions[1:3], 2, 1, encoding)
+    size = sum(frame.nbytes for frame in load_file(theirs / "model-00000-of-00001.safetensors").values())
+    assert sum(frame.nbytes for frame in frames.values()) < 1.3 * size
+
+
+def test_a_folder_with_blake3_is_read_again(chain: Chain, tmp_path: Path) -> None:
+    folder = tmp_path / "weight_v000001"
+    delta.create(chain.base, chain.versions[1], folder, dialect="xor", checksum="blake3", sync=False)
+    assert_same(load_weights([chain.base, folder]).load(framework="numpy"), chain.versions[1])
+    assert json.loads((folder / INDEX).read_text())["metadata"]["checksum_format"] == "blake3"
+
+
+def test_large_tensors_of_every_kind_of_bytes_are_written(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    old = {
+        "noise": random.integers(0, 255, 3_000_001, dtype=np.uint8),
+        "zeros": np.zeros(2_000_000, np.float32),
+        "one": np.zeros((), np.int64),
+        "empty": np.zeros((0, 3), np.float16),
+    }
+    new = {
+        "noise": random.integers(0, 255, 3_000_001, dtype=np.uint8),
+        "zeros": np.where(np.arange(2_000_000) % 1000 < 3, np.float32(1.5), np.float32(0)),
+        "one": np.ones((), np.int64),
+        "empty": old["empty"],
+    }
+    save_file(old, tmp_path / "base.safetensors")
+    for encoding in ("xor", "overwrite"):
+        folder = tmp_path / encoding
+        delta.create(
+            tmp_path / "base.safetensors",
+            new,
+            folder,
+            dialect=encoding,  # type: ignore[arg-type]
+            version="b",
+            base_version="a",
+            sync=False,
+        )
+        assert_same(dialects.read_published(folder, old), new)
+        assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), new)
+
+
+def test_a_version_without_changes_is_an_index_alone(chain: Chain, tmp_path: Path) -> None:
+    folder = tmp_path / "weight_v000001"
+    done = delta.create(chain.base, chain.versions[0], folder, dialect="xor", sync=False)
+    assert (done.changed, [file.name for file in folder.iterdir()]) == (0, [INDEX])
+    assert_same(load_weights([chain.base, folder]).load(framework="numpy"), chain.versions[0])
+
+
+def test_what_folders_have_no_place_for_is_named(chain: Chain, tmp_path: Path) -> None:
+    old = chain.versions[0]
+
+    def refused(new: Tensors, folder: str = "weight_v000001", **options: Any) -> str:
+        with pytest.raises(ValueError, match=r".") as error:
+            delta.create(chain.base, new, tmp_path / folder, dialect="xor", sync=False, **options)
+        return str(error.value)
+
+    assert "'x' is not in the base" in refused({**old, "x": np.zeros(3)})
+    assert "'a.weight' is not in the base with this dtype and shape" in refused({**old, "a.weight": np.zeros(3)})
+    assert "'d.same' is not in the new version" in refused({name: old[name] for name in old if name != "d.same"})
+    assert "or a folder weight_v000012, not 'next'" in refused(old, "next")
+    assert "which differ" in refused(old, version="3", base_version="3")
+    assert "there is no checksum_format 'md5'" in refused(old, checksum="md5")
+    assert list(tmp_path.iterdir()) == []
+    delta.create(chain.base, old, tmp_path / "weight_v000001", dialect="xor", sync=False)
+    assert "has an index already" in refused(old)
+
+
+def test_folders_are_written_in_the_shell(chain: Chain, tmp_path: Path) -> None:
+    new, folder = tmp_path / "new.safetensors", tmp_path / "weight_v000001"
+    save_file(chain.versions[1], new)
+    program = [sys.executable, "-m", "max_weights", "delta", "create", chain.base, new, folder, "--no-sync"]
+    program += ["--dialect", "overwrite", "--checksum", "adler32"]
+    said = subprocess.run(list(map(str, program)), capture_output=True, text=True, check=True).stdout
+    assert "000000 -> 000001" in said
+    assert_same(dialects.read_published(folder, chain.versions[0]), chain.versions[1])
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------------
+
+
+def test_chains_of_folders_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
+    def refused(*paths: Path) -> str:
+        with pytest.raises(FormatError) as error:
+            load_weights(list(paths))
+        return str(error.value)
+
+    one, two, three = chain.deltas()
+    assert "one between is missing [delta.chain]" in refused(chain.base, one, three)
+    assert "it is the same change as" in refused(chain.base, one, one)
+    assert "it builds on" in refused(chain.base, three, two, one)
+    fork = publish(tmp_path / "fork", *chain.versions[0:2], "000009", "000000")
+    assert "the chain forks" in refused(chain.base, one, fork)
+    own = tmp_path / "own.safetensors"
+    delta.create([chain.base, one, two], chain.versions[3], own, sync=False)
+    assert "of the form max-weights" in refused(chain.base, one, two, own)
+    whole = tmp_path / "weight_v000010"
+    save_sharded(chain.versions[2], whole, max_shard_size="200KB", sync=False)
+    index = json.loads((whole / INDEX).read_text())
+    dialects.write_index(whole, {"version": "000010"}, index["weight_map"])
+    assert_same(load_weights(whole).load(framework="numpy"), chain.versions[2])
+    assert "the base is the version 000010, but the first delta changes 000002" in refused(whole, three)
+
+
+def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain, tmp_path: Path) -> None:
+    other = copied(chain.versions[0])
+    other["a.weight"].view(np.uint16)[3, 4] ^= 1
+    save_file(other, tmp_path / "other.safetensors")
+    weights = load_weights([tmp_path / "other.safetensors", *chain.deltas()])
+    with pytest.raises(FormatError, match=r"weight_v000001.*tensor 'a.weight': it has other values .*delta\.base"):
+        weights.a.weight[0:1].to_numpy()
+    assert np.array_equal(np.asarray(weights.b.weight), chain.versions[3]["b.weight"])
+
+
+class Damage:
+    """A folder in which something is changed, and what is said of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.old = {"w": np.arange(1000, dtype=np.uint8), "v": np.arange(10)}
+        self.new = {**self.old, "w": self.old["w"] + np.uint8(1)}
+        self.base, self.folder = folder / "base.safetensors", folder / "delta"
+        save_file(self.old, self.base)
+
+    def refused(self, encoding: str = "xor", *, kind: str = "adler32", **changes: Any) -> str:
+        """`raw`: what is compressed; `frame`: what is there instead; `sum`; `name`; `said`: of the index; `map`."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        publish(self.folder, self.old, self.new, "2", "1", encoding, kind=kind)
+        file = next(self.folder.glob("*.safetensors"))
+        frame = load_file(file)["w"].tobytes()
+        if "raw" in changes:
+            frame = zstandard.ZstdCompressor().compress(changes["raw"])
+        frame = changes.get("frame", lambda frame: frame)(frame)
+        name = changes.get("name", "w")
+        sums = {name: changes.get("sum", dialects.checksum(kind, self.new["w"].tobytes()))}
+        stored = changes.get("stored", np.frombuffer(frame, np.uint8))
+        save_file({name: stored}, file, metadata={} if changes.get("sum", "") is None else sums)
+        index = json.loads((self.folder / INDEX).read_text())
+        index["metadata"] |= changes.get("said", {})
+        for key in changes.get("without", ()):
+            del index["metadata"][key]
+        dialects.write_index(self.folder, index["metadata"], changes.get("map", {name: file.name}))
+        with pytest.raises((FormatError, UnsupportedError, FileNotFoundError)) as error:
+            load_weights([self.base, self.folder]).load(framework="numpy")
+        return str(error.value)
+
+
+@pytest.fixture
+def damage(tmp_path: Path) -> Damage:
+    return Damage(tmp_path)
+
+
+def numbers(*values: int) -> bytes:
+    return np.array(values, "<u4").tobytes()
+
+
+def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
+    flipped = lambda frame: frame[:-3] + bytes([frame[-3] ^ 1]) + frame[-2:]  # noqa: E731
+    for change in (flipped, lambda frame: frame[:-1], lambda _: b"", lambda _: b"no frame"):
+        said = damage.refused(frame=change)
+        assert "tensor 'w'" in said
+        assert "[delta.changes]" in said or "[delta.base]" in said
+    assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + b"\0")
+    assert "unpacks to 999 bytes, but the tensor has 1000" in damage.refused(raw=bytes(999))
+    assert "unpacks to more than the 1000 bytes of the tensor" in damage.refused(raw=bytes(1001))
+
+
+def test_a_frame_that_unpacks_to_much_more_takes_no_memory(damage: Damage) -> None:
+    bomb = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 30))
+    assert len(bomb) < 200_000
+    for encoding in ("xor", "overwrite"):
+        said = damage.refused(encoding, frame=lambda _: bomb)
+        assert "more than the 1000 bytes" in said or "more follows its 0 places" in said
+
+
+def test_places_that_are_wrong_are_named(damage: Damage) -> None:
+    def refused(raw: bytes) -> str:
+        said = damage.refused("overwrite", raw=raw)
+        assert "[delta.changes]" in said
+        return said
+
+    assert "the byte 7, is there twice" in refused(numbers(2, 7, 7) + b"ab")
+    assert "the byte 6, is there out of order" in refused(numbers(2, 7, 6) + b"ab")
+    assert "is the byte 1000, but the tensor has 1000" in refused(numbers(1, 1000) + b"a")
+    assert "1001 bytes are replaced" in refused(numbers(1001))
+    assert "4294967295 bytes are replaced" in refused(numbers(0xFFFFFFFF, 1))
+    assert "1 places and 0 bytes" in refused(numbers(1, 1))
+    assert "more follows" in refused(numbers(1, 1) + b"ab")
+    assert "unpacks to nothing" in refused(b"ab")
+
+
+def test_checksums_that_are_wrong_are_named(damage: Damage) -> None:
+    assert "has not the checksum 00000000 (adler32)" in damage.refused(sum="00000000")
+    assert "is none of adler32, which has 8" in damage.refused(sum="0" * 32)
+    assert "is none of blake3, which has 64" in damage.refused(said={"checksum_format": "blake3"})
+    assert "have no checksum of it" in damage.refused(sum=None)
+    assert "checksum_format 'md5'" in damage.refused(said={"checksum_format": "md5"})
+
+
+def test_indexes_that_are_wrong_are_named(damage: Damage) -> None:
+    assert "delta_encoding 'sum'" in damage.refused(said={"delta_encoding": "sum"})
+    assert "compression_format 'lz4'" in damage.refused(said={"compression_format": "lz4"})
+    assert "have no base_version" in damage.refused(without=["base_version"])
+    assert "have no version" in damage.refused(said={"version": {"a": [1]}})
+    assert "into itself" in damage.refused(said={"version": "1"})
+    file = "model-00000-of-00001.safetensors"
+    assert "it is in no file" in damage.refused(map={"w": file, "v": file})
+    assert "does not put it into this file" in damage.refused(map={"v": file})
+    assert "another.safetensors" in damage.refused(map={"w": "another.safetensors"})
+
+
+def test_tensors_that_do_not_fit_are_named(damage: Damage) -> None:
+    assert "'nothing': it changed, but is not there" in damage.refused(name="nothing")
+    assert "float32 elements in the shape [2]" in damage.refused(stored=np.zeros(2, np.float32))
+    assert "uint8 elements in the shape [2, 3]" in damage.refused(stored=np.zeros((2, 3), np.uint8))
+
+
+def test_sparse_files_that_are_wrong_are_named(tmp_path: Path) -> None:
+    old = {"w": np.arange(1000, dtype=np.float32)}
+    base, path = tmp_path / "base.safetensors", tmp_path / "delta.safetensors"
+    save_file(old, base)
+
+    def refused(tensors: Tensors, *, encoding: str = "raw", **more: str) -> str:
+        metadata = {"format": "sparse_weight_patch", "version": "1", "model_version": "1", "encoding": encoding}
+        save_file(tensors, path, metadata=metadata | more)
+        with pytest.raises((FormatError, UnsupportedError)) as error:
+            load_weights([base, path]).load(framework="numpy")
+        return str(error.value)
+
+    def pair(places: list[int], values: object = None, dtype: Any = np.int32) -> Tensors:
+        own = np.zeros(len(places), np.float32) if values is None else values
+        return {"w.idx": np.array(places, dtype), "w.val": np.asarray(own)}
+
+    assert "the element 3, is there twice" in refused(pair([3, 3]))
+    assert "the element 2, is there out of order" in refused(pair([3, 2]))
+    assert "the element 1000, but the tensor has 1000" in refused(pair([3, 1000]))
+    assert "but the tensor has 1000" in refused(pair([-1]))
+    assert "but the tensor has 1000" in refused(pair([500, 600], dtype=np.uint32), encoding="gap_delta")
+    assert "its places are float32" in refused(pair([3], dtype=np.float32))
+    assert "uint16 or uint32, as gaps are" in refused(pair([3]), encoding="gap_delta")
+    assert "each is a row, of one length" in refused(pair([3], np.zeros(2, np.float32)))
+    assert "but float16 in [1000] changed" in refused(pair([3], np.zeros(1, np.float16)))
+    assert "places of 0 tensors" in refused({"w.val": np.zeros(1, np.float32)})
+    assert "nvcomp_cascaded" in refused(pair([3]), encoding="nvcomp_cascaded")
+    assert "it changed, but is not there" in refused({"x.idx": np.zeros(1, np.int32), "x.val": np.zeros(1, np.float32)})
