@@ -32,6 +32,13 @@ SAID = {
         "fingerprint": "rows 40",
         "reload": "2 differ",
     },
+    "new_weights_in_seconds": {
+        "step": "8 tensors in part, 1 whole, 15 as they were",
+        "open": "'2.o.bias'",
+        "apply": "True",
+        "wrong": "delta.base",
+        "others": "000001 000001",
+    },
     "four_ranks": {"plan": "cut along axis 0", "load": "(16, 64)", "whole": "(16, 64) + (16, 64)"},
 }
 
