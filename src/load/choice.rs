@@ -22,8 +22,9 @@ use crate::workers;
 pub(super) const FROM_DISK: usize = 8;
 /// … and over a network.
 pub(super) const FROM_NETWORK: usize = 16;
-/// Threads that wait for a server, each with many requests under way.
-const FROM_SERVER: usize = 8;
+/// Threads that wait for a server, each with many requests: more than may be under way, so that one begins as soon as another ends, and none waits for
+/// the others of its job.
+const FROM_SERVER: usize = 16;
 /// So many files of a load are looked for in the page cache.
 const SAMPLED: usize = 16;
 

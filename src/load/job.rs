@@ -65,7 +65,7 @@ impl Sizes {
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
     pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, ..Self::WARM };
     /// From a server: a job is many requests at the same time.
-    pub(super) const SERVED: Self = Self { read: 64 << 20, converted: 16 << 20, fetched: 16 << 20, ..Self::WARM };
+    pub(super) const SERVED: Self = Self { read: 64 << 20, converted: 8 << 20, fetched: 16 << 20, ..Self::WARM };
 }
 
 /// Bytes of a file that go to memory one after the other.

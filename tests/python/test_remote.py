@@ -267,6 +267,7 @@ RIGHT = {
     "chunks": "chunked",
     "conditions that are ignored": "if-match-ignored",
     "a stall": "stall=30 times=1 from=3",
+    "a byte a second": "drip times=1 from=3",
 }
 
 
@@ -291,6 +292,7 @@ WRONG = {
     "the whole file": ("whole-200 from=3", OSError, "whole file"),
     "compressed": ("gzip from=3", OSError, "compressed"),
     "always busy": ("slow-down", OSError, "503 SlowDown.*tries"),
+    "always a byte a second": ("drip from=3", OSError, "only . of its bytes came in|nothing came for"),
     "always short": ("short-body from=3", OSError, "early|connection broke|tries"),
     "denied": ("denied", OSError, "403 AccessDenied"),
     "expired": ("expired-token", OSError, "ExpiredToken.*renew it"),

@@ -20,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::failure::{Class, Failure, code};
 use crate::gate::Gate;
 use crate::options::Options;
-use crate::ranges::{Request, requests};
+use crate::ranges::{Lengths, Request, requests};
 use crate::runtime::wait;
 use crate::web::WebFile;
 
@@ -32,6 +32,8 @@ const MOST_TEXT: usize = 4 << 10;
 const FEW_RETRIES: u32 = 2;
 /// The bytes between parts whose gaps are not wanted that are fetched with them all the same.
 const APART: u64 = 16 << 10;
+/// Fewer bytes a second, for as long as nothing may come, are as good as none.
+const SLOWEST: f64 = 1000.0;
 /// The shortest and the longest time before another try.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 10.0;
@@ -92,24 +94,26 @@ impl RemoteFile {
                 answer => answer?,
             };
             let latency = began.elapsed();
-            let len = answer.range.end;
-            let mut body = answer.body;
-            while let Some(chunk) = next(&mut body, asking.options.stall).await? {
+            let (range, total, tag, address) =
+                (answer.range.clone(), answer.total, answer.tag.clone(), answer.address.clone());
+            let len = range.end;
+            let mut body = Body::new(answer, asking.options.stall);
+            while let Some(chunk) = body.next().await? {
                 if first.len() + chunk.len() > len as usize {
-                    return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&answer.range))));
+                    return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&range))));
                 }
                 first.extend_from_slice(&chunk);
             }
             // An error with the status of a success, which is as long as a small file.
             let text = String::from_utf8_lossy(&first[..first.len().min(MOST_TEXT)]);
-            if answer.total == len && code(&text).is_some() {
+            if total == len && code(&text).is_some() {
                 return Err(Failure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
             }
             if (first.len() as u64) < len {
                 return Err(Failure::again(format!("only {} of {len} bytes came", first.len())));
             }
             asking.gate.ended_well(latency, len, began.elapsed());
-            Ok((answer.total, answer.tag, answer.address))
+            Ok((total, tag, address))
         });
         let (len, tag, address) = got.await?;
         let mut hash = Sha256::new();
@@ -160,8 +164,8 @@ impl RemoteFile {
                 return Err(Failure::wrong(cause));
             }
             let latency = began.elapsed();
-            let mut body = answer.body;
-            while let Some(chunk) = next(&mut body, self.asking.options.stall).await? {
+            let mut body = Body::new(answer, self.asking.options.stall);
+            while let Some(chunk) = body.next().await? {
                 let end = at + chunk.len() as u64;
                 if end > whole.end {
                     return Err(Failure::wrong(format!("more bytes came than those of {}", shown(&rest))));
@@ -179,14 +183,32 @@ impl RemoteFile {
     }
 }
 
-/// The next bytes of an answer; a failure if none come for so long.
-async fn next(
-    body: &mut stream::BoxStream<'static, Result<bytes::Bytes, Failure>>,
+/// The bytes of an answer, as they come.
+struct Body {
+    bytes: stream::BoxStream<'static, Result<bytes::Bytes, Failure>>,
     stall: Duration,
-) -> Result<Option<bytes::Bytes>, Failure> {
-    match tokio::time::timeout(stall, body.next()).await {
-        Ok(chunk) => chunk.transpose(),
-        Err(_) => Err(Failure::again(format!("nothing came for {:.0} s", stall.as_secs_f64()))),
+    began: Instant,
+    come: u64,
+}
+
+impl Body {
+    fn new(answer: Answer, stall: Duration) -> Self {
+        Self { bytes: answer.body, stall, began: Instant::now(), come: 0 }
+    }
+
+    /// The next of them; a failure if none come for so long, or as good as none.
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, Failure> {
+        let seconds = self.stall.as_secs_f64();
+        let Ok(chunk) = tokio::time::timeout(self.stall, self.bytes.next()).await else {
+            return Err(Failure::again(format!("nothing came for {seconds:.0} s")));
+        };
+        let chunk = chunk.transpose()?;
+        self.come += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        let elapsed = self.began.elapsed().as_secs_f64();
+        if chunk.is_some() && elapsed > seconds && (self.come as f64) < SLOWEST * elapsed {
+            return Err(Failure::again(format!("only {} of its bytes came in {elapsed:.0} s", self.come)));
+        }
+        Ok(chunk)
     }
 }
 
@@ -315,8 +337,8 @@ impl RemoteFile {
         if missing.is_empty() {
             return Ok(());
         }
-        let most = self.asking.options.request_bytes.unwrap_or_else(|| self.asking.gate.request());
-        let requests = requests(missing, gap, most);
+        let asked = self.asking.options.request_bytes.map(Lengths::at_most);
+        let requests = requests(missing, gap, asked.unwrap_or_else(|| self.asking.gate.lengths()));
         let under_way = self.asking.options.requests;
         wait(interrupt, self.asking.options.timeout, async {
             stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(under_way).try_collect().await

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::ranges::Lengths;
+
 /// What is assumed before anything was measured: that of a store in the same region.
 const LATENCY: f64 = 0.03;
 const RATE: f64 = 90e6;
@@ -23,6 +25,8 @@ const LEAST_REQUEST: f64 = 4_194_304.0;
 const MOST_REQUEST: f64 = 33_554_432.0;
 /// Times latency times rate, so that four fifths of the time of a request move bytes.
 const LENGTHS: f64 = 4.0;
+/// From this latency on, in seconds, it matters whether requests wait at the same time.
+const FAR: f64 = 0.01;
 
 #[derive(Debug)]
 struct State {
@@ -88,12 +92,12 @@ impl Gate {
         }
     }
 
-    /// A request ended well: it waited so long for its first byte, and then had so many in so long.
+    /// A request ended well: it waited so long for its first byte, and had so many in so long, that wait among it.
     pub(crate) fn ended_well(&self, latency: Duration, bytes: u64, time: Duration) {
         let mut state = self.state();
         state.latency += WEIGHT * (latency.as_secs_f64() - state.latency);
         if bytes >= 1 << 20 {
-            let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+            let rate = bytes as f64 / time.saturating_sub(latency).as_secs_f64().max(1e-6);
             state.rate += WEIGHT * (rate - state.rate);
         }
         drop(state);
@@ -134,10 +138,11 @@ impl Gate {
         (state.latency * state.rate).clamp(LEAST_GAP, MOST_GAP) as u64
     }
 
-    /// The longest request.
-    pub(crate) fn request(&self) -> u64 {
+    /// How long requests are.
+    pub(crate) fn lengths(&self) -> Lengths {
         let state = self.state();
-        (LENGTHS * state.latency * state.rate).clamp(LEAST_REQUEST, MOST_REQUEST) as u64
+        let usual = (LENGTHS * state.latency * state.rate).clamp(LEAST_REQUEST, MOST_REQUEST) as u64;
+        Lengths { usual, vary: state.latency >= FAR }
     }
 }
 
@@ -155,16 +160,16 @@ mod tests {
     #[test]
     fn sizes_follow_what_was_measured() {
         let gate = Gate::new(64);
-        assert_eq!((gate.gap(), gate.request()), (1_048_576, 10_800_000));
+        assert_eq!((gate.gap(), gate.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));
         for _ in 0..60 {
             gate.ended_well(Duration::from_micros(200), 8 << 20, Duration::from_millis(10));
         }
         assert!(gate.gap() < 200_000, "{}", gate.gap());
-        assert_eq!(gate.request(), 4 << 20, "close servers get short requests");
+        assert_eq!(gate.lengths(), Lengths::at_most(4 << 20), "close servers get short requests");
         for _ in 0..60 {
             gate.ended_well(Duration::from_millis(300), 8 << 20, Duration::from_millis(100));
         }
-        assert_eq!((gate.gap(), gate.request()), (1 << 20, 32 << 20));
+        assert_eq!((gate.gap(), gate.lengths()), (1 << 20, Lengths { usual: 32 << 20, vary: true }));
     }
 
     #[test]

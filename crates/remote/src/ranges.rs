@@ -4,6 +4,42 @@ use std::ops::Range;
 
 use max_weights::source::Part;
 
+/// How long requests to a server that is far away are, in fifths of the usual length, one after the other. Those that begin at the same time then end at
+/// different ones, so that others bring bytes while the next of each is waited for; of one length, all would end together, and all wait together.
+const FIFTHS: [u64; 4] = [2, 4, 6, 8];
+
+/// How long requests are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    /// In bytes.
+    pub(crate) usual: u64,
+    /// Whether some are shorter and some longer, and only as many on the whole.
+    pub(crate) vary: bool,
+}
+
+impl Lengths {
+    /// No request is longer.
+    pub(crate) fn at_most(bytes: u64) -> Self {
+        Self { usual: bytes.max(1), vary: false }
+    }
+
+    /// The most bytes of the request of this number.
+    fn most(self, number: usize) -> u64 {
+        if self.vary { (self.usual * FIFTHS[number % FIFTHS.len()] / 5).max(1) } else { self.usual }
+    }
+
+    /// Where the next request ends of so many bytes, of which `all` are one run.
+    fn next(self, number: usize, rest: u64, all: u64) -> u64 {
+        if !self.vary || all <= 2 * self.usual {
+            // Pieces of nearly the same length, so that none comes long after the others.
+            return all.div_ceil(all.div_ceil(self.usual)).min(rest);
+        }
+        let next = self.most(number);
+        // What is left is no request of its own where it is short.
+        if rest.saturating_sub(next) < self.most(0) { rest } else { next }
+    }
+}
+
 /// One request, and the memory that its bytes go to.
 pub(crate) struct Request<'a> {
     /// The bytes that are asked for.
@@ -29,23 +65,37 @@ impl Request<'_> {
     }
 }
 
-/// The requests for these parts, in the order of the file. A hole of at most `gap` bytes is read with its neighbours, and no request is longer than
-/// `most`, but for the first and last of a run, which share what is left.
-pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, most: u64) -> Vec<Request<'a>> {
+impl<'a> Request<'a> {
+    /// Whether a part, which begins no earlier than the others, is near enough, and makes it no longer than `most`.
+    fn takes(&self, part: &Part<'_>, gap: u64, most: u64) -> bool {
+        let end = part.offset + part.bytes.len() as u64;
+        part.offset <= self.range.end.saturating_add(gap) && end.max(self.range.end) - self.range.start <= most
+    }
+
+    fn add(&mut self, part: Part<'a>) {
+        self.range.end = self.range.end.max(part.offset + part.bytes.len() as u64);
+        self.parts.push(part);
+    }
+}
+
+/// The requests for these parts, in the order of the file. A hole of at most `gap` bytes is read with its neighbours.
+pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, lengths: Lengths) -> Vec<Request<'a>> {
     parts.retain(|part| !part.bytes.is_empty());
     parts.sort_unstable_by_key(|part| part.offset);
-    let most = most.max(1);
     let mut requests: Vec<Request<'a>> = Vec::new();
     for part in parts {
+        let all = part.bytes.len() as u64;
         let mut rest = part;
-        // Pieces of nearly the same length, so that none comes long after the others.
-        let pieces = (rest.bytes.len() as u64).div_ceil(most);
-        let piece = (rest.bytes.len() as u64).div_ceil(pieces) as usize;
         loop {
-            let len = piece.min(rest.bytes.len());
+            let len = lengths.next(requests.len(), rest.bytes.len() as u64, all) as usize;
             let (now, later) = rest.bytes.split_at_mut(len);
             let now = Part { offset: rest.offset, bytes: now };
-            push(&mut requests, now, gap, most);
+            let is_first = now.bytes.len() + later.len() == all as usize;
+            let number = requests.len().saturating_sub(1);
+            match requests.last_mut() {
+                Some(last) if is_first && last.takes(&now, gap, lengths.most(number)) => last.add(now),
+                _ => requests.push(Request { range: now.offset..now.offset + len as u64, parts: vec![now] }),
+            }
             if later.is_empty() {
                 break;
             }
@@ -55,27 +105,18 @@ pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, most: u64) -> Vec
     requests
 }
 
-fn push<'a>(requests: &mut Vec<Request<'a>>, part: Part<'a>, gap: u64, most: u64) {
-    let end = part.offset + part.bytes.len() as u64;
-    if let Some(last) = requests.last_mut() {
-        let near = part.offset <= last.range.end.saturating_add(gap);
-        if near && end.max(last.range.end) - last.range.start <= most {
-            last.range.end = last.range.end.max(end);
-            last.parts.push(part);
-            return;
-        }
-    }
-    requests.push(Request { range: part.offset..end, parts: vec![part] });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn planned(parts: &[(u64, usize)], gap: u64, most: u64) -> Vec<Range<u64>> {
+    fn ranges(parts: &[(u64, usize)], gap: u64, lengths: Lengths) -> Vec<Range<u64>> {
         let mut memory: Vec<(u64, Vec<u8>)> = parts.iter().map(|(offset, len)| (*offset, vec![0; *len])).collect();
         let parts = memory.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
-        requests(parts, gap, most).into_iter().map(|request| request.range).collect()
+        requests(parts, gap, lengths).into_iter().map(|request| request.range).collect()
+    }
+
+    fn planned(parts: &[(u64, usize)], gap: u64, most: u64) -> Vec<Range<u64>> {
+        ranges(parts, gap, Lengths::at_most(most))
     }
 
     #[test]
@@ -88,12 +129,35 @@ mod tests {
     }
 
     #[test]
+    fn far_away_requests_differ_in_length_and_are_no_more() {
+        let far = Lengths { usual: 100, vary: true };
+        let lens = |len: usize| -> Vec<u64> {
+            ranges(&[(7, len)], 0, far).into_iter().map(|range| range.end - range.start).collect()
+        };
+        assert_eq!(lens(1000), [40, 80, 120, 160, 40, 80, 120, 160, 40, 80, 80]);
+        assert_eq!(lens(430), [40, 80, 120, 190], "nothing short is left");
+        assert_eq!(lens(200), [100, 100], "a short run is fetched at once");
+        assert_eq!(lens(50), [50]);
+        assert_eq!(
+            ranges(&[(0, 30), (32, 8), (40, 70), (110, 20)], 4, far),
+            [0..40, 40..110, 110..130],
+            "neighbours share a request as long as it has room"
+        );
+        for len in [250, 999, 10_000, 100_003] {
+            let most = (len as u64).div_ceil(far.usual) + 1;
+            assert!(lens(len).len() as u64 <= most, "{len}");
+            assert_eq!(lens(len).iter().sum::<u64>(), len as u64);
+        }
+    }
+
+    #[test]
     fn bytes_go_where_they_belong_however_they_arrive() {
         let file: Vec<u8> = (0..=255).collect();
-        for chunk in [1, 3, 7, 64, 256] {
+        let both = [Lengths::at_most(60), Lengths { usual: 30, vary: true }];
+        for (chunk, lengths) in [1, 3, 7, 64, 256].into_iter().flat_map(|chunk| both.map(|lengths| (chunk, lengths))) {
             let mut memory = [(3_u64, vec![0; 10]), (20, vec![0; 1]), (30, vec![0; 100])];
             let parts = memory.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
-            for mut request in requests(parts, 16, 60) {
+            for mut request in requests(parts, 16, lengths) {
                 let mut at = request.range.start;
                 while at < request.range.end {
                     let end = (at + chunk).min(request.range.end);
