@@ -15,11 +15,12 @@ use max_weights::{Error, Result};
 use object_store::MultipartId;
 use object_store::multipart::PartId;
 use tokio::sync::OnceCell;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::bucket::Bucket;
 use crate::failure::{Class, Failure};
 use crate::file::{Asking, Place, RemoteFile, Tries, tried_or};
+use crate::object::There;
 use crate::runtime::{handle, wait};
 use crate::same::Standing;
 use crate::url::{Kind, shown};
@@ -46,8 +47,13 @@ const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
 /// How long it may take to forget them; and when the caller is to stop, how long that is waited for.
 const ABORTED_WITHIN: Duration = Duration::from_secs(10);
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
+/// How long it counts what was there.
+const FRESH: Duration = Duration::from_secs(10);
 /// How an object differs that was not there when it was looked for.
 const MEANWHILE: &str = "which came meanwhile";
+
+/// A question what is there, and since when it is asked.
+type Asked = (Instant, JoinHandle<Result<Option<There>, Failure>>);
 
 /// A part that is being filled.
 struct Part {
@@ -95,6 +101,9 @@ struct Shared {
     /// The object that is there and may be the same: parts are compared with it and not sent.
     standing: Option<Standing>,
     upload: OnceCell<MultipartId>,
+    /// What is there while the last parts are sent, and since when that is asked: by it, an upload whose completion was not answered is told from one that
+    /// was not completed.
+    before: Mutex<Option<Asked>>,
     state: Mutex<State>,
     changed: Condvar,
     process: u32,
@@ -122,9 +131,23 @@ impl ObjectUpload {
             .ok_or_else(|| Error::Argument(format!("{}: {len} bytes are more than an object has", shown(&url))))?;
         let (state, changed) = (Mutex::default(), Condvar::new());
         let (holes, upload, process) = (holes.to_vec(), OnceCell::new(), std::process::id());
-        let standing = None;
-        let mut shared =
-            Shared { url, bucket, key, asking, len, part, holes, if_exists, standing, upload, state, changed, process };
+        let (standing, before) = (None, Mutex::default());
+        let mut shared = Shared {
+            url,
+            bucket,
+            key,
+            asking,
+            len,
+            part,
+            holes,
+            if_exists,
+            standing,
+            upload,
+            before,
+            state,
+            changed,
+            process,
+        };
         shared.state().come = shared.holes.iter().map(|hole| hole.end - hole.start).sum();
         if if_exists != IfExists::Replace {
             shared.standing = wait(interrupt, shared.asking.options.timeout, shared.look())?;
@@ -187,6 +210,11 @@ impl Shared {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether nothing but a look says that an object came meanwhile, which is to stay.
+    fn looks_at_the_end(&self) -> bool {
+        self.if_exists != IfExists::Replace && self.bucket.kind() != Kind::S3
     }
 
     fn is_there(&self, differs: &str) -> Error {
@@ -352,8 +380,12 @@ impl Shared {
             let mut state = self.state();
             (0..self.parts()).filter_map(|number| state.sent.remove(&number)).collect()
         };
-        let before = self.bucket.there(&self.key).await;
-        if self.if_exists != IfExists::Replace && self.bucket.kind() != Kind::S3 && matches!(before, Ok(Some(_))) {
+        let asked = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let before = match asked.filter(|(at, _)| at.elapsed() < FRESH) {
+            Some((_, asked)) => asked.await.unwrap_or_else(|_| Err(Failure::again("it was not answered"))),
+            None => self.bucket.there(&self.key).await,
+        };
+        if self.looks_at_the_end() && matches!(before, Ok(Some(_))) {
             return Err(self.is_there(MEANWHILE));
         }
         self.tried("complete the upload", async |number| {
@@ -421,6 +453,14 @@ impl Upload for ObjectUpload {
                     shared.part(number, interrupt)?;
                     shared.send(number)?;
                 }
+            }
+        }
+        if !shared.is_whole() && shared.standing.is_none() && !shared.looks_at_the_end() {
+            let mut before = shared.before.lock().unwrap_or_else(PoisonError::into_inner);
+            if before.is_none() {
+                let asking = shared.clone();
+                let asked = handle()?.spawn(async move { asking.bucket.there(&asking.key).await });
+                *before = Some((Instant::now(), asked));
             }
         }
         let mut state = shared.state();
