@@ -419,53 +419,6 @@ def test_a_file_of_a_disk_that_is_there_stays_if_that_is_wanted(tmp_path: Path) 
     assert bytes_there() == before | {"b.safetensors": b"of another"}
 
 
-@pytest.mark.parametrize("scheme", ["gs", "az"])
-def test_google_and_azure_are_listed_and_written_to(
-    server: FaultServer, folder: Path, tmp_path: Path, scheme: str
-) -> None:
-    if scheme == "gs":
-        remote = Remote(endpoint=server.s3, credentials={"token": "very-secret-key"}, retries=2)
-    else:
-        key = "dmVyeS1zZWNyZXQta2V5"
-        remote = Remote(endpoint=server.azure, credentials={"account": "lab", "key": key}, retries=2)
-    data, url = tensors(), f"{scheme}://bucket/model"
-    local = save_sharded(data, tmp_path / "local", max_shard_size="12MB")
-    files = save_sharded(data, url, max_shard_size="12MB", remote=remote, verify=True)
-    assert [str(file) for file in files] == [f"{url}/{file.name}" for file in local]
-    for file in local:
-        assert (folder / "bucket/model" / file.name).read_bytes() == file.read_bytes(), file.name
-    # Without its index, the list of the files says what they are.
-    (folder / "bucket/model" / files[-1].name).unlink()
-    for place in (url, f"{scheme}://bucket/model/"):
-        loaded = load_weights(place, remote=remote).load(framework="numpy")
-        assert all(array.tobytes() == loaded[name].tobytes() for name, array in data.items())
-    one = f"{scheme}://bucket/one.safetensors"
-    for mib in (1, 30):
-        place = folder / "bucket/one.safetensors"
-        place.unlink(missing_ok=True)
-        save_file(tensors(mib), one, remote=remote, if_exists="fail")
-        before = kept(folder)
-        server.reset_counts()
-        save_file(tensors(mib), one, remote=remote, if_exists="same")
-        with pytest.raises(FileExistsError):
-            save_file(tensors(mib, seed=1), one, remote=remote, if_exists="same")
-        with pytest.raises(FileExistsError):
-            save_file({"other": np.ones(3)}, one, remote=remote, if_exists="fail")
-        assert server.counts()["uploaded"] == 0
-        assert kept(folder) == before
-        for fault, cause in (("part-fails", "cannot upload part"), ("denied method=PUT", "403 AccessDenied")):
-            server.set(fault)
-            if mib > 1 or not fault.startswith("part"):
-                with pytest.raises(OSError, match=cause) as raised:
-                    save_file(tensors(mib, seed=2), one, remote=remote)
-                assert "very-secret-key" not in str(raised.value)
-                assert kept(folder) == before
-            server.set()
-    with pytest.raises(FileNotFoundError):
-        load_weights(f"{scheme}://bucket/nothing", remote=remote)
-    assert open_uploads(server) == 0
-
-
 def test_places_that_take_nothing_say_so(server: FaultServer) -> None:
     data = {"w": np.ones(3)}
     for url in ("hf://org/model/a.safetensors", server.file("a.safetensors"), "s3://bucket"):

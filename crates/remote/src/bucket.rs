@@ -11,7 +11,8 @@ use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use max_weights::memory::ForkMutex;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
 };
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, RetryConfig};
@@ -19,12 +20,14 @@ use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, Object
 use crate::answer::{Answer, Head};
 use crate::client::clients;
 use crate::credentials::{self, Client};
-use crate::failure::{Class, Failure, of_store};
+use crate::failure::{Class, Failure, code, of_error, of_store};
 use crate::options::{Credentials, Options};
-use crate::url::{Kind, without_query};
+use crate::url::{Kind, is_loopback, without_query};
 
 /// How long what a function gave as credentials is used.
 const RENEWED: Duration = Duration::from_secs(300);
+/// How long the machine may take to say who it is.
+const MACHINE: Duration = Duration::from_secs(1);
 /// The most names that a listing has: a folder with more is no checkpoint.
 const MOST_NAMES: usize = 10_000;
 /// The beginning of an answer that is looked at for why it is no success.
@@ -189,16 +192,51 @@ pub(crate) fn tag_of(meta: &object_store::ObjectMeta) -> Option<String> {
 pub(crate) struct Connector;
 
 impl HttpConnector for Connector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let clients = clients()
             .map_err(|error| object_store::Error::Generic { store: "network", source: error.to_string().into() })?;
-        Ok(HttpClient::new(Service(clients.named)))
+        // Of whom a machine says who it is, the library waits for it for a shorter time than for others.
+        let patience = |options: &ClientOptions| options.get_config_value(&ClientConfigKey::ConnectTimeout);
+        let is_encrypted = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("false");
+        let service = Service { client: clients.named, is_encrypted };
+        if patience(options) == patience(&ClientOptions::new()) {
+            return Ok(HttpClient::new(service));
+        }
+        Ok(HttpClient::new(Machine(service)))
+    }
+}
+
+/// Asks the machine, by an address that only those of a vendor answer at, who it is.
+#[derive(Debug)]
+struct Machine(Service);
+
+#[async_trait]
+impl HttpService for Machine {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (class, cause) = match tokio::time::timeout(MACHINE, self.0.call(request)).await {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(error)) => match of_error(&error) {
+                Some(Failure { class: Class::Again { wait, slower }, cause }) => (Class::Again { wait, slower }, cause),
+                Some(failure) => (Class::Denied, failure.cause),
+                None => (Class::Unreachable, "it does not answer".to_owned()),
+            },
+            Err(_) => (Class::Unreachable, "it does not answer".to_owned()),
+        };
+        let cause = format!(
+            "nobody says who asks: not credentials=, the environment or a profile, and not the machine ({cause}); \
+             credentials=\"anonymous\" is for what everybody may read"
+        );
+        Err(HttpError::new(HttpErrorKind::Unknown, Failure::new(class, cause)))
     }
 }
 
 /// Sends the requests of a store. What is no success is a [`Failure`], which the store hands through.
 #[derive(Debug)]
-struct Service(reqwest::Client);
+struct Service {
+    client: reqwest::Client,
+    /// Whether secrets are sent, which need encryption but on this machine.
+    is_encrypted: bool,
+}
 
 #[async_trait]
 impl HttpService for Service {
@@ -211,14 +249,25 @@ impl HttpService for Service {
         }
         let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
         let address = request.uri().to_string();
+        let is_safe = |url: url::Url| url.scheme() == "https" || is_loopback(&url);
+        if self.is_encrypted && !url::Url::parse(&address).is_ok_and(is_safe) {
+            let failure = Failure::wrong("the server that gives credentials is not encrypted: use https://");
+            return Err(HttpError::new(HttpErrorKind::Unknown, failure));
+        }
         let _ = ADDRESS.try_with(|known| known.set(without_query(&address).to_owned()));
-        let response = self.0.call(request).await?;
+        let response = self.client.call(request).await?;
         let (mut parts, mut body) = response.into_parts();
         if writes && parts.status.is_success() {
             // Stores say there, too, that it went wrong.
             let text = beginning(&mut body, MOST_ANSWER).await;
-            if crate::failure::code(&String::from_utf8_lossy(&text)).is_some() {
-                let failure = Failure::of_answer(parts.status, &parts.headers, &String::from_utf8_lossy(&text));
+            let said = String::from_utf8_lossy(&text);
+            let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let failure = if kind.is_some_and(|kind| kind.starts_with("multipart/")) {
+                Failure::of_several(&parts.headers, &said)
+            } else {
+                code(&said).map(|_| Failure::of_answer(parts.status, &parts.headers, &said))
+            };
+            if let Some(failure) = failure {
                 return Err(HttpError::new(HttpErrorKind::Unknown, failure));
             }
             return Ok(HttpResponse::from_parts(parts, text.into()));
@@ -245,7 +294,7 @@ impl HttpService for Service {
         };
         let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await).into_owned();
         let failure = match failure {
-            Some(failure) if crate::failure::code(&text).is_none() => failure,
+            Some(failure) if code(&text).is_none() => failure,
             _ => Failure::of_answer(parts.status, &parts.headers, &text),
         };
         Err(HttpError::new(HttpErrorKind::Unknown, failure))

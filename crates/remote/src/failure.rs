@@ -102,6 +102,16 @@ impl Failure {
         Self { class, cause }
     }
 
+    /// What the answers to several requests say that are in one: the first that is a failure. What a request to remove does not find is removed.
+    pub(crate) fn of_several(headers: &HeaderMap, answers: &str) -> Option<Self> {
+        answers.match_indices("HTTP/1.1 ").find_map(|(at, line)| {
+            let answer = &answers[at + line.len()..];
+            let status = StatusCode::from_bytes(answer.as_bytes().get(..3)?).ok()?;
+            let is_failure = !status.is_success() && status != StatusCode::NOT_FOUND;
+            is_failure.then(|| Self::of_answer(status, headers, answer))
+        })
+    }
+
     /// The error about a file that is written.
     pub(crate) fn written(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
         let kind = match self.class {
@@ -138,6 +148,12 @@ impl std::error::Error for Failure {}
 
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&reqwest::Error> for Failure {
+    fn from(error: &reqwest::Error) -> Self {
         let what = if error.is_connect() {
             "cannot connect"
         } else if error.is_timeout() {
@@ -147,7 +163,7 @@ impl From<reqwest::Error> for Failure {
         };
         // Sources have the reason; the error itself has the URL.
         let mut reason = String::new();
-        let mut source = std::error::Error::source(&error);
+        let mut source = std::error::Error::source(error);
         while let Some(inner) = source {
             reason = inner.to_string();
             source = inner.source();
@@ -161,17 +177,21 @@ impl From<reqwest::Error> for Failure {
     }
 }
 
+/// The failure of ours that an error comes from.
+pub(crate) fn of_error(error: &(dyn std::error::Error + 'static)) -> Option<Failure> {
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref()).cloned()
+}
+
 /// The failure that an error of a store comes from.
 pub(crate) fn of_store(error: object_store::Error) -> Failure {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    let mut broken = false;
-    while let Some(inner) = source {
-        if let Some(failure) = inner.downcast_ref::<Failure>() {
-            return failure.clone();
-        }
-        broken |= inner.is::<object_store::client::HttpError>();
-        source = inner.source();
+    if let Some(failure) = of_error(&error) {
+        return failure;
     }
+    let sources = || std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+    if let Some(error) = sources().find_map(|error| error.downcast_ref::<reqwest::Error>()) {
+        return error.into();
+    }
+    let broken = sources().any(<dyn std::error::Error>::is::<object_store::client::HttpError>);
     let cause = text::cut(&text::shown(&error.to_string()), 300).to_string();
     match error {
         object_store::Error::NotFound { .. } => Failure::new(Class::Missing, cause),
@@ -266,6 +286,12 @@ mod tests {
             failure.cause,
             "400 ExpiredToken: The token has expired. (request ABC); the token has expired: renew it, or give a function as credentials="
         );
+        let two =
+            "--b\r\n\r\nHTTP/1.1 404 Not found\r\n\r\n<Error><Code>BlobNotFound</Code></Error>\r\n--b\r\n\r\nHTTP/1.1 ";
+        let several = |status: &str| Failure::of_several(&HeaderMap::new(), &format!("{two}{status}\r\n--b--"));
+        assert!(several("202 Accepted").is_none(), "what is not there is removed");
+        assert_eq!(several("403 No").map(|failure| failure.class), Some(Class::Denied));
+        assert_eq!(again(&several("503 Busy").expect("a failure")), (None, true));
         let failure = answer(403, &[], "{\"error\":\"gated\\u0007 repo\"}");
         assert!(failure.cause.starts_with("403 Forbidden: gated\\u{7} repo") || !failure.cause.contains('\u{7}'));
     }

@@ -248,10 +248,20 @@ impl Store for Remote {
     }
 
     fn remove(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Result<()> {
+        let objects = urls.iter().map(|url| self.object(url).map(|(bucket, key)| (url, bucket, key)));
+        let objects = objects.collect::<Result<Vec<_>>>()?;
         runtime::wait(interrupt, self.options.timeout, async {
-            for url in urls {
-                let (bucket, key) = self.object(url)?;
-                file::tried(&self.asking(url), url, "remove it", async |_| bucket.remove(&key).await).await?;
+            for group in objects.chunk_by(|(_, one, _), (_, other, _)| Arc::ptr_eq(one, other)) {
+                let bucket = &group[0].1;
+                let keys: Vec<String> = group.iter().map(|(.., key)| key.clone()).collect();
+                if group.len() > 1 && bucket.remove(&keys).await.is_ok() {
+                    continue;
+                }
+                // Each by itself, so that an error says of which.
+                for ((url, ..), key) in group.iter().zip(&keys) {
+                    let once = async |_| bucket.remove(std::slice::from_ref(key)).await;
+                    file::tried(&self.asking(url), url, "remove it", once).await?;
+                }
             }
             Ok(())
         })

@@ -1,10 +1,11 @@
 //! Objects of buckets are written: whole, or as an upload of parts, which gets its name when it is completed.
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use max_weights::source::store::IfExists;
 use object_store::multipart::PartId;
 use object_store::path::Path as Key;
-use object_store::{GetOptions, MultipartId, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, MultipartId, ObjectStore as _, PutMode, PutOptions, PutPayload};
 
 use crate::bucket::{Bucket, CREATES, key_of, tag_of};
 use crate::failure::{Class, Failure, of_store};
@@ -95,12 +96,20 @@ impl Bucket {
         self.store()?.abort_multipart(&key, upload).await.map_err(of_store)
     }
 
-    /// Removes an object.
-    pub(crate) async fn remove(&self, key: &str) -> Result<(), Failure> {
-        let key: Key = key_of(key)?;
-        match renewed!(self, self.store()?.delete(&key).await.map_err(of_store)) {
-            Err(failure) if failure.class == Class::Missing => Ok(()),
-            done => done,
+    /// Removes objects, as many with a request as the store takes. That one is not there is no failure.
+    pub(crate) async fn remove(&self, keys: &[String]) -> Result<(), Failure> {
+        let keys = keys.iter().map(|key| key_of(key)).collect::<Result<Vec<Key>, _>>()?;
+        renewed!(self, self.remove_once(keys.clone()).await)
+    }
+
+    async fn remove_once(&self, keys: Vec<Key>) -> Result<(), Failure> {
+        let mut removed = self.store()?.delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
+        while let Some(one) = removed.next().await {
+            match one.map_err(of_store) {
+                Err(failure) if failure.class != Class::Missing => return Err(failure),
+                _ => {}
+            }
         }
+        Ok(())
     }
 }

@@ -12,10 +12,12 @@ use crate::http::{Answer, Head};
 use crate::listing::{Entry, entries, keys_below};
 use crate::multipart::{Joined, StoredPart, discard, text_of};
 use crate::s3::{Operation, Store};
-use crate::text::{escape_xml, http_date, xml_fields};
+use crate::text::{decode_percent, escape_xml, http_date, xml_fields};
 
 /// The most entries of a page.
 const PAGE: usize = 5000;
+/// What is between the answers of a batch.
+const BOUNDARY: &str = "batchresponse_of-this-server";
 
 /// The blocks that are no blob yet, by the path of the blob and their name.
 #[derive(Default)]
@@ -75,6 +77,9 @@ pub(crate) fn answer(
             }
             return Ok((0, created(answer)));
         }
+        ("POST", Some("batch")) if key.is_empty() => {
+            return Ok((0, delete_several(files, container, &text_of(body)?)));
+        }
         _ => {}
     }
     let taken = discard(body)?;
@@ -103,6 +108,33 @@ fn created(answer: Answer) -> Answer {
 
 fn error(status: u16, code: &str, message: &str) -> Answer {
     Answer::error(status, code, message)
+}
+
+/// The requests of a batch, which delete blobs of the container, and an answer to each.
+fn delete_several(files: &Files, container: &str, batch: &str) -> Answer {
+    let (below, mut id, mut answers) = (format!("/{container}/"), "", String::new());
+    for line in batch.lines() {
+        if let Some((name, value)) = line.split_once(": ")
+            && name.eq_ignore_ascii_case("content-id")
+        {
+            id = value;
+        }
+        let Some(target) = line.strip_prefix("DELETE ").and_then(|rest| rest.split([' ', '?']).next()) else {
+            continue;
+        };
+        let path = decode_percent(target);
+        let key = path.as_deref().and_then(|path| path.split_once(&below)).map(|(_, key)| format!("{container}/{key}"));
+        let is_deleted = key.and_then(|key| files.place(&key)).is_some_and(|place| fs::remove_file(place).is_ok());
+        let answer = if is_deleted {
+            "202 Accepted\r\n\r\n"
+        } else {
+            "404 The specified blob does not exist.\r\nx-ms-error-code: BlobNotFound\r\n\r\n\
+             <Error><Code>BlobNotFound</Code><Message>The specified blob does not exist.</Message></Error>\r\n"
+        };
+        let part = format!("Content-Type: application/http\r\nContent-ID: {id}\r\n\r\nHTTP/1.1 {answer}");
+        answers += &format!("--{BOUNDARY}\r\n{part}");
+    }
+    Answer::text(202, &format!("multipart/mixed; boundary={BOUNDARY}"), format!("{answers}--{BOUNDARY}--\r\n"))
 }
 
 /// The blobs of a container below a prefix, in pages.

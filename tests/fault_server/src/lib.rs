@@ -23,9 +23,12 @@
 //! - `/s3/BUCKET/KEY`: GET, HEAD, PUT, DELETE with preconditions, ListObjectsV2, multipart uploads, DeleteObjects; a bucket is a folder. Signatures are not
 //!   looked at. Directory markers, copies, versions and checksums are not there.
 //!   With `x-goog-if-generation-match: 0`, it is the same part of Google's.
-//! - `/azure/CONTAINER/KEY`: GET, HEAD, PUT and DELETE of a blob, blocks and lists of them, and the list of a container. Several are not deleted at once.
+//! - `/azure/CONTAINER/KEY`: GET, HEAD, PUT and DELETE of a blob, blocks and lists of them, and the list of a container. Several are deleted at once by a batch.
 //! - `/hub/api/models/MODEL/revision/REVISION`, `/hub/api/models/MODEL/tree/REVISION` and `/hub/MODEL/resolve/REVISION/FILE`, with `HF_ENDPOINT` at `/hub`: a model is a folder, its commit a hash of
 //!   what is in it, its revisions `main` and that commit. A file is a link to `/cdn/...` at another name of the same host, with a signature.
+//! - `/machine/…`: what Amazon's, Google's and Azure's machines say of who a program on them is (`AWS_METADATA_ENDPOINT` and `GCE_METADATA_HOST` at
+//!   `/machine`, `IDENTITY_ENDPOINT` at `/machine/azure`, `AWS_CONTAINER_CREDENTIALS_FULL_URI` at `/machine/container`), and at `/machine/sts` the service
+//!   that `AWS_ENDPOINT_URL_STS` names.
 //!
 //! Tags are hashes of the content. A file is read again for its tag when its length or time of modification is another.
 //!
@@ -74,6 +77,7 @@ mod files;
 mod http;
 mod hub;
 mod listing;
+mod machine;
 mod multipart;
 mod route;
 mod s3;

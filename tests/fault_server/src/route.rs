@@ -21,6 +21,8 @@ pub(crate) enum Route {
     },
     /// `/hub/…`.
     Hub(Asked),
+    /// `/machine/…`: who programs on a machine are.
+    Machine(String),
     /// `/cdn/…`: what links of the hub lead to.
     Link(String),
     /// `/_control`, `/_counts` and `/_log`, which are not counted.
@@ -45,6 +47,7 @@ impl Route {
                 Self::Azure { container: owned(container), key: owned(key) }
             }
             "hub" => hub::asked(rest).map_or(Self::Nothing, Self::Hub),
+            "machine" => Self::Machine(owned(rest)),
             "cdn" => Self::Link(owned(rest)),
             "_control" | "_counts" | "_log" => Self::Control(owned(first)),
             _ => Self::Nothing,

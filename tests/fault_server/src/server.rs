@@ -17,6 +17,7 @@ use crate::faults::{Fault, Faults};
 use crate::files::{Files, serve};
 use crate::http::{Answer, Head};
 use crate::hub::{self, Links};
+use crate::machine;
 use crate::multipart::{Uploads, discard, text_of};
 use crate::route::Route;
 use crate::s3::{self, Store};
@@ -259,6 +260,7 @@ fn answer(
     let is_read = matches!(head.method.as_str(), "GET" | "HEAD");
     let answer = match route {
         Route::Hub(asked) => hub::answer(files, links, head, asked),
+        Route::Machine(path) => machine::answer(head, path),
         Route::File(_) | Route::Link(_) if !is_read => Answer::text(405, "text/plain", "Files are only read.\n"),
         Route::File(path) => match files.object(path, version) {
             Some(object) => serve(head, &object),
