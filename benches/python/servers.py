@@ -76,7 +76,9 @@ def free_port() -> int:
 @contextlib.contextmanager
 def _running(command: list[str], url: str, log: Path) -> Iterator[None]:
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        # What they leave in the folder for temporary files goes with the log's.
+        environment = os.environ | {"TMPDIR": str(log.parent)}
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         until = time.monotonic() + SECONDS_TO_START
         while True:
@@ -159,11 +161,17 @@ def s3(folder: Path) -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "s3.json").write_text(_WEED.format(*KEYS))
-    ports = [free_port() for _ in range(7)]
-    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    # A port that is not given is another one plus 10,000, which may be no port.
+    kinds = ("master", "volume", "filer", "s3")
+    ports = {f"{kind}.port{suffix}": free_port() for kind in kinds for suffix in ("", ".grpc")}
     command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
-    command += ["-master.volumeSizeLimitMB=512", "-s3", f"-s3.port={ports[6]}", f"-s3.config={folder}/s3.json"]
-    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=False)]
-    endpoint = f"http://127.0.0.1:{ports[6]}"
-    with _running(command, endpoint, folder / "weed.out"):
-        yield endpoint
+    command += ["-master.volumeSizeLimitMB=512", "-s3", f"-s3.config={folder}/s3.json"]
+    command += [f"-{name}={port}" for name, port in ports.items()]
+    endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+    try:
+        with _running(command, endpoint, folder / "weed.out"):
+            yield endpoint
+    finally:
+        for port in ports.values():
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)

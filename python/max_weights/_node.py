@@ -176,7 +176,12 @@ class WeightsNode(Node):
         if group is not None:
             from max_weights._ranks.loading import load_in_group
 
-            refused = {"copy": copy, "storage": None if storage == "arena" else storage, "verify": verify, "out": out}
+            refused = {
+                "copy": copy is not None,
+                "storage": storage != "arena",
+                "verify": verify is not None,
+                "out": out is not None,
+            }
             how_read = ReadOptions.of("load", options, read)
             return load_in_group(
                 self, request, how_read, refused, group, timeout, framework=framework, device=device, progress=progress

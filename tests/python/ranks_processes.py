@@ -45,3 +45,10 @@ def same_on_all(errors: list[dict[str, Any]]) -> dict[str, Any]:
     assert len({error["text"] for error in errors}) == 1, errors
     assert {error["kind"] for error in errors} == {"RankError"}, errors
     return errors[0]
+
+
+def refused_on_all(ranks: list[dict[str, Any]], case: str, why: str) -> None:
+    """Check that each rank had the same error for its arguments, and waited for no other."""
+    for rank in ranks:
+        assert rank[case]["kind"] == "ArgumentError"
+        assert why in rank[case]["text"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ranks_processes import RANKS, Found, run, same_on_all
+from ranks_processes import RANKS, Found, refused_on_all, run, same_on_all
 
 CASES = ["placements", "modules", "refused", "reader", "writer", "full_disk"]
 
@@ -40,9 +40,7 @@ def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -
     ],
 )
 def test_what_is_refused_is_the_same_argument_error_on_all(found: Found, case: str, why: str) -> None:
-    for rank in found["refused"]:
-        assert rank[case]["kind"] == "ArgumentError"
-        assert why in rank[case]["text"]
+    refused_on_all(found["refused"], case, why)
 
 
 @pytest.mark.parametrize(

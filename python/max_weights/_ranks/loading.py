@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from max_weights.devices import DeviceLike
     from max_weights.sharding._by_name import Cut
 
-__all__ = ["Part", "agreed", "load_in_group"]
+__all__ = ["Part", "agreed", "load_in_group", "refuse_options"]
 
 _ROUNDS = 16
 """As much as a rank reads for one round: three of these are in memory, and four are what comes in one, twice."""
@@ -41,7 +41,7 @@ def load_in_group(
     node: WeightsNode,
     request: LoadRequest,
     read: ReadOptions,
-    refused: Mapping[str, object],
+    refused: Mapping[str, bool],
     group: dist.ProcessGroup,
     timeout: float,
     *,
@@ -55,7 +55,7 @@ def load_in_group(
         node: The node.
         request: What this rank loads.
         read: How files are read.
-        refused: Options that are not for several ranks, with their values: an error, if one of them is set.
+        refused: Options that are not for several ranks, and whether they are set: an error, if one of them is.
         group: The ranks.
         timeout: For how many seconds they wait for each other.
         framework: What tensors are.
@@ -64,8 +64,7 @@ def load_in_group(
     """
     check_device(device, None, framework)
     convert = converter(framework)
-    if option := next((name for name, value in refused.items() if value is not None), None):
-        raise ArgumentError(f"load(group=) has no {option}=: tensors get memory of their own")
+    refuse_options("load", refused)
     with Session(group, timeout, "load") as session:
         resolved, plan, parts = agreed(session, node, request)
         error: Exception | None = None
@@ -92,6 +91,12 @@ def load_in_group(
     with gc_paused():
         rest = zip(resolved.new_names, buffers, resolved.infos, strict=True)
         return {name: convert(buffer, info) for name, buffer, info in rest}
+
+
+def refuse_options(call: str, options: Mapping[str, bool]) -> None:
+    """Raise an error if one of these options is set, which a call has on one rank alone."""
+    if option := next((name for name, is_set in options.items() if is_set), None):
+        raise ArgumentError(f"{call}(group=) has no {option}=: tensors get memory of their own, as they arrive")
 
 
 def agreed(

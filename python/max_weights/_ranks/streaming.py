@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from max_weights._loading import check_device, converter
 from max_weights._progress import progress_of
 from max_weights._ranks.exchange import rounds
-from max_weights._ranks.loading import agreed
+from max_weights._ranks.loading import agreed, refuse_options
 from max_weights._ranks.session import Session
 from max_weights._streaming import WeightStream
-from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -64,8 +63,7 @@ def stream_in_group(
     """
     check_device(device, None, framework)
     convert = converter(framework)
-    if option := next((name for name, is_set in refused.items() if is_set), None):
-        raise ArgumentError(f"stream(group=) has no {option}=: tensors get memory of their own, as they arrive")
+    refuse_options("stream", refused)
     return _RankStream(_RankTensors(node, request, read, group, timeout, device), convert, progress)
 
 
