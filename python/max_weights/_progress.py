@@ -5,10 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 __all__ = ["Progress", "progress_of"]
 
@@ -93,9 +90,6 @@ class _Bar:
         if self._width:
             self._width = 0
             sys.stderr.write("\n")
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class _NotebookBar(_Bar):

@@ -51,7 +51,7 @@ class WeightStream(Generic[_Tensor_co]):
     reference goes: after a `break` nothing of it is left running.
     """
 
-    # There is no `__del__`, in which Python loses a Ctrl-C: `_tensors` end when they go, and a bar ends its line.
+    # There is no `__del__`, in which Python loses a Ctrl-C: `_tensors` end when they go, and a bar is left as it is.
 
     def __init__(
         self,

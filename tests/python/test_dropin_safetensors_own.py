@@ -19,10 +19,10 @@ import safetensors.torch
 import torch
 
 import max_weights.safetensors
-from max_weights.safetensors import PrefetchLoader, PySafeSlice, SafetensorError, TensorMeta, safe_open
+from max_weights.safetensors import PrefetchLoader, PySafeSlice, SafetensorError, TensorMeta, _prefetch, safe_open
 from max_weights.safetensors.numpy import load as load_arrays
 from max_weights.safetensors.numpy import load_file as load_arrays_file
-from max_weights.safetensors.torch import load, load_file
+from max_weights.safetensors.torch import load, load_file, save_file
 from safetensors_files import BROKEN, entry, file_bytes, write_files
 
 
@@ -411,6 +411,30 @@ def test_arrays_of_jax_are_saved_as_the_package_saves_them(tmp_path: Path) -> No
     assert (tmp_path / "a.safetensors").read_bytes() == expected
 
 
+CTRL_C = """
+import os, random, signal, sys, threading
+from max_weights.safetensors import safe_open
+
+file = safe_open(sys.argv[1], "pt")
+expected = len(list(file.prefetch()))
+came = 0
+for attempt in range(150):
+    timer = threading.Timer(random.uniform(0, 0.01), os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        while True:
+            loader = file.prefetch(threads=1)
+            loader.take(loader.names()[0])
+            del loader
+    except KeyboardInterrupt:
+        came += 1
+    timer.join()
+    loader = None
+assert len(list(file.prefetch())) == expected
+print(came)
+"""
+
+
 class TestPrefetch:
     """`prefetch`, on the CPU."""
 
@@ -448,6 +472,59 @@ class TestPrefetch:
         assert list(loader) == []
         with pytest.raises(SafetensorError, match="closed"):
             loader.take("scalar")
+
+    def test_reading_ends_with_the_last_reference(self, tmp_path: Path) -> None:
+        save_file({f"{number}": torch.zeros(1 << 20) for number in range(100)}, tmp_path / "a.safetensors")
+        began, taken = threading.Event(), threading.Event()
+        read = _prefetch._read
+
+        def waits(*arguments: Any) -> Any:
+            began.set()
+            assert taken.wait(20)
+            calls.append(arguments[1])
+            return read(*arguments)
+
+        calls: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_prefetch, "_read", waits)
+            loader = safe_open(tmp_path / "a.safetensors", "pt").prefetch(threads=2)
+            assert began.wait(20)
+            del loader
+            taken.set()
+            for thread in threading.enumerate():
+                if thread.name == "max_weights-prefetch":
+                    thread.join(20)
+                    assert not thread.is_alive()
+        assert len(calls) <= 2
+
+    def test_a_ctrl_c_that_comes_when_a_loader_goes_is_not_lost(self, folder: Path) -> None:
+        command = [sys.executable, "-c", CTRL_C, str(folder / "model.safetensors")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        # Python's own threads may complain of a Ctrl-C that comes while one is started.
+        assert done.stdout == "150\n", done.stderr
+        assert "KeyboardInterrupt" not in done.stderr
+
+    def test_who_waits_for_a_tensor_learns_that_the_loader_was_closed(self, tmp_path: Path) -> None:
+        save_file({"a": torch.zeros(3), "b": torch.zeros(3)}, tmp_path / "a.safetensors")
+        closed = threading.Event()
+        read = _prefetch._read
+
+        def waits(*arguments: Any) -> Any:
+            assert closed.wait(20)
+            return read(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_prefetch, "_read", waits)
+            loader = safe_open(tmp_path / "a.safetensors", "pt").prefetch(threads=1)
+            first, last = loader.names()
+            timer = threading.Timer(0.2, loader.close)
+            timer.start()
+            with pytest.raises(SafetensorError, match="the loader was closed"):
+                loader.take(last)
+            closed.set()
+            timer.join()
+        with pytest.raises(SafetensorError, match="already taken, or the loader was closed"):
+            loader.take(first)
 
     @pytest.mark.parametrize(
         ("plan", "message"),

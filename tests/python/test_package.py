@@ -165,3 +165,11 @@ def test_no_source_file_is_longer_than_600_lines() -> None:
     for path in sources:
         if path.suffix in {".rs", ".py", ".pyi"} and "grids" not in path.name and "target" not in path.parts:
             assert len(path.read_text().splitlines()) <= 600, path
+
+
+def test_nothing_of_python_runs_when_an_object_goes() -> None:
+    """Python loses a Ctrl-C that comes while it does; what has to end then is native."""
+    for name, module in modules().items():
+        defined = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
+        used = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+        assert not {"__del__", "finalize"} & (defined | used), name

@@ -81,16 +81,19 @@ def test_a_load_tells_its_progress_on_standard_error(models: Path) -> None:
     assert caught.getvalue().endswith("\n")
 
 
-def test_the_line_of_a_stream_that_is_left_ends_once(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_of_a_stream_ends_once_when_the_stream_is_closed(
+    models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    for close in (False, True):
-        stream = weights.stream(progress=True)
+    with weights.stream(progress=True) as stream:
         next(stream)
         assert not capsys.readouterr().err.endswith("\n")
-        if close:
-            stream.close()
-        del stream
-        assert capsys.readouterr().err == "\n"
+        stream.close()
+    del stream
+    assert capsys.readouterr().err == "\n"
+    for _ in weights.stream(progress=True):
+        pass
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 class Outputs:

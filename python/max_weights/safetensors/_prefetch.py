@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+import contextlib
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from typing import TYPE_CHECKING, TypeAlias
 
 from max_weights._core import shown
 from max_weights.dtype import DType
@@ -22,14 +26,19 @@ __all__ = ["Plan", "PrefetchLoader"]
 Plan = dict[str, slice | None]
 """Which tensors to read: `None` for a whole tensor, or a slice of its first dimension."""
 
+_Reads: TypeAlias = "deque[tuple[Future[Buffer], str, slice | None]]"
+"""What has not been read yet, in the order of the file."""
+
 
 class PrefetchLoader:
     """The tensors of one file, read in the background into memory of their own; the result of `safe_open.prefetch`.
 
-    Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file.
+    Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file. It ends with
+    `close`, and when the last reference goes.
     """
 
-    __slots__ = ("__weakref__", "_convert", "_device", "_names", "_pending", "_pool")
+    # There is no `__del__`, and no pool of threads, which has the like: Python loses a Ctrl-C that comes in one.
+    __slots__ = ("__weakref__", "_convert", "_device", "_names", "_pending", "_reads")
 
     def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
         if threads < 1:
@@ -49,11 +58,13 @@ class PrefetchLoader:
                 ) from None
         self._device = device
         self._convert = from_capsule()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
-        self._pending: dict[str, Future[Buffer]] = {
-            name: self._pool.submit(_read, file, name, None if rows is None else rows[name], device)
-            for name in self._names
-        }
+        self._pending: dict[str, Future[Buffer]] = {name: Future() for name in self._names}
+        self._reads: _Reads = deque(
+            (future, name, None if rows is None else rows[name]) for name, future in self._pending.items()
+        )
+        for _ in range(min(threads, len(self._reads))):
+            target, arguments = _read_all, (weakref.ref(self), self._reads, file, device)
+            threading.Thread(target=target, args=arguments, name="max_weights-prefetch").start()
 
     def names(self) -> list[str]:
         """Return the names of the tensors that it hands out, in the order of the file."""
@@ -98,7 +109,9 @@ class PrefetchLoader:
     def close(self) -> None:
         """Stop reading, and release what was not taken; tensors that were taken stay valid."""
         self._pending.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(IndexError):  # there is no other
+            while True:
+                self._reads.popleft()[0].cancel()
 
     def __enter__(self) -> PrefetchLoader:
         return self
@@ -107,10 +120,6 @@ class PrefetchLoader:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_pending"):
-            self.close()
 
 
 def _rows(file: _SafetensorsFile, name: object, selection: object) -> slice | None:
@@ -136,6 +145,22 @@ def _rows(file: _SafetensorsFile, name: object, selection: object) -> slice | No
     if step != 1:
         raise safetensor_error(f"prefetch plan slices must have step 1, got {step} for {shown(name)}")
     return slice(start, max(start, stop))
+
+
+def _read_all(loader: weakref.ref[PrefetchLoader], reads: _Reads, file: _SafetensorsFile, device: str | int) -> None:
+    """Read until all is read, or nobody is left who takes it."""
+    while reads and loader() is not None:
+        try:
+            future, name, rows = reads.popleft()
+        except IndexError:  # another thread has taken the last one
+            return
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(_read(file, name, rows, device))
+        except BaseException as error:
+            future.set_exception(error)
+        del future
 
 
 def _read(file: _SafetensorsFile, name: str, rows: slice | None, device: str | int) -> Buffer:
