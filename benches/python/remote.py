@@ -65,6 +65,21 @@ def _stream(kind: str, path: Path) -> Callable[[], object]:
     return run
 
 
+def s3_store(endpoint: str) -> Any:
+    """Return obstore's store of the bucket at an endpoint."""
+    from obstore.store import S3Store
+
+    key, secret = servers.KEYS
+    return S3Store(
+        BUCKET,
+        endpoint=endpoint,
+        access_key_id=key,
+        secret_access_key=secret,
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+
+
 def _raw(kind: str, path: Path) -> Callable[[], object]:
     import numpy as np
 
@@ -102,20 +117,12 @@ def _raw(kind: str, path: Path) -> Callable[[], object]:
 
 def _obstore(kind: str, path: Path) -> Callable[[], object]:
     import obstore
-    from obstore.store import HTTPStore, S3Store
+    from obstore.store import HTTPStore
 
     size = path.stat().st_size
     starts = range(0, size, PIECE)
     if kind == "s3":
-        key, secret = servers.KEYS
-        store: Any = S3Store(
-            BUCKET,
-            endpoint=os.environ["REMOTE_S3"],
-            access_key_id=key,
-            secret_access_key=secret,
-            region="us-east-1",
-            client_options={"allow_http": True},
-        )
+        store: Any = s3_store(os.environ["REMOTE_S3"])
     else:
         store = HTTPStore.from_url(
             os.environ["REMOTE_" + kind.replace(" ", "_").upper()], client_options={"allow_http": True}
@@ -137,7 +144,7 @@ def _boto(_kind: str, path: Path) -> Callable[[], object]:
     size = path.stat().st_size
 
     def run() -> object:
-        client, memory = _client(), np.empty(size, np.uint8)
+        client, memory = s3_client(), np.empty(size, np.uint8)
 
         def fetch(start: int) -> None:
             end = min(start + PIECE, size)
@@ -151,7 +158,8 @@ def _boto(_kind: str, path: Path) -> Callable[[], object]:
     return run
 
 
-def _client() -> Any:
+def s3_client() -> Any:
+    """Return boto3's client of the endpoint that the environment names."""
     import boto3
 
     key, secret = servers.KEYS
@@ -222,7 +230,7 @@ def _first_use() -> float:
     return min(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(5))
 
 
-def _write_layers(path: Path, size: float) -> None:
+def write_layers(path: Path, size: float) -> None:
     """Write layers alone: an embedding is larger than what the stream may take."""
     entries = files.llama(max(1, round(size / LAYER)))
     files.write_safetensors(path, (entry for entry in entries if ".layers." in entry.name))
@@ -255,7 +263,7 @@ def measure(folder: Path, small: bool) -> Report:
             "AWS_SECRET_ACCESS_KEY": secret,
             "AWS_REGION": "us-east-1",
         }
-        client = _client()
+        client = s3_client()
         client.create_bucket(Bucket=BUCKET)
         client.upload_file(str(path), BUCKET, path.name)
         time.sleep(1)
@@ -266,7 +274,7 @@ def measure(folder: Path, small: bool) -> Report:
         first = _first_use()
         long = served / "stream.safetensors"
         if not long.exists():
-            _write_layers(long, gigabytes * 1e9 if small else STREAMED)
+            write_layers(long, gigabytes * 1e9 if small else STREAMED)
         peak = _peak(bench, long)
     columns.append(Column(f"{STREAM}, peak memory", "MB", {harness.OURS: peak}, charted=False))
     columns.append(Column("http, processor per GB", "ms", cpu, charted=False))

@@ -55,7 +55,7 @@ frontend far
   http-request lua.delay100
   default_backend files
 backend files
-  server nginx 127.0.0.1:{http}
+  server behind 127.0.0.1:{port}
 """
 _DELAY = """
 core.register_action("delay20", {"http-req"}, function(txn) core.msleep(20) end, 0)
@@ -122,34 +122,41 @@ def _certify(folder: Path) -> None:
         subprocess.run([*key, *arguments], check=True, capture_output=True)
 
 
+def _program(name: str) -> str:
+    program = shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
+    if program is None:
+        raise harness.Unavailable(f"{name} is not installed")
+    return program
+
+
+@contextlib.contextmanager
+def delayed(port: int, folder: Path) -> Iterator[dict[str, str]]:
+    """Run haproxy before a server: URLs `0 ms`, `20 ms` and `100 ms`, at which each request waits so long."""
+    haproxy = _program("haproxy")
+    folder.mkdir(exist_ok=True)
+    ports = {name: free_port() for name in ("here", "near", "far")}
+    (folder / "haproxy.cfg").write_text(_HAPROXY.format(folder=folder, port=port, **ports))
+    (folder / "delay.lua").write_text(_DELAY)
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    with _running([haproxy, "-f", str(folder / "haproxy.cfg")], urls["near"], folder / "ha.out"):
+        yield {"0 ms": urls["here"], "20 ms": urls["near"], "100 ms": urls["far"]}
+
+
 @contextlib.contextmanager
 def web(files: Path, folder: Path) -> Iterator[dict[str, str]]:
-    """Serve a folder: URLs `http`, `https` (of the authority in `folder/ca.pem`), and `0 ms` to `100 ms` later."""
-    for program in ("nginx", "haproxy", "openssl"):
-        if shutil.which(program) is None and not Path("/usr/sbin", program).exists():
-            raise harness.Unavailable(f"{program} is not installed")
+    """Serve a folder: URLs `http`, `https` (of the authority in `folder/ca.pem`), and those of `delayed`."""
+    nginx = _program("nginx")
+    _program("openssl")
     folder.mkdir(exist_ok=True)
-    ports = {name: free_port() for name in ("http", "https", "here", "near", "far")}
+    ports = {name: free_port() for name in ("http", "https")}
     _certify(folder)
     user = "user root;" if os.geteuid() == 0 else ""  # who may read the files
     (folder / "nginx.conf").write_text(_NGINX.format(user=user, folder=folder, files=files, **ports))
-    (folder / "haproxy.cfg").write_text(_HAPROXY.format(folder=folder, **ports))
-    (folder / "delay.lua").write_text(_DELAY)
     os.chmod(folder, 0o755)
-    path = os.environ["PATH"] + ":/usr/sbin"
-    nginx, haproxy = (str(shutil.which(name, path=path)) for name in ("nginx", "haproxy"))
     url = f"http://127.0.0.1:{ports['http']}"
-    with (
-        _running([nginx, "-c", str(folder / "nginx.conf"), "-p", str(folder)], url, folder / "nginx.out"),
-        _running([haproxy, "-f", str(folder / "haproxy.cfg")], f"http://127.0.0.1:{ports['near']}", folder / "ha.out"),
-    ):
-        yield {
-            "http": url,
-            "https": f"https://localhost:{ports['https']}",
-            "0 ms": f"http://127.0.0.1:{ports['here']}",
-            "20 ms": f"http://127.0.0.1:{ports['near']}",
-            "100 ms": f"http://127.0.0.1:{ports['far']}",
-        }
+    command = [nginx, "-c", str(folder / "nginx.conf"), "-p", str(folder)]
+    with _running(command, url, folder / "nginx.out"), delayed(ports["http"], folder) as urls:
+        yield {"http": url, "https": f"https://localhost:{ports['https']}", **urls}
 
 
 @contextlib.contextmanager
@@ -164,7 +171,7 @@ def s3(folder: Path) -> Iterator[str]:
     # A port that is not given is another one plus 10,000, which may be no port.
     kinds = ("master", "volume", "filer", "s3")
     ports = {f"{kind}.port{suffix}": free_port() for kind in kinds for suffix in ("", ".grpc")}
-    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
+    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=60"]
     command += ["-master.volumeSizeLimitMB=512", "-s3", f"-s3.config={folder}/s3.json"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
