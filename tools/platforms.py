@@ -5,7 +5,8 @@
 aarch64  Linux on ARM: the Rust tests, and the wheel with NumPy alone (`wheel_check.py`), run by qemu. The libraries and
          the Python of the other processor are Debian's packages for it, unpacked into a folder and not installed.
 windows  the Rust tests of the numerics and of the core, run by Wine.
-musl     the program `max-weights`, linked statically, in a root folder that holds it, one model and nothing else.
+musl     the program `max-weights`, that opens URLs, too, linked statically, in a root folder that holds it, one model
+         and nothing else.
 
 zig links for all of them. Programs of aarch64 start other programs of aarch64, so that the kernel has to know how to
 run these: it is told so in a namespace of the tests' own, and what it does outside does not change. Everything that is
@@ -29,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "platforms"
-CRATES = ("max-weights-kernels", "max-weights", "max-weights-check", "max-weights-cli")
+CRATES = ("max-weights-kernels", "max-weights", "max-weights-check", "max-weights-cli", "max-weights-remote")
 ARM_PACKAGES = ("libgcc-s1", "libstdc++6", "python3-minimal", "python3-venv", "ca-certificates")
 """What the folder with the other processor's libraries is made of, with all that these depend on."""
 HEADER = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
@@ -260,7 +261,8 @@ def musl() -> list[Outcome]:
     """Linux without any library: a static program, in a root folder of its own."""
     began = time.monotonic()
     target = "x86_64-unknown-linux-musl"
-    need(["cargo-zigbuild", "build", "--profile", "quick", "--package", "max-weights-cli", "--target", target])
+    build = ["cargo-zigbuild", "build", "--profile", "quick", "--package", "max-weights-cli", "--features", "remote"]
+    need([*build, "--target", target])
     root = FOLDER / "musl"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)

@@ -3,7 +3,7 @@
 //! The kernel lists the mappings of the process in `/proc/self/maps`. Elsewhere nothing is known, and no memory counts as a file's.
 
 use super::written::has_own_pages;
-use super::{Identity, Origin, Storage};
+use super::{Origin, Storage};
 
 /// The mappings of files that this process has, as they are when it is asked.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Mapping {
 /// The device and the inode of a file, as the list of mappings has them.
 #[cfg(target_os = "linux")]
 fn place(origin: &Origin) -> Option<((u32, u32), u64)> {
-    let Identity::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };
+    let super::Identity::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };
     Some(((rustix::fs::major(device), rustix::fs::minor(device)), inode))
 }
 
