@@ -1,10 +1,12 @@
 """Who asks for objects, where no program says so: the environment, a file, the machine. And absent servers."""
 
+import http.client
 import http.server
 import json
 import os
 import shutil
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -12,7 +14,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
+from typing import ClassVar
+from urllib.parse import parse_qs, unquote
 
 import numpy as np
 import pytest
@@ -152,6 +155,92 @@ def test_a_service_account_of_google_signs_for_itself(
         assert weights.load(framework="numpy")["w"][999] == 999
         assert {(request["method"], request["authorization"]) for request in server.log()} == {("GET", True)}
         nobody.delenv(variable)
+
+
+class GoogleAccounts(socketserver.StreamRequestHandler):
+    """A proxy that takes itself for the server that gives tokens for `authorized_user`."""
+
+    answer: ClassVar[tuple[int, dict[str, object]]]
+    asked: ClassVar[list[dict[str, list[str]]]]
+    context: ClassVar[ssl.SSLContext]
+
+    def handle(self) -> None:
+        """Answer one request for a token."""
+        assert self.rfile.readline().startswith(b"CONNECT accounts.google.com:443 ")
+        while self.rfile.readline() != b"\r\n":
+            pass
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with self.context.wrap_socket(self.request, server_side=True) as inside, inside.makefile("rb") as read:
+            assert read.readline().startswith(b"POST /o/oauth2/token ")
+            head = http.client.parse_headers(read)
+            self.asked.append(parse_qs(read.read(int(head["content-length"])).decode()))
+            status, body = self.answer
+            text = json.dumps(body).encode()
+            inside.sendall(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
+
+
+ASKED_BY_A_USER = """
+import sys, max_weights
+from max_weights.remote import Remote
+
+remote = Remote(endpoint=sys.argv[1], retries=0)
+print(max_weights.load_weights("gs://bucket/a.safetensors", remote=remote).load(framework="numpy")["w"][999])
+"""
+
+
+@WITH_OPENSSL
+@pytest.mark.parametrize("place", ["GOOGLE_APPLICATION_CREDENTIALS", "the file of gcloud"])
+def test_a_user_of_google_gets_tokens_for_what_gcloud_saved(server: FaultServer, tmp_path: Path, place: str) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    made = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key), "-out", str(certificate))
+    names = ("-addext", "subjectAltName=DNS:accounts.google.com", "-addext", "basicConstraints=critical,CA:FALSE")
+    openssl("req", *made, "-subj", "/CN=accounts.google.com", *names)
+    saved = tmp_path / ".config/gcloud/application_default_credentials.json"
+    saved.parent.mkdir(parents=True)
+    user = {
+        "type": "authorized_user",
+        "client_id": "id-of-gcloud",
+        "client_secret": "secret-of-gcloud",
+        "refresh_token": "secret-of-the-user",
+    }
+    saved.write_text(json.dumps(user))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GOOGLE_", "GCE_")) and not name.lower().endswith("_proxy")
+    }
+    environment |= {"HOME": str(tmp_path), "REQUESTS_CA_BUNDLE": str(certificate)}
+    if place.startswith("GOOGLE"):
+        environment |= {place: str(saved.rename(tmp_path / "mine.json"))}
+
+    def load(status: int, answer: dict[str, object]) -> "subprocess.CompletedProcess[str]":
+        what = {"answer": (status, answer), "asked": [], "context": context}
+        accounts = type("Accounts", (GoogleAccounts,), what)
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), accounts) as proxy:
+            threading.Thread(target=proxy.serve_forever, daemon=True).start()
+            there = environment | {"HTTPS_PROXY": f"http://127.0.0.1:{proxy.server_address[1]}"}
+            command = [sys.executable, "-c", ASKED_BY_A_USER, server.s3]
+            done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=60)
+            proxy.shutdown()
+        for form in accounts.asked:  # type: ignore[attr-defined]
+            assert form["refresh_token"] == ["secret-of-the-user"]
+            assert form["grant_type"] == ["refresh_token"]
+        assert accounts.asked  # type: ignore[attr-defined]
+        return done
+
+    done = load(200, {"access_token": "secret-of-an-hour", "expires_in": 3600})
+    assert done.stdout == "999.0\n", done.stderr
+    assert {(request["method"], request["authorization"]) for request in server.log()} == {("GET", True)}
+    server.reset_counts()
+    done = load(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(("OSError", "PermissionError")), done.stderr
+    assert "400 Bad Request: invalid_grant" in last
+    assert "secret-of" not in done.stderr
+    assert server.log() == []
 
 
 def test_a_profile_with_keys_is_used_and_its_secret_is_in_no_message(
