@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::buffer::Buffer;
 use crate::checkpoint::{Delta, Overlay, Patches, check_chain, overlay, patches};
@@ -97,13 +97,17 @@ pub fn apply_deltas(
             jobs.extend(target.bytes.chunks(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
         }
     }
+    // How many of its changes each block has.
+    let states: Vec<Vec<AtomicU32>> =
+        targets.iter().map(|target| (0..target.overlay.blocks_in_all()).map(|_| AtomicU32::new(0)).collect()).collect();
     let overlays: Vec<&Overlay> = targets.iter().map(|target| &target.overlay).collect();
-    in_order(threads(), jobs, interrupt, |(number, position, bytes), (): &mut (), go_on| {
+    in_order(threads(), jobs, interrupt, |(number, position, bytes), room: &mut Vec<u8>, go_on| {
         let overlay = overlays[number];
         let numbers = numbers(overlay, position, bytes.len());
-        let records = overlay.records(&numbers, go_on)?;
+        let records = overlay.records(&numbers, room, go_on)?;
         for (block, bytes) in numbers.zip(bytes.chunks(overlay.block_bytes() as usize)) {
-            overlay.applied(block, &records, bytes)?;
+            let applied = overlay.applied(block, &records, bytes)?;
+            states[number][block as usize].store(applied as u32, Ordering::Relaxed);
         }
         done.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -118,19 +122,22 @@ pub fn apply_deltas(
     }
     let mut jobs = Vec::new();
     let mut overlays = Vec::new();
-    for (number, Target { bytes, overlay, .. }) in targets.into_iter().enumerate() {
+    for (number, Target { bytes, overlay, whole }) in targets.into_iter().enumerate() {
         let size = (overlay.block_bytes() * AT_A_TIME) as usize;
-        overlays.push(overlay);
+        overlays.push((overlay, whole.is_some()));
         jobs.extend(bytes.chunks_mut(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
     }
     let (changed, unchanged) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    in_order(threads(), jobs, interrupt, |(number, position, bytes), (): &mut (), go_on| {
-        let (overlay, len) = (&overlays[number], bytes.len() as u64);
+    in_order(threads(), jobs, interrupt, |(number, position, bytes), room: &mut Vec<u8>, go_on| {
+        let ((overlay, is_new), len) = (&overlays[number], bytes.len() as u64);
         let numbers = numbers(overlay, position, bytes.len());
-        let records = overlay.records(&numbers, go_on)?;
+        let records = overlay.records(&numbers, room, go_on)?;
         for (block, bytes) in numbers.zip(bytes.chunks_mut(overlay.block_bytes() as usize)) {
             let of_block = records.iter().filter(|of_layer| of_layer.has(block)).count();
-            let applied = overlay.applied(block, &records, bytes)?;
+            let applied = match is_new {
+                true => overlay.applied(block, &records, bytes)?,
+                false => states[number][block as usize].load(Ordering::Relaxed) as usize,
+            };
             if applied == of_block {
                 unchanged.fetch_add(usize::from(of_block > 0), Ordering::Relaxed);
                 continue;

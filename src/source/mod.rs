@@ -7,6 +7,7 @@ pub mod direct;
 mod file;
 #[cfg(target_os = "linux")]
 mod page_cache;
+mod spooled;
 pub mod store;
 
 use std::fmt;
@@ -18,6 +19,7 @@ pub use bytes::InMemory;
 pub use file::LocalFile;
 #[cfg(target_os = "linux")]
 pub(crate) use page_cache::write_back;
+pub use spooled::Spooled;
 
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Block, Origin, Storage};

@@ -18,12 +18,15 @@ use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{self, Block, COLUMNS, Header};
 use crate::load::Pieces;
 use crate::rules;
+use crate::source::Spooled;
 use crate::tensor::{Element, TensorInfo, checked_bytes};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
 /// Blocks that a thread compares before it takes others.
 const AT_A_TIME: u64 = 64;
+/// What changed is in memory up to so many bytes, and in a temporary file beyond.
+const IN_MEMORY: usize = 64 << 20;
 
 /// A tensor of the new version.
 #[derive(Debug)]
@@ -48,6 +51,25 @@ impl Elements<'_> {
             Self::File(pieces) => pieces.read(start / pieces.unit() as u64, out, interrupt),
             Self::Memory(buffer) => buffer.read_bytes(start as usize, out, interrupt),
         }
+    }
+
+    /// So many bytes from one byte on: where they are, or read into `room`. A mapping is read, since a file that is truncated is an error then.
+    fn piece<'a>(
+        &'a self,
+        start: u64,
+        len: usize,
+        room: &'a mut Vec<u8>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<&'a [u8]> {
+        if let Self::Memory(buffer) = self
+            && !buffer.storage().is_mapped()
+            && let Some(bytes) = buffer.bytes().and_then(|bytes| bytes.get(start as usize..start as usize + len))
+        {
+            return Ok(bytes);
+        }
+        room.resize(len, 0);
+        self.read(start, room, interrupt)?;
+        Ok(room)
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -137,7 +159,8 @@ pub struct DeltaSummary {
 /// Some blocks of a tensor, compared.
 struct Comparison {
     first: u64,
-    records: Vec<u8>,
+    /// Where their records are among those put aside, and how many bytes they have.
+    records: (u64, usize),
     blocks: Vec<Block>,
     /// The hashes of all blocks of the new version; of the base, where it has such a tensor.
     base: Vec<u64>,
@@ -179,36 +202,51 @@ impl Pair<'_> {
         self.base.is_none() || self.size.load(Ordering::Relaxed) >= self.bytes / 4 * 3
     }
 
-    fn compare(&self, numbers: Range<u64>, memory: &mut Memory, interrupt: Interrupt<'_>) -> Result<()> {
+    fn compare(&self, numbers: Range<u64>, memory: &mut Memory, aside: &Aside, interrupt: Interrupt<'_>) -> Result<()> {
         let (width, size) = (self.width(), self.block_bytes());
-        let mut comparison =
-            Comparison { first: numbers.start, records: Vec::new(), blocks: Vec::new(), base: vec![], target: vec![] };
+        let (mut blocks, mut of_base, mut of_target) = (Vec::new(), Vec::new(), Vec::new());
+        let (first, Memory { base, new, scratch, records }) = (numbers.start, memory);
+        records.clear();
         for number in numbers {
-            let bytes = number * size..self.bytes.min((number + 1) * size);
-            memory.new.resize((bytes.end - bytes.start) as usize, 0);
-            self.new.elements.read(bytes.start, &mut memory.new, interrupt)?;
-            let Some(base) = &self.base else {
-                comparison.target.push(hash_of_block(&memory.new));
+            let start = number * size;
+            let len = size.min(self.bytes - start) as usize;
+            let new = self.new.elements.piece(start, len, new, interrupt)?;
+            let Some(elements) = &self.base else {
+                of_target.push(hash_of_block(new));
                 continue;
             };
-            memory.base.resize(memory.new.len(), 0);
-            base.read(bytes.start, &mut memory.base, interrupt)?;
-            let hash = hash_of_block(&memory.base);
-            comparison.base.push(hash);
-            let start = comparison.records.len() as u64;
-            let lists = changes(&memory.base, &memory.new, width, &mut memory.scratch, &mut comparison.records)
-                .map_err(|error| Error::Argument(error.to_string()))?;
-            let target = if lists.is_some() { hash_of_block(&memory.new) } else { hash };
-            comparison.target.push(target);
-            let block = lists.map(|lists| Block { number, start, lists, base: hash, target });
-            comparison.blocks.extend(block);
+            let base = elements.piece(start, len, base, interrupt)?;
+            let start = records.len() as u64;
+            let lists =
+                changes(base, new, width, scratch, records).map_err(|error| Error::Argument(error.to_string()))?;
+            let base = hash_of_block(base);
+            let target = if lists.is_some() { hash_of_block(new) } else { base };
+            of_base.push(base);
+            of_target.push(target);
+            blocks.extend(lists.map(|lists| Block { number, start, lists, base, target }));
         }
-        self.size.fetch_add(comparison.records.len() as u64, Ordering::Relaxed);
+        self.size.fetch_add(records.len() as u64, Ordering::Relaxed);
         if self.is_whole() {
-            (comparison.records, comparison.blocks) = (Vec::new(), Vec::new());
+            blocks = Vec::new();
+            records.clear();
         }
+        let records = (aside.push(records)?, records.len());
+        let comparison = Comparison { first, records, blocks, base: of_base, target: of_target };
         self.comparisons.lock().unwrap_or_else(PoisonError::into_inner).push(comparison);
         Ok(())
+    }
+}
+
+/// Records of all tensors, as they come, until it is known what is before them in the file.
+struct Aside(Mutex<Spooled>);
+
+impl Aside {
+    /// Puts records aside; returns from where on they are there.
+    fn push(&self, records: &[u8]) -> Result<u64> {
+        let mut spooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = spooled.len();
+        spooled.push(records)?;
+        Ok(start)
     }
 }
 
@@ -218,18 +256,24 @@ struct Memory {
     base: Vec<u8>,
     new: Vec<u8>,
     scratch: Scratch,
+    records: Vec<u8>,
 }
 
 /// What is written of a tensor.
 enum Change {
     Nothing,
     Whole,
-    Part { blocks: Vec<Block>, records: Vec<Vec<u8>> },
+    /// The blocks that changed, and where their records are among those put aside.
+    Part {
+        blocks: Vec<Block>,
+        records: Vec<(u64, usize)>,
+    },
 }
 
 /// Writes what changed from `base` to the new version as a delta at `path`; `done` counts the bytes of the new version that were compared.
 ///
-/// Both are read once, in blocks. The delta is in memory until it is written. Then nothing has changed, or all of the file is there.
+/// Both are read once, in blocks. What changed waits in memory until all of it is known, and beyond 64 MiB in a temporary file. In the end nothing has
+/// changed, or all of the delta is there.
 ///
 /// # Errors
 /// Tensors without plain elements, two of one name, names that would be those of a changed tensor; what reading and writing say.
@@ -251,14 +295,16 @@ pub fn delta(
         let starts = (0..pair.blocks()).step_by(AT_A_TIME as usize);
         jobs.extend(starts.map(|start| (pair, start..pair.blocks().min(start + AT_A_TIME))));
     }
+    let aside = Aside(Mutex::new(Spooled::within(IN_MEMORY)));
     in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut Memory, go_on| {
         let bytes = (numbers.end - numbers.start) * pair.block_bytes();
-        pair.compare(numbers, memory, go_on)?;
+        pair.compare(numbers, memory, &aside, go_on)?;
         done.fetch_add(bytes.min(pair.bytes), Ordering::Relaxed);
         Ok(())
     })?;
     pairs.iter().try_for_each(Pair::check_unchanged)?;
-    write(base, pairs, output, interrupt)
+    let aside = aside.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    write(base, pairs, &aside, output, interrupt)
 }
 
 /// A tensor of the new version and that of the base, where that has one of the same dtype and shape.
@@ -281,6 +327,7 @@ pub(super) fn pair<'a>(base: &'a Checkpoint, new: &'a NewTensor<'a>) -> Result<P
 fn write(
     base: &Checkpoint,
     pairs: Vec<Pair<'_>>,
+    aside: &Spooled,
     output: impl FnOnce(BTreeMap<String, String>) -> Output,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
@@ -305,10 +352,10 @@ fn write(
             Change::Whole
         } else {
             let (mut blocks, mut records, mut start) = (Vec::new(), Vec::new(), 0);
-            for some in &mut comparison {
+            for some in &comparison {
                 blocks.extend(some.blocks.iter().map(|block| Block { start: block.start + start, ..*block }));
-                start += some.records.len() as u64;
-                records.push(std::mem::take(&mut some.records));
+                start += some.records.1 as u64;
+                records.push(some.records);
             }
             Change::Part { blocks, records }
         };
@@ -343,7 +390,7 @@ fn write(
                 summary.changed += 1;
                 let counts = blocks.iter().map(|block| block.lists.low.count + block.lists.whole.count);
                 summary.elements += counts.map(u64::from).sum::<u64>();
-                let bytes = records.iter().map(|records| records.len() as u64).sum();
+                let bytes = records.iter().map(|(_, len)| *len as u64).sum();
                 declared.push(plain(delta::changes_of(name), DType::UInt8, vec![bytes]));
                 declared.push(plain(delta::blocks_of(name), DType::UInt64, vec![blocks.len() as u64, COLUMNS as u64]));
                 let what = (pair.new.dtype.safetensors_name().to_owned(), pair.new.shape.clone());
@@ -362,10 +409,12 @@ fn write(
             Change::Nothing => Ok(()),
             Change::Whole => write_whole(writer, pair, interrupt),
             Change::Part { blocks, records } => {
-                let (changes, mut start) = (delta::changes_of(name), 0);
-                for records in records {
-                    writer.write_bytes(&changes, start, records, interrupt)?;
-                    start += records.len() as u64;
+                let (changes, mut start, mut room) = (delta::changes_of(name), 0, Vec::new());
+                for (at, len) in records {
+                    room.resize(*len, 0);
+                    aside.read_at(*at, &mut room)?;
+                    writer.write_bytes(&changes, start, &room, interrupt)?;
+                    start += *len as u64;
                 }
                 let rows: Vec<u8> = blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect();
                 writer.write_bytes(&delta::blocks_of(name), 0, &rows, interrupt)

@@ -81,13 +81,28 @@ def change(block: np.ndarray, record: bytes, counts: list[int], places: int) -> 
             numbers = np.frombuffer(record, "<u2", count, at).astype(np.int64)
             at += 2 * count
         else:
-            gaps = np.frombuffer(record, np.uint8, offset=at).astype(np.int64)
-            ends = np.flatnonzero(gaps != 255)[:count]
-            used = int(ends[-1]) + 1 if count else 0
-            numbers = np.cumsum(gaps[:used] + (gaps[:used] != 255))[ends] - 1
-            at += used
+            numbers, at = gaps(record, at, count)
         block[numbers, : value.shape[1]] = value
     assert at == len(record)
+
+
+def gaps(record: bytes, at: int, count: int) -> tuple[np.ndarray, int]:
+    """The places of so many elements, and where those of the next list begin."""
+    numbers: list[int] = []
+    after = 0
+    while len(numbers) < count:
+        byte, at = record[at], at + 1
+        if byte == 255:
+            after += 254
+        elif byte == 254:
+            run, at = record[at], at + 1
+            numbers += range(after, after + run)
+            after += run
+        else:
+            numbers.append(after + byte)
+            after += byte + 1
+    assert len(numbers) == count
+    return np.array(numbers, np.int64), at
 
 
 __all__ = ["apply", "identity", "metadata"]

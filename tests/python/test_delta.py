@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from safetensors.numpy import load_file, save_file
 
 import delta_specification as specification
 import max_weights
+from command_line import measured
+from conftest import ROOT
 from fault_server import FaultServer
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights._core import command_line
@@ -158,6 +161,45 @@ def test_a_step_of_two_percent_takes_two_percent(tmp_path: Path) -> None:
     save_file(old, tmp_path / "old.safetensors")
     delta.create(tmp_path / "old.safetensors", new, tmp_path / "d.safetensors", sync=False)
     assert (tmp_path / "d.safetensors").stat().st_size < 0.0215 * old["w"].nbytes
+
+
+def test_the_vectors_of_the_specification_are_what_is_written(tmp_path: Path) -> None:
+    codes = np.arange(32, dtype=np.uint16)
+    new = codes.copy()
+    new[1], new[2] = 17, 0x1234
+    new[4:8] += 0xA0
+    save_file({"w": codes.view(np.float16)}, tmp_path / "old.safetensors")
+    path = tmp_path / "d.safetensors"
+    summary = delta.create(tmp_path / "old.safetensors", {"w": new.view(np.float16)}, path, sync=False)
+    text, stored = (ROOT / "docs" / "delta.md").read_text(), load_file(path)
+    _, _, vectors = text.partition("**Vectors.**")
+    assert bytes.fromhex("".join(re.findall(r"`([0-9a-f ]{2,14})`", vectors)[:4])) == stored["w.changes"].tobytes()
+    *counts, before, after = stored["w.blocks"][0].tolist()
+    assert f"| {', '.join(map(str, counts))}, {before:#018x}, {after:#018x} |" in vectors
+    assert re.findall(r"`([0-9a-f]{32})`", vectors)[:2] == [summary.base, summary.target]
+
+
+def test_runs_take_no_place_for_each_element(tmp_path: Path) -> None:
+    old = {"w": np.zeros(1_000_000, np.uint8)}
+    new = {"w": (np.arange(1_000_000) % 1000 < 500).astype(np.uint8)}
+    save_file(old, tmp_path / "old.safetensors")
+    delta.create(tmp_path / "old.safetensors", new, tmp_path / "d.safetensors", sync=False)
+    assert (tmp_path / "d.safetensors").stat().st_size < 510_000
+    assert_same(specification.apply(old, tmp_path / "d.safetensors"), new)
+
+
+def test_what_changed_waits_in_a_file_if_it_is_much(tmp_path: Path) -> None:
+    old = {"w": np.zeros(256_000_000, np.uint8)}
+    new = {"w": (np.arange(256_000_000) % 4 == 0).astype(np.uint8)}
+    for name, tensors in {"old": old, "new": new}.items():
+        save_file(tensors, tmp_path / f"{name}.safetensors")
+    paths = [tmp_path / f"{name}.safetensors" for name in ("old", "new", "d")]
+    done, peak = measured("delta", "create", *paths, "--no-sync")
+    assert (done.status, done.stderr) == (0, "")
+    assert paths[2].stat().st_size > 128_000_000
+    assert peak < 150, "the limit of 64 MiB, the program, and blocks of each thread"
+    now = load_weights(paths[:1] + paths[2:]).w[1000:9000].numpy()
+    assert np.array_equal(now, new["w"][1000:9000])
 
 
 def test_what_folds_a_chain_leads_to_the_same_version(chain: Chain, tmp_path: Path) -> None:

@@ -4,16 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::source::{Filesystem, Part, Source, store};
+use max_weights::source::{Filesystem, Part, Source, Spooled, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result, uninterrupted};
-
-/// What is inflated stays in memory up to so many bytes, and goes to a temporary file beyond.
-const IN_MEMORY: usize = 8 << 20;
 
 /// The least and the most bytes that are fetched of a server's file at a time: the least where it is looked at here and there, and twice as many each time
 /// where it is read on.
@@ -284,70 +281,18 @@ impl Bytes for Slice<'_> {
     }
 }
 
-/// Bytes that are made a piece after the other, such as what is inflated: in memory, or in a file without a name if they are many.
-pub struct Spooled {
-    memory: Vec<u8>,
-    most: usize,
-    file: Option<File>,
-    len: u64,
-}
-
-impl Spooled {
-    /// None yet; the file begins where they are more than so many, or than 8 MiB.
-    pub fn within(most: u64) -> Self {
-        Self { memory: Vec::new(), most: most.min(IN_MEMORY as u64) as usize, file: None, len: 0 }
-    }
-
-    /// Adds these at the end.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        self.len += bytes.len() as u64;
-        if self.file.is_none() && self.memory.len() + bytes.len() <= self.most {
-            self.memory.extend_from_slice(bytes);
-            return Ok(());
-        }
-        let failed = |error| Error::io(Path::new("a temporary file"), "write what was unpacked", error);
-        if self.file.is_none() {
-            let mut file = tempfile::tempfile().map_err(failed)?;
-            file.write_all(&std::mem::take(&mut self.memory)).map_err(failed)?;
-            self.file = Some(file);
-        }
-        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(failed)
-    }
-}
-
 impl Bytes for Spooled {
     fn len(&self) -> u64 {
-        self.len
+        Spooled::len(self)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        match &self.file {
-            None => self.memory.read_at(offset, into),
-            Some(file) => read_exact_at(file, offset, into)
-                .map_err(|error| Error::io(Path::new("a temporary file"), "read what was unpacked", error)),
-        }
+        Spooled::read_at(self, offset, into)
     }
 
     fn on_threads(&self) -> ReadAt<'_> {
         Box::new(|offset, into| self.read_at(offset, into))
     }
-}
-
-#[cfg(unix)]
-fn read_exact_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, into, offset)
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
-    while !into.is_empty() {
-        let read = std::os::windows::fs::FileExt::seek_read(file, into, offset)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        (offset, into) = (offset + read as u64, &mut into[read..]);
-    }
-    Ok(())
 }
 
 fn ended() -> Error {

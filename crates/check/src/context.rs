@@ -8,15 +8,18 @@ use std::time::Instant;
 use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
 use max_weights::rules::{self, Verdict};
-use max_weights::source::Source;
+use max_weights::source::{Source, Spooled};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
-use crate::bytes::{Bytes, Spooled};
+use crate::bytes::Bytes;
 use crate::code_digest::CodeDigests;
 use crate::kind::Kind;
 use crate::options::{Asked, Options};
 use crate::report::{Depth, FileReport, Global, TensorSummary};
+
+/// What is unpacked stays in memory up to so many bytes, and goes to a temporary file beyond.
+const UNPACKED_IN_MEMORY: usize = 8 << 20;
 
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
@@ -239,7 +242,7 @@ impl<'a> Context<'a> {
     /// A place for what is unpacked: in memory while it is little, and a share of what may be taken for all files.
     pub fn spooled(&self) -> Spooled {
         let share = self.options.max_memory.map(|most| most / max_weights::workers::threads() as u64);
-        Spooled::within(share.unwrap_or(u64::MAX))
+        Spooled::within(share.map_or(UNPACKED_IN_MEMORY, |share| UNPACKED_IN_MEMORY.min(share as usize)))
     }
 
     /// Says how deep the file was looked into, if deeper than before.

@@ -35,7 +35,7 @@ mod values;
 mod walk;
 mod words;
 
-pub use bytes::{Bytes, Slice, Spooled};
+pub use bytes::{Bytes, Slice};
 pub use context::{Context, Pace, Piece};
 pub use folder::{Entry, Folder, FolderContext, FolderReport};
 pub use kind::Kind;

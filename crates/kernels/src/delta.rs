@@ -4,20 +4,26 @@
 //! bytes; all others are in the second, with all of theirs. Bytes are replaced, and never added or combined: a record that is applied twice gives
 //! what it gave the first time.
 
-#![allow(clippy::inline_always)] // in the loops over all bytes
-
 use crate::error::{Error, Result};
-use crate::simd::{CHUNK, Level, differing};
+use crate::simd::{Changed, Level, changed};
 
 /// Elements of a block.
 pub const BLOCK: usize = 1 << 16;
-/// A gap of one byte: so many elements are passed over, and none is replaced.
+/// A gap of [`PASSED`] elements, none of which is in the list.
 const PASS: u8 = 255;
+/// Gaps of a byte are less than this.
+const PASSED: usize = 254;
+/// The next byte says how many elements that follow are in the list, too.
+const RUN: u8 = 254;
+/// The most of these.
+const MAX_RUN: usize = 255;
+/// Fewer are written as gaps of nothing, which are not longer.
+const SHORT_RUN: usize = 3;
 
 /// How the elements of one list of a record are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Places {
-    /// By gaps of one byte each.
+    /// By gaps of a byte, and numbers of those that follow each other.
     Gaps,
     /// By their numbers in the block, of two bytes each.
     Numbers,
@@ -49,72 +55,40 @@ pub struct Lists {
 /// What is kept between blocks.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Which bytes of each chunk differ.
-    differ: Vec<u64>,
-    low: Numbers,
-    whole: Numbers,
+    low: Changed,
+    whole: Changed,
 }
 
-/// The numbers of the elements of a list, in order: the first `count` of these.
-#[derive(Debug, Default)]
-struct Numbers {
-    room: Vec<u16>,
-    count: usize,
-}
-
-impl Numbers {
-    fn all(&self) -> &[u16] {
-        self.room.get(..self.count).unwrap_or_default()
-    }
-
-    /// Adds the numbers of bits, of which there is one for each element of a chunk.
-    #[inline(always)]
-    fn add<const WIDTH: usize>(&mut self, mut bits: u64, first: usize) {
-        let mut count = self.count;
-        while bits != 0 {
-            if let Some(place) = self.room.get_mut(count) {
-                *place = (first + bits.trailing_zeros() as usize / WIDTH) as u16;
-            }
-            count += 1;
-            bits &= bits - 1;
+/// Adds what says where elements are, in whichever way is shorter.
+fn write_places(numbers: &[u16], record: &mut Vec<u8>) -> List {
+    let count = numbers.len() as u32;
+    let start = record.len();
+    let most = start + 2 * numbers.len();
+    let mut after = 0;
+    let mut rest = numbers;
+    while let [first, others @ ..] = rest {
+        let gap = usize::from(*first) - after;
+        record.extend(std::iter::repeat_n(PASS, gap / PASSED));
+        record.push((gap % PASSED) as u8);
+        let more =
+            others.iter().zip(usize::from(*first) + 1..).take_while(|(other, next)| usize::from(**other) == *next);
+        let more = more.count();
+        if more < SHORT_RUN {
+            record.extend(std::iter::repeat_n(0, more));
+        } else {
+            let (runs, left) = (more / MAX_RUN, more % MAX_RUN);
+            record.extend(std::iter::repeat_n([RUN, MAX_RUN as u8], runs).flatten());
+            record.extend([RUN, left as u8].iter().take(2 * usize::from(left > 0)));
         }
-        self.count = count;
-    }
-
-    /// Adds the first bytes of the elements to a record.
-    fn write_values<const WIDTH: usize, const BYTES: usize>(&self, new: &[u8], record: &mut Vec<u8>) {
-        let elements = new.as_chunks::<WIDTH>().0;
-        let values = self.all().iter().filter_map(|number| elements.get(usize::from(*number))?.first_chunk::<BYTES>());
-        record.extend(values.flatten());
-    }
-
-    /// Adds what says where its elements are, in whichever way is shorter.
-    fn write_places(&self, record: &mut Vec<u8>) -> List {
-        let mut after = 0;
-        let mut passes = 0;
-        for number in self.all() {
-            passes += (usize::from(*number) - after) / usize::from(PASS);
-            after = usize::from(*number) + 1;
-        }
-        let count = self.count as u32;
-        if passes > self.count {
-            record.extend(self.all().iter().flat_map(|number| number.to_le_bytes()));
+        after = usize::from(*first) + 1 + more;
+        rest = others.get(more..).unwrap_or_default();
+        if record.len() > most {
+            record.truncate(start);
+            record.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
             return List { count, places: Places::Numbers };
         }
-        let start = record.len();
-        record.resize(start + self.count + passes, PASS);
-        let (mut at, mut after) = (start, 0);
-        for number in self.all() {
-            let gap = usize::from(*number) - after;
-            after = usize::from(*number) + 1;
-            at += gap / usize::from(PASS);
-            if let Some(place) = record.get_mut(at) {
-                *place = (gap % usize::from(PASS)) as u8;
-            }
-            at += 1;
-        }
-        List { count, places: Places::Gaps }
     }
+    List { count, places: Places::Gaps }
 }
 
 /// Adds to `record` what makes `new` of `old`, two versions of a block of elements of `width` bytes (1, 2, 4 or 8); `None`, and nothing is added,
@@ -164,14 +138,14 @@ fn record_of<const WIDTH: usize, const LOW: usize>(
     scratch: &mut Scratch,
     record: &mut Vec<u8>,
 ) -> Option<Lists> {
-    compare::<WIDTH, LOW>(level, old, new, scratch);
-    let Scratch { low, whole, .. } = scratch;
-    if low.count + whole.count == 0 {
+    let Scratch { low, whole } = scratch;
+    changed::<WIDTH, LOW>(level, old, new, low, whole);
+    if low.count() + whole.count() == 0 {
         return None;
     }
-    low.write_values::<WIDTH, LOW>(new, record);
-    whole.write_values::<WIDTH, WIDTH>(new, record);
-    Some(Lists { low: low.write_places(record), whole: whole.write_places(record) })
+    record.extend_from_slice(low.values(LOW));
+    record.extend_from_slice(whole.values(WIDTH));
+    Some(Lists { low: write_places(low.numbers(), record), whole: write_places(whole.numbers(), record) })
 }
 
 fn check_block(block: &[u8], width: usize) -> Result<()> {
@@ -180,43 +154,6 @@ fn check_block(block: &[u8], width: usize) -> Result<()> {
         return Err(Error::Argument(format!("{len} bytes are no block of elements of {width} bytes")));
     }
     Ok(())
-}
-
-/// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
-#[inline(always)]
-fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
-    const ONES: [u64; 9] =
-        [0, u64::MAX, 0x5555_5555_5555_5555, 0, 0x1111_1111_1111_1111, 0, 0, 0, 0x0101_0101_0101_0101];
-    if WIDTH == 1 {
-        return (0, differ);
-    }
-    let or = |bytes: std::ops::Range<usize>| bytes.fold(0, |bits, byte| bits | differ >> byte) & ONES[WIDTH];
-    let (low, high) = (or(0..LOW), or(LOW..WIDTH));
-    (low & !high, high)
-}
-
-/// Finds the elements that differ.
-fn compare<const WIDTH: usize, const LOW: usize>(level: Level, old: &[u8], new: &[u8], scratch: &mut Scratch) {
-    let Scratch { differ, low, whole } = scratch;
-    let (old_chunks, old_rest) = old.as_chunks::<CHUNK>();
-    let (new_chunks, new_rest) = new.as_chunks::<CHUNK>();
-    let [mut old, mut new] = [[0; CHUNK]; 2];
-    old[..old_rest.len()].copy_from_slice(old_rest);
-    new[..new_rest.len()].copy_from_slice(new_rest);
-    differ.resize(new_chunks.len() + 1, 0);
-    if let Some((last, all)) = differ.split_last_mut() {
-        differing(level, old_chunks, new_chunks, all);
-        differing(level, &[old], &[new], std::slice::from_mut(last));
-    }
-    for numbers in [&mut *low, &mut *whole] {
-        numbers.room.resize(BLOCK, 0);
-        numbers.count = 0;
-    }
-    for (chunk, differ) in differ.iter().enumerate() {
-        let (of_low, of_whole) = elements::<WIDTH, LOW>(*differ);
-        low.add::<WIDTH>(of_low, chunk * (CHUNK / WIDTH));
-        whole.add::<WIDTH>(of_whole, chunk * (CHUNK / WIDTH));
-    }
 }
 
 /// Replaces in `block` what a record says.
@@ -265,18 +202,28 @@ fn replace<'a, const WIDTH: usize, const BYTES: usize>(
     let values = values.as_chunks::<BYTES>().0;
     match list.places {
         Places::Gaps => {
-            let (mut at, mut left) = (0, places);
-            for value in values {
-                loop {
-                    let (gap, rest) = left.split_first()?;
-                    left = rest;
-                    at += usize::from(*gap);
-                    if *gap != PASS {
-                        break;
+            let (mut at, mut left, mut values) = (0, places, values);
+            while !values.is_empty() {
+                let (gap, rest) = left.split_first()?;
+                left = rest;
+                match *gap {
+                    PASS => at += PASSED,
+                    RUN => {
+                        let (count, rest) = left.split_first()?;
+                        let (run, others) = values.split_at_checked(usize::from(*count))?;
+                        let places = elements.get_mut(at..at + run.len())?;
+                        places.iter_mut().zip(run).for_each(|(place, value)| place[..BYTES].copy_from_slice(value));
+                        at += run.len();
+                        (left, values) = (rest, others);
+                    }
+                    gap => {
+                        let (value, others) = values.split_first()?;
+                        at += usize::from(gap);
+                        elements.get_mut(at)?[..BYTES].copy_from_slice(value);
+                        at += 1;
+                        values = others;
                     }
                 }
-                elements.get_mut(at)?[..BYTES].copy_from_slice(value);
-                at += 1;
             }
             Some(left)
         }
@@ -373,6 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn elements_that_follow_each_other_are_counted() {
+        let mut new = vec![0; BLOCK];
+        new[300..600].fill(1);
+        new[602..605].fill(2);
+        let (record, lists) = record(&vec![0; BLOCK], &new, 1);
+        let places = [255, 46, 254, 255, 254, 44, 2, 0, 0];
+        assert_eq!(record[..300], [1; 300]);
+        assert_eq!(record[303..], places);
+        let whole = List { count: 303, places: Places::Gaps };
+        assert_eq!(lists, Some(Lists { low: List::EMPTY, whole }));
+        let mut block = vec![0; BLOCK];
+        apply(&record, lists.expect("changes"), 1, &mut block).expect("a record");
+        assert!(block == new);
+    }
+
+    #[test]
     fn few_elements_are_found_by_their_numbers() {
         let mut new = vec![0; BLOCK];
         (new[600], new[BLOCK - 1]) = (1, 2);
@@ -393,6 +356,12 @@ mod tests {
         assert!(refused(&[7], lists) && refused(&[], lists), "too short");
         assert!(refused(&[7, 3, 0], lists), "too long");
         assert!(refused(&[7, 255], lists), "ends with a gap that goes on");
+        assert!(refused(&[7, 254], lists), "ends before the number of those that follow");
+        assert!(!refused(&[7, 254, 0, 254, 1], lists));
+        assert!(refused(&[7, 254, 2], lists), "more follow than there are values");
+        assert!(refused(&[7, 3, 254, 0], lists), "says more than there is");
+        let five = Lists { low: List { count: 5, places: Places::Gaps }, whole: List::EMPTY };
+        assert!(refused(&[7, 7, 7, 7, 7, 254, 5], five), "a run beyond the block");
         let low = List { count: u32::MAX, places: Places::Numbers };
         assert!(refused(&[0; 64], Lists { low, whole: low }), "more than there are");
         let low = List { count: 2, places: Places::Numbers };

@@ -97,14 +97,14 @@ impl Delta {
 impl Overlay {
     /// An error if a record is none of its block.
     fn check(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        let mut block = Vec::new();
+        let (mut block, mut room) = (Vec::new(), Vec::new());
         for layer in &self.layers {
             // Of the blocks that are there, and not of all: a header may say that there are very many.
             for number in self.blocks(layer, interrupt)?.iter().map(|block| block.number) {
                 interrupt()?;
                 let start = number * self.block_bytes();
                 block.resize((self.len - start).min(self.block_bytes()) as usize, 0);
-                for records in self.records(&(number..number + 1), interrupt)? {
+                for records in self.records(&(number..number + 1), &mut room, interrupt)? {
                     let Some((change, record)) = records.get(number) else { continue };
                     apply(record, change.lists, self.width, &mut block)
                         .map_err(|error| self.fault(rules::DELTA_CHANGES, layer, number, &error.to_string()))?;

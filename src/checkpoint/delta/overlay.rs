@@ -42,7 +42,7 @@ pub(crate) struct Records<'a> {
     blocks: &'a [Block],
     /// Where the first of them begins, their bytes, and where the last ends.
     start: u64,
-    bytes: Vec<u8>,
+    bytes: &'a [u8],
     end: u64,
 }
 
@@ -68,6 +68,11 @@ impl Overlay {
         (BLOCK * self.width) as u64
     }
 
+    /// How many blocks the tensor has.
+    pub(crate) fn blocks_in_all(&self) -> u64 {
+        self.len.div_ceil(self.block_bytes())
+    }
+
     pub(super) fn fault(&self, rule: &'static Rule, layer: &Layer, number: u64, cause: &str) -> Error {
         let elements = number * BLOCK as u64..((number + 1) * BLOCK as u64).min(self.len / self.width as u64);
         let cause = format!("{cause}, in the elements {} to {}", elements.start, elements.end.saturating_sub(1));
@@ -82,14 +87,19 @@ impl Overlay {
                 Error::Format(fault) => fault.tensor(&self.name).path(layer.delta.path()).format(),
                 other => other,
             };
-            read_blocks(&rows, self.len.div_ceil(self.block_bytes()), layer.changes.len()).map(Box::new).map_err(about)
+            read_blocks(&rows, self.blocks_in_all(), layer.changes.len()).map(Box::new).map_err(about)
         };
         Ok(layer.blocks.get_or_try_init(read)?)
     }
 
-    /// What the deltas have for a range of blocks.
-    pub(crate) fn records(&self, numbers: &Range<u64>, interrupt: Interrupt<'_>) -> Result<Vec<Records<'_>>> {
-        let mut all = Vec::with_capacity(self.layers.len());
+    /// What the deltas have for a range of blocks, read into `room`.
+    pub(crate) fn records<'a>(
+        &'a self,
+        numbers: &Range<u64>,
+        room: &'a mut Vec<u8>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<Records<'a>>> {
+        let (mut all, mut len) = (Vec::with_capacity(self.layers.len()), 0);
         for layer in &self.layers {
             let blocks = self.blocks(layer, interrupt)?;
             let first = blocks.partition_point(|block| block.number < numbers.start);
@@ -99,10 +109,19 @@ impl Overlay {
                 continue;
             }
             let end = blocks.get(after).map_or(layer.changes.len(), |block| block.start);
-            let mut bytes = budget::zeroed((end - begin.start) as usize)?;
-            let offset = layer.changes.start() + begin.start;
-            layer.delta.read(&mut [Part { offset, bytes: &mut bytes }], interrupt)?;
-            all.push(Records { layer, blocks: own, start: begin.start, bytes, end });
+            len += (end - begin.start) as usize;
+            all.push(Records { layer, blocks: own, start: begin.start, bytes: &[], end });
+        }
+        // Memory that is let go of is cleared again when it is taken, which takes as long as reading does.
+        if room.len() < len {
+            *room = budget::zeroed(len)?;
+        }
+        let mut rest = room.as_mut_slice();
+        for records in &mut all {
+            let (bytes, others) = std::mem::take(&mut rest).split_at_mut((records.end - records.start) as usize);
+            let offset = records.layer.changes.start() + records.start;
+            records.layer.delta.read(&mut [Part { offset, bytes: &mut *bytes }], interrupt)?;
+            (records.bytes, rest) = (bytes, others);
         }
         Ok(all)
     }
@@ -121,9 +140,9 @@ impl Overlay {
 
     /// How many of the deltas that change a block are in it already: none in one of the base, all in one that is done.
     pub(crate) fn applied(&self, number: u64, records: &[Records<'_>], block: &[u8]) -> Result<usize> {
-        let hash = hash_of_block(block);
         let mut changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?.0)));
         let Some((layer, first)) = changes.next() else { return Ok(0) };
+        let hash = hash_of_block(block);
         if hash == first.base {
             return Ok(0);
         }

@@ -16,6 +16,8 @@ use super::patch::Patches;
 
 /// What is kept of tensors that are composed as a whole, but for the one that is read.
 const KEPT: u64 = 256 << 20;
+/// Blocks of which the records are in memory at a time: those of many deltas fit into the processor's cache.
+const AT_A_TIME: u64 = 8;
 
 /// What deltas change in a tensor.
 #[derive(Debug)]
@@ -66,29 +68,43 @@ impl ChangedTensor {
 
     /// Fills `out` with bytes of a tensor of which blocks are composed.
     fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let read =
+            |at, bytes: &mut [u8]| self.base.read(&mut [Part { offset: self.span.start() + at, bytes }], interrupt);
+        // What is asked for over a network is one request. On a disk, a block is changed while the processor's cache has it.
+        let at_once = !matches!(self.base.filesystem(), Some(Filesystem::Disk | Filesystem::Memory));
+        if at_once {
+            read(offset, out)?;
+        }
         let (size, end) = (overlay.block_bytes(), offset + out.len() as u64);
-        let numbers = offset / size..end.div_ceil(size);
-        let records = overlay.records(&numbers, interrupt)?;
-        self.base.read(&mut [Part { offset: self.span.start() + offset, bytes: out }], interrupt)?;
-        let mut whole = Vec::new();
-        for number in numbers {
-            if !records.iter().any(|of_layer| of_layer.has(number)) {
-                continue;
+        let (first, after) = (offset / size, end.div_ceil(size));
+        let (mut whole, mut room) = (Vec::new(), Vec::new());
+        let step = if at_once { u64::MAX } else { AT_A_TIME };
+        let mut numbers = first..after.min(first.saturating_add(step));
+        while !numbers.is_empty() {
+            let records = overlay.records(&numbers, &mut room, interrupt)?;
+            for number in numbers.clone() {
+                let bytes = number * size..self.span.len().min((number + 1) * size);
+                let wanted = bytes.start.max(offset)..bytes.end.min(end);
+                let place = (wanted.start - offset) as usize..(wanted.end - offset) as usize;
+                let Some(place) = out.get_mut(place) else { continue };
+                if !at_once {
+                    read(wanted.start, place)?;
+                }
+                if !records.iter().any(|of_layer| of_layer.has(number)) {
+                    continue;
+                }
+                if wanted == bytes {
+                    overlay.compose(number, &records, place)?;
+                    continue;
+                }
+                // Of a block that is wanted in part, all bytes are compared.
+                whole.resize((bytes.end - bytes.start) as usize, 0);
+                read(bytes.start, &mut whole)?;
+                overlay.compose(number, &records, &mut whole)?;
+                let from = (wanted.start - bytes.start) as usize;
+                place.copy_from_slice(&whole[from..from + place.len()]);
             }
-            let bytes = number * size..self.span.len().min((number + 1) * size);
-            let wanted = bytes.start.max(offset)..bytes.end.min(end);
-            let place = (wanted.start - offset) as usize..(wanted.end - offset) as usize;
-            let Some(place) = out.get_mut(place) else { continue };
-            if wanted == bytes {
-                overlay.compose(number, &records, place)?;
-                continue;
-            }
-            // Of a block that is wanted in part, all bytes are compared.
-            whole.resize((bytes.end - bytes.start) as usize, 0);
-            self.base.read(&mut [Part { offset: self.span.start() + bytes.start, bytes: &mut whole }], interrupt)?;
-            overlay.compose(number, &records, &mut whole)?;
-            let from = (wanted.start - bytes.start) as usize;
-            place.copy_from_slice(&whole[from..from + place.len()]);
+            numbers = numbers.end..after.min(numbers.end.saturating_add(step));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use simd_adler32::Adler32;
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::XxHash3_128;
 
 use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
@@ -89,7 +89,7 @@ impl ChecksumFormat {
 /// A checksum of bytes that come one after the other.
 pub enum Hasher {
     /// XXH3 of 128 bits.
-    Xxh3(Box<Xxh3>),
+    Xxh3(Box<XxHash3_128>),
     /// BLAKE3.
     Blake3(Box<blake3::Hasher>),
     /// Adler-32.
@@ -109,7 +109,7 @@ impl Hasher {
     /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
-            Self::Xxh3(hasher) => hasher.update(bytes),
+            Self::Xxh3(hasher) => hasher.write(bytes),
             Self::Blake3(hasher) => {
                 hasher.update(bytes);
             }
@@ -120,7 +120,7 @@ impl Hasher {
     /// That of all of them.
     pub fn finish(&self) -> Checksum {
         let (format, digits) = match self {
-            Self::Xxh3(hasher) => (ChecksumFormat::Xxh3, format!("{:032x}", hasher.digest128())),
+            Self::Xxh3(hasher) => (ChecksumFormat::Xxh3, format!("{:032x}", hasher.finish_128())),
             Self::Blake3(hasher) => (ChecksumFormat::Blake3, hasher.finalize().to_hex().to_string()),
             Self::Adler32(hasher) => (ChecksumFormat::Adler32, format!("{:08x}", hasher.finish())),
         };

@@ -1,4 +1,4 @@
-//! Which bytes of two arrays differ, as bits.
+//! Which elements of two arrays differ, with what is there now: of those of which only the lower half does, and of the others.
 
 #![allow(unsafe_code)] // vector intrinsics
 #![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
@@ -10,23 +10,192 @@ use super::Level;
 
 /// Bytes of a chunk.
 pub(crate) const CHUNK: usize = 64;
+/// Chunks of which it is asked at once whether anything differs.
+const GROUP: usize = 4;
 type Chunk = [u8; CHUNK];
 
-/// For each chunk of two arrays of the same length, which of its bytes differ, the first as the lowest bit.
-pub(crate) fn differing(level: Level, old: &[Chunk], new: &[Chunk], bits: &mut [u64]) {
-    let chunks = bits.iter_mut().zip(old.iter().zip(new));
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has the instructions.
-        Level::Avx512 if level.is_available() => unsafe { differing_avx512(chunks) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has the instructions.
-        Level::Avx2 if level.is_available() => unsafe { differing_avx2(chunks) },
-        _ => chunks.for_each(|(bits, (old, new))| *bits = of_chunk(old, new)),
+/// Elements that differ, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// The first `count` of these are their numbers. There is room for more than there can be, so that vectors are stored whole.
+    numbers: Vec<u16>,
+    /// Their values, one after the other, likewise.
+    values: Vec<u8>,
+    count: usize,
+}
+
+impl Changed {
+    /// Empties it, with room for so many elements of `bytes` each.
+    fn clear(&mut self, elements: usize, bytes: usize) {
+        self.count = 0;
+        if self.numbers.len() < elements + CHUNK {
+            self.numbers.resize(elements + CHUNK, 0);
+        }
+        let len = elements * bytes + CHUNK;
+        if self.values.len() < len {
+            self.values.resize(len, 0);
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Their numbers.
+    pub(crate) fn numbers(&self) -> &[u16] {
+        self.numbers.get(..self.count).unwrap_or_default()
+    }
+
+    /// Their values, of so many bytes each.
+    pub(crate) fn values(&self, bytes: usize) -> &[u8] {
+        self.values.get(..self.count * bytes).unwrap_or_default()
+    }
+
+    /// Adds elements of a chunk, for each of which one bit is set, and the first of which has the number `first`.
+    #[inline(always)]
+    fn add<const WIDTH: usize, const BYTES: usize>(&mut self, mut bits: u64, new: &Chunk, first: usize) {
+        let mut count = self.count;
+        while bits != 0 {
+            let at = bits.trailing_zeros() as usize;
+            if let (Some(number), Some(value)) =
+                (self.numbers.get_mut(count), self.values.as_chunks_mut::<BYTES>().0.get_mut(count))
+            {
+                *number = (first + at / WIDTH) as u16;
+                value.copy_from_slice(&new[at..at + BYTES]);
+            }
+            count += 1;
+            bits &= bits - 1;
+        }
+        self.count = count;
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2,popcnt")]
+    fn add_avx512<const WIDTH: usize, const BYTES: usize>(&mut self, bits: u64, new: &Chunk, first: usize) {
+        let mut count = self.count;
+        // The mask of an element is one bit: this many of them, one for each byte of its value.
+        let bytes = bits.wrapping_mul(u64::MAX >> (64 - BYTES));
+        if let Some(room) = self.values.get_mut(count * BYTES..count * BYTES + CHUNK) {
+            // SAFETY: the referents have 64 bytes.
+            unsafe {
+                let values = _mm512_maskz_compress_epi8(bytes, _mm512_loadu_si512(new.as_ptr().cast()));
+                _mm512_storeu_si512(room.as_mut_ptr().cast(), values);
+            }
+        }
+        let mut picks = _pext_u64(bits, ONES[WIDTH]);
+        let mut numbers = _mm512_add_epi16(iota(), _mm512_set1_epi16(first.cast_signed() as i16));
+        for _ in 0..(CHUNK / WIDTH).div_ceil(LANES) {
+            if let Some(room) = self.numbers.get_mut(count..count + LANES) {
+                // SAFETY: the referent has 64 bytes.
+                unsafe {
+                    _mm512_storeu_si512(room.as_mut_ptr().cast(), _mm512_maskz_compress_epi16(picks as u32, numbers));
+                }
+            }
+            count += (picks as u32).count_ones() as usize;
+            numbers = _mm512_add_epi16(numbers, _mm512_set1_epi16(LANES as i16));
+            picks >>= LANES;
+        }
+        self.count = count;
     }
 }
 
-fn of_chunk(old: &Chunk, new: &Chunk) -> u64 {
+/// Numbers in a vector.
+#[cfg(target_arch = "x86_64")]
+const LANES: usize = 32;
+
+/// The numbers from 0 on.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn iota() -> __m512i {
+    const IOTA: [u16; LANES] = {
+        let mut iota = [0; LANES];
+        let mut lane = 0;
+        while lane < LANES {
+            iota[lane] = lane as u16;
+            lane += 1;
+        }
+        iota
+    };
+    // SAFETY: the referent has 64 bytes.
+    unsafe { _mm512_loadu_si512(IOTA.as_ptr().cast()) }
+}
+
+/// For each width of an element, a bit for the first byte of each.
+const ONES: [u64; 9] = [0, u64::MAX, 0x5555_5555_5555_5555, 0, 0x1111_1111_1111_1111, 0, 0, 0, 0x0101_0101_0101_0101];
+
+/// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
+#[inline(always)]
+fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
+    if WIDTH == 1 {
+        return (0, differ);
+    }
+    let or = |bytes: std::ops::Range<usize>| bytes.fold(0, |bits, byte| bits | differ >> byte) & ONES[WIDTH];
+    let (low, high) = (or(0..LOW), or(LOW..WIDTH));
+    (low & !high, high)
+}
+
+/// The elements of `WIDTH` bytes in which two arrays of the same length differ: in `low` those of which only the first `LOW` bytes do, with these, in
+/// `whole` the others. Of width 1 all are in `whole`.
+pub(crate) fn changed<const WIDTH: usize, const LOW: usize>(
+    level: Level,
+    old: &[u8],
+    new: &[u8],
+    low: &mut Changed,
+    whole: &mut Changed,
+) {
+    let elements = new.len() / WIDTH;
+    low.clear(elements, LOW);
+    whole.clear(elements, WIDTH);
+    let ((old, old_rest), (new, new_rest)) = (old.as_chunks::<CHUNK>(), new.as_chunks::<CHUNK>());
+    of_chunks::<WIDTH, LOW>(level, old, new, 0, low, whole);
+    let mut last = [[0; CHUNK]; 2];
+    for (chunk, rest) in last.iter_mut().zip([old_rest, new_rest]) {
+        chunk[..rest.len()].copy_from_slice(rest);
+    }
+    of_chunks::<WIDTH, LOW>(level, &last[..1], &last[1..], new.len() * (CHUNK / WIDTH), low, whole);
+}
+
+fn of_chunks<const WIDTH: usize, const LOW: usize>(
+    level: Level,
+    old: &[Chunk],
+    new: &[Chunk],
+    first: usize,
+    low: &mut Changed,
+    whole: &mut Changed,
+) {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has the instructions.
+        Level::Avx512 if level.is_available() => unsafe { in_avx512::<WIDTH, LOW>(old, new, first, low, whole) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has the instructions.
+        Level::Avx2 if level.is_available() => unsafe { in_avx2::<WIDTH, LOW>(old, new, first, low, whole) },
+        _ => in_groups::<WIDTH, LOW>(old, new, first, low, whole, differing),
+    }
+}
+
+#[inline(always)]
+fn in_groups<const WIDTH: usize, const LOW: usize>(
+    old: &[Chunk],
+    new: &[Chunk],
+    mut first: usize,
+    low: &mut Changed,
+    whole: &mut Changed,
+    differing: impl Fn(&Chunk, &Chunk) -> u64,
+) {
+    for (old, new) in old.iter().zip(new) {
+        let (of_low, of_whole) = elements::<WIDTH, LOW>(differing(old, new));
+        low.add::<WIDTH, LOW>(of_low, new, first);
+        whole.add::<WIDTH, WIDTH>(of_whole, new, first);
+        first += CHUNK / WIDTH;
+    }
+}
+
+/// Which bytes of two chunks differ, the first as the lowest bit.
+fn differing(old: &Chunk, new: &Chunk) -> u64 {
     let mut words = [0u64; CHUNK / 8];
     let mut any = 0;
     for ((word, old), new) in words.iter_mut().zip(old.as_chunks().0).zip(new.as_chunks().0) {
@@ -49,24 +218,56 @@ fn bytes_that_are_set(word: u64) -> u64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn differing_avx512<'a>(chunks: impl Iterator<Item = (&'a mut u64, (&'a Chunk, &'a Chunk))>) {
-    for (bits, (old, new)) in chunks {
-        // SAFETY: the referents have 64 bytes.
-        let [old, new] = [old, new].map(|chunk| unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) });
-        *bits = _mm512_cmpneq_epi8_mask(old, new);
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2,popcnt")]
+fn in_avx512<const WIDTH: usize, const LOW: usize>(
+    old: &[Chunk],
+    new: &[Chunk],
+    first: usize,
+    low: &mut Changed,
+    whole: &mut Changed,
+) {
+    for (group, (old, new)) in old.chunks(GROUP).zip(new.chunks(GROUP)).enumerate() {
+        let (mut masks, mut any) = ([0; GROUP], 0);
+        for (mask, (old, new)) in masks.iter_mut().zip(old.iter().zip(new)) {
+            // SAFETY: the referents have 64 bytes.
+            let (old, new) =
+                unsafe { (_mm512_loadu_si512(old.as_ptr().cast()), _mm512_loadu_si512(new.as_ptr().cast())) };
+            *mask = _mm512_cmpneq_epi8_mask(old, new);
+            any |= *mask;
+        }
+        // Of few changes most groups have none, and of many nearly all some: the processor foresees either.
+        if any == 0 {
+            continue;
+        }
+        for (number, (mask, new)) in masks.iter().zip(new).enumerate() {
+            let first = first + (group * GROUP + number) * (CHUNK / WIDTH);
+            let (of_low, of_whole) = elements::<WIDTH, LOW>(*mask);
+            if WIDTH > 1 {
+                low.add_avx512::<WIDTH, LOW>(of_low, new, first);
+            }
+            if of_whole != 0 {
+                whole.add_avx512::<WIDTH, WIDTH>(of_whole, new, first);
+            }
+        }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn differing_avx2<'a>(chunks: impl Iterator<Item = (&'a mut u64, (&'a Chunk, &'a Chunk))>) {
-    for (bits, (old, new)) in chunks {
-        let halves = [0, CHUNK / 2].map(|at| {
-            // SAFETY: the referents have 32 bytes from there on.
-            let [old, new] = [old, new].map(|chunk| unsafe { _mm256_loadu_si256(chunk.as_ptr().add(at).cast()) });
-            u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(old, new)).cast_unsigned())
-        });
-        *bits = !(halves[0] | halves[1] << 32);
-    }
+fn in_avx2<const WIDTH: usize, const LOW: usize>(
+    old: &[Chunk],
+    new: &[Chunk],
+    first: usize,
+    low: &mut Changed,
+    whole: &mut Changed,
+) {
+    in_groups::<WIDTH, LOW>(old, new, first, low, whole, |old, new| {
+        // SAFETY: the referents have 64 bytes, two vectors.
+        let (old, new): ([__m256i; 2], [__m256i; 2]) = unsafe {
+            (old.as_ptr().cast::<[__m256i; 2]>().read_unaligned(), new.as_ptr().cast::<[__m256i; 2]>().read_unaligned())
+        };
+        let lower = _mm256_movemask_epi8(_mm256_cmpeq_epi8(old[0], new[0])).cast_unsigned();
+        let upper = _mm256_movemask_epi8(_mm256_cmpeq_epi8(old[1], new[1])).cast_unsigned();
+        !(u64::from(lower) | u64::from(upper) << 32)
+    });
 }

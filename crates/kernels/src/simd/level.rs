@@ -19,7 +19,7 @@ pub enum Level {
     Neon,
     /// AVX2 and F16C: Haswell, Zen and later.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL and VBMI: Ice Lake, Zen 4 and later.
+    /// AVX-512 F, BW, DQ, VL, VBMI and VBMI2, and BMI2: Ice Lake, Zen 4 and later.
     Avx512,
 }
 
@@ -51,6 +51,8 @@ impl Level {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vbmi")
+                    && is_x86_feature_detected!("avx512vbmi2")
+                    && is_x86_feature_detected!("bmi2")
             }
             #[cfg(not(target_arch = "x86_64"))]
             _ => false,

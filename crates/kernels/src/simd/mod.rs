@@ -7,8 +7,8 @@
 #![allow(clippy::inline_always)] // for that reason
 
 mod aligned;
+mod changed;
 mod compiled;
-mod differing;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod level;
@@ -19,8 +19,8 @@ mod prefetch;
 pub(crate) mod x86;
 
 pub(crate) use aligned::Aligned;
+pub(crate) use changed::{Changed, changed};
 pub(crate) use compiled::{Loop, run_at};
-pub(crate) use differing::{CHUNK, differing};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use lanes::{Lanes, QUIET, are_regular};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};

@@ -2,12 +2,13 @@
 
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
+use max_weights::source::Spooled;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 
 use super::unpack::{End, Packing, Reader, unpack};
 use super::{WINDOW, look_behind, may_go_deeper, scan_inside};
-use crate::bytes::{Bytes, Spooled};
+use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::kind::{Kind, is_certain_lzma, is_skippable};
 use crate::report::Depth;

@@ -1,12 +1,13 @@
 //! The bytes of a zip archive's members.
 
 use max_weights::rules;
+use max_weights::source::Spooled;
 use max_weights::text::shown;
 use max_weights::{Diagnostic, Result};
 
 use super::directory::Record;
 use super::local::LOCKED;
-use crate::bytes::{Bytes, Slice, Spooled};
+use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::security::archive::unpack::{End, Packing, Reader, unpack};
 use crate::security::archive::{Archive, Member, loadable, scan_inside};
