@@ -9,7 +9,7 @@ struct Divisor {
     __device__ __forceinline__ u64 of(u64 number) const {
         if ((value | number) >> 32 != 0) return number / value;
         if (value == 1) return number;
-        const u32 high = __umulhi((u32)number, (u32)multiplier);
+        const u32 high = (u32)((u64)(u32)number * (u32)multiplier >> 32);
         return (high + (((u32)number - high) >> 1)) >> (u32)shift;
     }
 };
