@@ -194,7 +194,8 @@ pub fn redacted(path: &Path) -> PathBuf {
     }
     let text = path.to_string_lossy();
     let (before, query) = text.split_once('?').map_or((&*text, ""), |(before, _)| (before, "?…"));
-    let before = before.split('#').next().unwrap_or_default();
+    // What is a fragment of the web is a part of a key elsewhere.
+    let before = if is_web(&text) { before.split('#').next().unwrap_or_default() } else { before };
     let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
     let (authority, tail) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     // Before the `@` of the hub is a model.
@@ -270,6 +271,7 @@ mod tests {
         let printed = |url: &str| redacted(Path::new(url)).display().to_string();
         assert_eq!(printed("https://u:p@host/a.bin?X-Amz-Signature=s#f"), "https://host/a.bin?…");
         assert_eq!(printed("hf://org/model@main/x"), "hf://org/model@main/x");
+        assert_eq!(printed("s3://b/m#1/x"), "s3://b/m#1/x");
         assert_eq!(printed("a?b"), "a?b");
     }
 }

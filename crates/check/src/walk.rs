@@ -265,6 +265,10 @@ pub(crate) fn open_each(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<Result<Arc<dyn Source>>>> {
     let opened = store.open(urls, interrupt);
+    // It is said once that everything is to end.
+    if matches!(opened.first(), Some(Err(Error::Interrupted))) {
+        return Err(Error::Interrupted);
+    }
     interrupt()?;
     // What one of them waited for too long was not waited for by the others.
     let late = |url: &PathBuf| Error::io(&store::redacted(url), "open it", io::ErrorKind::TimedOut.into());

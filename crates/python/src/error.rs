@@ -3,7 +3,7 @@
 use crate::ending::reattached;
 use max_weights::error::{Diagnostic, Error, instead_of};
 use max_weights::text;
-use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 /// The number of the operating system for what is not there.
@@ -74,6 +74,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Io { path, action, source } => match source.raw_os_error() {
             // OSError picks its own subclass (PermissionError …) by the number.
             Some(number) => PyOSError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
+            None if source.kind() == std::io::ErrorKind::TimedOut => PyTimeoutError::new_err(message),
             None => PyOSError::new_err(message),
         },
         Error::Argument(_) => PyValueError::new_err(message),

@@ -131,7 +131,7 @@ impl Failure {
             Class::Missing => return Error::MissingFile { path, near: Vec::new() },
             Class::Changed => return changed_at(&path, self.cause),
             Class::Denied => io::ErrorKind::PermissionDenied,
-            Class::Again { .. } | Class::Unreachable => io::ErrorKind::TimedOut,
+            Class::Again { .. } | Class::Unreachable => io::ErrorKind::ConnectionAborted,
             Class::Wrong => io::ErrorKind::InvalidData,
         };
         Error::io(&path, action, io::Error::new(kind, format!("{}{}", self.cause, after(tries, time))))

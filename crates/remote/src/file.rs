@@ -340,7 +340,7 @@ impl RemoteFile {
         let asked = self.asking.options.request_bytes.map(Lengths::at_most);
         let requests = requests(missing, gap, asked.unwrap_or_else(|| self.asking.gate.lengths()));
         let under_way = self.asking.options.requests;
-        wait(interrupt, self.asking.options.timeout, async {
+        wait(interrupt, self.asking.options.timeout, ("read it", &self.url), async {
             stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(under_way).try_collect().await
         })
     }

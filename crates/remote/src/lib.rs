@@ -124,7 +124,7 @@ impl Remote {
             Address::Web(_) => Ok(None),
             Address::Bucket { kind, bucket, key } => {
                 let bucket = self.bucket(kind, &bucket);
-                let names = runtime::wait(interrupt, self.options.timeout, async {
+                let names = runtime::wait(interrupt, self.options.timeout, ("list it", folder), async {
                     file::tried(&asking, folder, "list it", async |_| bucket.list(&key, below).await).await
                 })?;
                 listed(names, folder.to_path_buf())
@@ -135,7 +135,7 @@ impl Remote {
                         let missing = || HubFile { model: &model, revision: &revision, path: &path }.missing(variable);
                         hub_cache::files(&model, &revision)?.ok_or_else(missing)?
                     }
-                    None => runtime::wait(interrupt, self.options.timeout, async {
+                    None => runtime::wait(interrupt, self.options.timeout, ("list it", folder), async {
                         file::tried(&asking, folder, "list it", async |_| {
                             Hub::new(&self.options)?.files(&model, &revision).await
                         })
@@ -201,7 +201,8 @@ impl Store for Remote {
 
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>> {
         let open = async |number: usize| (number, self.open_one(&urls[number]).await);
-        let opened = runtime::wait(interrupt, self.options.timeout, async {
+        let first = urls.first().map_or(Path::new(""), PathBuf::as_path);
+        let opened = runtime::wait(interrupt, self.options.timeout, ("open it", first), async {
             Ok(stream::iter(0..urls.len()).map(open).buffer_unordered(self.options.requests).collect::<Vec<_>>().await)
         });
         match opened {
@@ -250,7 +251,8 @@ impl Store for Remote {
     fn remove(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Result<()> {
         let objects = urls.iter().map(|url| self.object(url).map(|(bucket, key)| (url, bucket, key)));
         let objects = objects.collect::<Result<Vec<_>>>()?;
-        runtime::wait(interrupt, self.options.timeout, async {
+        let first = urls.first().map_or(Path::new(""), PathBuf::as_path);
+        runtime::wait(interrupt, self.options.timeout, ("remove it", first), async {
             for group in objects.chunk_by(|(_, one, _), (_, other, _)| Arc::ptr_eq(one, other)) {
                 let bucket = &group[0].1;
                 let keys: Vec<String> = group.iter().map(|(.., key)| key.clone()).collect();

@@ -1,9 +1,12 @@
 //! The two threads on which connections are served, made at the first use, and made anew in a forked child, which has no threads.
 
 use std::future::Future;
+use std::io;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use max_weights::source::store;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -38,13 +41,14 @@ pub(crate) fn handle() -> Result<Handle> {
     Ok(handle)
 }
 
-/// Waits for a future on this thread, and asks now and then whether to go on.
+/// Waits for a future on this thread, which does this with that URL, and asks now and then whether to go on.
 ///
 /// # Errors
 /// What the future says; that the caller is to stop; that the time is over.
 pub(crate) fn wait<T>(
     interrupt: Interrupt<'_>,
     timeout: Option<Duration>,
+    (action, url): (&str, &Path),
     future: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let began = Instant::now();
@@ -56,8 +60,8 @@ pub(crate) fn wait<T>(
                 Err(_) => interrupt()?,
             }
             if timeout.is_some_and(|timeout| began.elapsed() > timeout) {
-                let seconds = began.elapsed().as_secs_f64();
-                return Err(Error::Argument(format!("the network did not deliver within timeout={seconds:.1} s")));
+                let cause = format!("it was not done within timeout={:.1} s", began.elapsed().as_secs_f64());
+                return Err(Error::io(&store::redacted(url), action, io::Error::new(io::ErrorKind::TimedOut, cause)));
             }
         }
     })

@@ -150,7 +150,8 @@ impl ObjectUpload {
         };
         shared.state().come = shared.holes.iter().map(|hole| hole.end - hole.start).sum();
         if if_exists != IfExists::Replace {
-            shared.standing = wait(interrupt, shared.asking.options.timeout, shared.look())?;
+            let timeout = shared.asking.options.timeout;
+            shared.standing = wait(interrupt, timeout, ("look for it", &shared.url), shared.look())?;
         }
         Ok(Self(Arc::new(shared)))
     }
@@ -232,7 +233,7 @@ impl Shared {
         if !standing.has_these(self.parts()) {
             let place = Place::Object(self.bucket.clone(), self.key.clone());
             let opened = RemoteFile::open(self.url.clone(), place, self.asking.clone());
-            let file = wait(interrupt, self.asking.options.timeout, opened)?;
+            let file = wait(interrupt, self.asking.options.timeout, ("open it", &self.url), opened)?;
             if file.len() != self.len {
                 return Err(self.is_there(&format!("which has {} bytes and not {}", file.len(), self.len)));
             }
@@ -492,7 +493,7 @@ impl Upload for ObjectUpload {
             return Ok(());
         }
         let shared = self.0.clone();
-        let completed = wait(interrupt, None, async {
+        let completed = wait(interrupt, None, ("complete the upload", &shared.url), async {
             if shared.is_whole() { shared.put().await } else { shared.complete_upload().await }
         });
         match completed {
@@ -545,7 +546,8 @@ impl Upload for ObjectUpload {
         // On the threads of connections, so that it goes on where it is not waited for.
         let aborted = handle.spawn(async move { shared.abort(&upload).await });
         let patience = if in_haste { WAITED_WHEN_STOPPED } else { ABORTED_WITHIN };
-        match wait(&uninterrupted, Some(patience), async { Ok(aborted.await) }) {
+        let doing = ("abort the upload", self.0.url.as_path());
+        match wait(&uninterrupted, Some(patience), doing, async { Ok(aborted.await) }) {
             Ok(Ok(Ok(()))) => None,
             Ok(Ok(Err(error))) => Some(left(error.to_string())),
             Ok(Err(error)) => Some(left(error.to_string())),

@@ -1,0 +1,238 @@
+"""A server that does not go on: Ctrl-C at each stage of the work, and headers that never come to an end."""
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from fault_server import FaultServer
+from max_weights import save_file, save_sharded
+
+MODELS = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
+MIB = 1 << 20
+
+PRELUDE = """
+import json, os, resource, signal, sys, threading, time, urllib.request
+from pathlib import Path
+import max_weights
+from max_weights.remote import Remote
+
+url, folder = sys.argv[1], Path(sys.argv[2])
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+def ask(method, path, text=None):
+    request = urllib.request.Request(url + path, text and text.encode(), method=method)
+    with direct.open(request, timeout=20) as answer:
+        return answer.read()
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+def remote(**options):
+    return Remote(endpoint=f"{url}/s3", credentials={"key_id": "a", "secret": "b"}, **options)
+
+file = "s3://bucket/one.safetensors"
+"""
+
+CTRL_C = """
+there = remote()
+pressed = []
+
+def press():
+    "Ctrl-C, a fifth of a second after the first request that the fault can have."
+    while not json.loads(ask("GET", "/_log")):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    pressed.append(time.perf_counter())
+    os.kill(os.getpid(), signal.SIGINT)
+
+ask("POST", "/_control", FAULT)
+ask("DELETE", "/_counts")
+thread = threading.Thread(target=press)
+thread.start()
+try:
+    call()
+except KeyboardInterrupt:
+    took = time.perf_counter() - pressed[0]
+thread.join()
+left = json.loads(ask("GET", "/_counts"))["open_uploads"]
+ask("POST", "/_control", "part-too-small")
+assert len(max_weights.load_weights(file, remote=there).load(framework="numpy")) == 40
+max_weights.load_weights(folder / "one.safetensors").save("s3://bucket/after.safetensors", remote=there)
+print(took, left)
+"""
+
+# The fault that has it wait, and what waits.
+STAGES: dict[str, tuple[str, str]] = {
+    "opening a file": ("stall-before-head=60", "call = lambda: max_weights.load_weights(file, remote=there)"),
+    "the first bytes": ("stall=60", "call = lambda: max_weights.load_weights(file, remote=there)"),
+    "a server that is busy": ("slow-down", "call = lambda: max_weights.load_weights(file, remote=there)"),
+    "a server that says how long": (
+        "429-retry-after=5 times=1",
+        "call = lambda: max_weights.load_weights(file, remote=there)",
+    ),
+    "listing a prefix": (
+        "stall-before-head=60 path=list-type",
+        "call = lambda: max_weights.load_weights('s3://bucket/model', remote=there)",
+    ),
+    "opening shards": (
+        "stall-before-head=60 path=-of-",
+        "call = lambda: max_weights.load_weights('s3://bucket/model', remote=there)",
+    ),
+    "loading": ("stall=60", "weights = max_weights.load_weights(file, remote=there)\ncall = weights.load"),
+    "one tensor": (
+        "stall-before-head=60",
+        "weights = max_weights.load_weights(file, remote=there)\ncall = weights.layers[7].weight.data",
+    ),
+    "streaming": (
+        "stall=60",
+        "weights = max_weights.load_weights(file, remote=there)\n"
+        "call = lambda: [name for name, _ in weights.stream(max_host_bytes=16 << 20)]",
+    ),
+    "validating": (
+        "stall=60 from=2",
+        "def call():\n"
+        "    os.environ.update(AWS_ENDPOINT_URL=f'{url}/s3', AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b')\n"
+        "    max_weights.validate('s3://bucket/model')",
+    ),
+    "digests": (
+        "stall=60",
+        "weights = max_weights.load_weights(file, remote=there)\ncall = lambda: max_weights.digests(weights)",
+    ),
+    "converting to a disk": (
+        "stall=60",
+        "weights = max_weights.load_weights(file, remote=there)\n"
+        "call = lambda: weights.save(folder / 'half.safetensors', dtype='float16')",
+    ),
+    "converting to a store": (
+        "stall=60 from=2 method=GET",
+        "weights = max_weights.load_weights(file, remote=there)\n"
+        "call = lambda: weights.save('s3://bucket/half.safetensors', dtype='float16', remote=there)",
+    ),
+    "saving, at its beginning": (
+        "stall-before-head=60 method=POST",
+        "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
+        "call = lambda: weights.save('s3://bucket/new.safetensors', remote=there)",
+    ),
+    "saving, its parts": (
+        "stall-before-head=60 method=PUT",
+        "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
+        "call = lambda: weights.save('s3://bucket/new.safetensors', remote=there)",
+    ),
+    "saving, at its end": (
+        "stall-before-head=60 method=POST path=uploadId",
+        "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
+        "call = lambda: weights.save('s3://bucket/new.safetensors', remote=there)",
+    ),
+    "saving a small file": (
+        "stall-before-head=60 method=PUT",
+        "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
+        "call = lambda: weights.layers[0].save('s3://bucket/new.safetensors', remote=there)",
+    ),
+    "saving a folder": (
+        "stall-before-head=60 method=PUT path=00003",
+        "weights = max_weights.load_weights(folder / 'one.safetensors')\n"
+        "call = lambda: weights.save('s3://bucket/new', max_shard_size='12MB', remote=there)",
+    ),
+}
+# What was asked for may be there though nobody knows of it yet: for that the answer is waited for, and no longer.
+WAITED = {"saving, at its beginning": 1.0}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "bucket").mkdir()
+    tensors = {f"layers.{number}.weight": np.full(MIB // 4, number, np.float32) for number in range(40)}
+    save_file(tensors, folder / "bucket/one.safetensors")
+    save_sharded(tensors, folder / "bucket/model", max_shard_size="12MB")
+    return folder
+
+
+@pytest.fixture
+def server(served: Path) -> Iterator[FaultServer]:
+    with FaultServer(served) as server:
+        yield server
+
+
+def run(server: FaultServer, folder: Path, program: str) -> str:
+    """What a program of its own prints, which prints nothing else and ends well."""
+    command = [sys.executable, "-c", PRELUDE + program, server.url, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_ends_each_stage_and_leaves_nothing(
+    server: FaultServer, served: Path, tmp_path: Path, stage: str
+) -> None:
+    fault, call = STAGES[stage]
+    shutil.copy(served / "bucket/one.safetensors", tmp_path)
+    (served / "bucket/after.safetensors").unlink(missing_ok=True)
+    before = files(served), files(tmp_path)
+    head, _, tail = CTRL_C.partition('ask("POST"')
+    program = f'{head}FAULT = {fault!r}\n{call}\nask("POST"{tail}'
+    # A machine that is busy may be late once; what waits for the server is late each time.
+    for _ in range(3):
+        took, left = map(float, run(server, tmp_path, program).split())
+        print(f"{stage}: {1000 * took:.0f} ms")
+        assert left == 0
+        (served / "bucket/after.safetensors").unlink()
+        assert (files(served), files(tmp_path)) == before
+        if took < 0.3 + WAITED.get(stage, 0):
+            break
+    assert took < 1 + WAITED.get(stage, 0)
+
+
+HEADER = """
+before = peak()
+began = time.perf_counter()
+try:
+    max_weights.load_weights("s3://bucket/header.safetensors", remote=remote(OPTIONS))
+except (OSError, ValueError) as error:
+    print(time.perf_counter() - began, peak() - before, str(error), sep="|")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the peak this way")
+@pytest.mark.parametrize(
+    ("fault", "options", "longest", "cause"),
+    [
+        ("drip from=2", "stall=1, retries=2", 30, "only . of its bytes came in . s|nothing came for 1 s"),
+        ("drip", "stall=1, retries=2", 30, "only . of its bytes came in . s|nothing came for 1 s"),
+        ("drip from=2", "timeout=2", 10, "timeout"),
+        ("rate=5000", "timeout=2", 10, "timeout"),
+    ],
+    ids=["the rest at a byte a second", "all of it", "within a timeout", "no slower than may be"],
+)
+def test_a_header_of_100_mb_that_does_not_come_is_one_error(
+    server: FaultServer, served: Path, tmp_path: Path, fault: str, options: str, longest: float, cause: str
+) -> None:
+    """The header is no longer than one may be, and the file is as long as it says: nothing is wrong but the time."""
+    path = served / "bucket/header.safetensors"
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", 99_999_992) + b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}')
+        file.truncate(8 + 99_999_992 + 1)
+    server.set(fault)
+    took, grew, said = run(server, tmp_path, HEADER.replace("OPTIONS", options)).split("|", 2)
+    path.unlink()
+    assert float(took) < longest, said
+    # What is allocated for it is not touched before it comes.
+    assert int(grew) < 24 * MIB
+    assert re.search(cause, said), said
+    assert "header.safetensors" in said
