@@ -285,7 +285,7 @@ print(len(max_weights.load_weights(sys.argv[1])))
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves the working directory of a test, and prints nothing."""
 
-    def log_message(self, *_what: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
 

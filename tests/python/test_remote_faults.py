@@ -119,7 +119,7 @@ class Leads(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_what: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
 

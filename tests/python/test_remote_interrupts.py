@@ -188,6 +188,7 @@ def test_ctrl_c_ends_each_stage_and_leaves_nothing(
     head, _, tail = CTRL_C.partition('ask("POST"')
     program = f'{head}FAULT = {fault!r}\n{call}\nask("POST"{tail}'
     # A machine that is busy may be late once; what waits for the server is late each time.
+    took = 0.0
     for _ in range(3):
         took, left = map(float, run(server, tmp_path, program).split())
         print(f"{stage}: {1000 * took:.0f} ms")
