@@ -6,6 +6,7 @@
 #   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
 #   SAVE_GB  how much of file a the bench `saving` saves     (1.93, all of it)
 #   CONVERT_GB  size of what the bench `converting` converts  (3.85)
+#   RANKS_GB size of what the bench `ranks` loads and saves   (0.5)
 #   SECONDS how long each fuzz target runs                 (make fuzz SECONDS=600)
 #   FUZZ    fuzz targets to run                            (all)
 #   SANITIZER  what they are built with: none or address   (none: fastest)

@@ -45,6 +45,7 @@ ORDER = (
     "fingerprint",
     "shards_of_a_file",
     "saving",
+    "ranks",
     "converting",
     "dcp",
     "deltas",

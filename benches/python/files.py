@@ -46,9 +46,10 @@ class Entry:
         return _ITEM_SIZE[self.dtype] * prod(self.shape)
 
 
-def llama(layers: int = LAYERS_A, hidden: int = 1536, kv: int = 512, feed_forward: int = 4500) -> Iterator[Entry]:
+def llama(
+    layers: int = LAYERS_A, hidden: int = 1536, kv: int = 512, feed_forward: int = 4500, vocabulary: int = 32_000
+) -> Iterator[Entry]:
     """Yield the tensors of a llama-like model in bf16: nine per layer, and three beside the layers."""
-    vocabulary = 32_000
     per_layer = {
         "input_layernorm.weight": (hidden,),
         "mlp.down_proj.weight": (hidden, feed_forward),

@@ -1,13 +1,15 @@
-"""Servers on this machine for benches: nginx, haproxy before it for latency, and SeaweedFS."""
+"""Servers on this machine for benches: nginx, haproxy before it for latency, SeaweedFS, and one that counts."""
 
 from __future__ import annotations
 
 import contextlib
+import http.server
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -182,3 +184,82 @@ def s3(folder: Path) -> Iterator[str]:
         for port in ports.values():
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 left.unlink(missing_ok=True)
+
+
+def upload(endpoint: str, bucket: str, path: Path) -> None:
+    """Put a file into a new bucket, and tell this process's children where that is."""
+    import boto3
+
+    key, secret = KEYS
+    os.environ |= {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_REGION": "us-east-1",
+    }
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    client.create_bucket(Bucket=bucket)
+    client.upload_file(str(path), bucket, path.name)
+    time.sleep(1)
+
+
+class _Rate:
+    """So many bytes a second for all connections together."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._free, self._lock = rate, time.monotonic(), threading.Lock()
+
+    def wait(self, size: int) -> None:
+        """Wait until so many bytes more may be sent."""
+        with self._lock:
+            self._free = max(self._free, time.monotonic()) + size / self._rate
+            pause = self._free - time.monotonic()
+        time.sleep(max(0.0, pause))
+
+
+@contextlib.contextmanager
+def counting(folder: Path, rate: float | None = None) -> Iterator[tuple[str, list[int]]]:
+    """Serve the files of a folder over HTTP; yields the URL, and a list that gets the bytes of each answer.
+
+    `rate` is how many bytes a second it sends, to all together.
+    """
+    counts: list[int] = []
+    limit = None if rate is None else _Rate(rate)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = folder / Path(self.path).name
+            if not path.is_file():
+                self.send_error(404)
+                return
+            size = path.stat().st_size
+            asked = self.headers.get("Range", f"bytes=0-{size - 1}").removeprefix("bytes=").partition("-")
+            start, end = int(asked[0]), min(int(asked[2] or size - 1), size - 1) + 1
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+            self.send_header("Content-Length", str(end - start))
+            self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
+            self.end_headers()
+            self.wfile.flush()
+            with path.open("rb") as file:
+                at = start
+                while at < end:
+                    piece = min(end - at, 256 << 10)
+                    if limit is not None:
+                        limit.wait(piece)
+                    at += os.sendfile(self.connection.fileno(), file.fileno(), at, piece)
+            counts.append(end - start)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", counts
+        finally:
+            server.shutdown()
+            thread.join()
