@@ -117,6 +117,11 @@ impl Mesh {
         Some(runs)
     }
 
+    /// Whether some of its ranks are no part of this load.
+    pub(super) fn has_absent(&self) -> bool {
+        self.ranks.contains(&ABSENT)
+    }
+
     /// How many ranks have the same part of every tensor as this rank, and which of them it is; `None` for a rank that is not in the mesh.
     pub fn replica(&self, rank: u32) -> Option<(u64, u64)> {
         let mut place = self.places.get(rank as usize).copied().flatten()?;

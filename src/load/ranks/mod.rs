@@ -185,6 +185,7 @@ impl Plan {
         let mut plan = Self { members, meshes, part_of, nodes, pieces, extents, units, rounds, owners, hash };
         plan.cut_into_units(sizes.unit);
         plan.assign_owners();
+        plan.even_out();
         plan.group_into_rounds(sizes.round);
         Ok(plan)
     }
@@ -285,7 +286,7 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         }
         hash.update(count.to_le_bytes());
     };
-    add(&mut [1, sizes.unit.unwrap_or(0), sizes.round.unwrap_or(0)].into_iter()); // 1: the version of how plans are made
+    add(&mut [2, sizes.unit.unwrap_or(0), sizes.round.unwrap_or(0)].into_iter()); // 2: the version of how plans are made
     add(&mut part_of.iter().chain(nodes).map(|&number| u64::from(number)));
     for mesh in meshes {
         add(&mut mesh.numbers());
@@ -425,11 +426,12 @@ mod tests {
         fn every_rank_gets_its_parts_and_every_byte_is_read_once(
             shapes in prop::collection::vec((0u64..9, 0u64..9, 1u64..3, 0u8..5), 1..8),
             splits in prop::collection::vec((split(), split()), 3),
-            unit in 1u64..120, round in 1u64..200, nodes in 1u32..3,
+            unit in 1u64..120, round in 1u64..200, nodes in 1u32..3, absent in any::<bool>(),
         ) {
-            let world = 6;
+            let world = if absent { 4 } else { 6 };
+            let ranks = if absent { vec![0, 2, ABSENT, 1, ABSENT, 3] } else { vec![0, 2, 4, 1, 3, 5] };
             let meshes: Vec<Mesh> = splits.iter().map(|&(one, two)| {
-                Mesh::new(world, vec![0, 2, 4, 1, 3, 5], vec![3, 2], vec![one, two]).expect("a mesh")
+                Mesh::new(world, ranks.clone(), vec![3, 2], vec![one, two]).expect("a mesh")
             }).collect();
             let mut at = 100;
             let (mut members, mut starts) = (Vec::new(), Vec::new());
@@ -444,7 +446,7 @@ mod tests {
                 members.push(Member::new(vec![rows, columns], (1, size), place, sharing).expect("a tensor"));
                 at += rows * columns * size + (number as u64 % 2) * 5000;
             }
-            let part_of = vec![0, 1, 2, 1, 0, 2];
+            let part_of = vec![0, 1, 2, 1, 0, 2][..world as usize].to_vec();
             let of_node = (0..world).map(|rank| rank % nodes).collect();
             let sizes = Sizes { unit: Some(unit), round: Some(round) };
             let plan = Plan::new(members.clone(), meshes.clone(), part_of.clone(), of_node, sizes).expect("a plan");
@@ -470,7 +472,11 @@ mod tests {
             let read: u64 = plan.costs().read.iter().sum();
             let tensors: u64 = members.iter().map(|member| member.bytes).sum();
             let gaps: u64 = plan.units.iter().map(|unit| unit.len - plan.pieces[unit.pieces.clone()].iter().map(|piece| piece.bytes.end - piece.bytes.start).sum::<u64>()).sum();
-            prop_assert_eq!(read, tensors + gaps);
+            if absent {
+                prop_assert!(read <= tensors + gaps);
+            } else {
+                prop_assert_eq!(read, tensors + gaps);
+            }
         }
     }
 
@@ -513,7 +519,22 @@ mod tests {
         let costs = Plan::new(members, vec![mesh], Vec::new(), nodes, Sizes::default()).expect("a plan").costs();
         let (most, all) = (costs.read.iter().max().copied().unwrap_or(0), costs.read.iter().sum::<u64>());
         let imbalance = most as f64 * f64::from(world) / all as f64;
-        assert!(imbalance <= 1.25, "{imbalance}");
+        assert!(imbalance <= 1.08, "{imbalance}: each reads ten units");
+    }
+
+    #[test]
+    fn the_ranks_of_one_machine_read_no_rows_that_only_others_need() {
+        let ranks = (0..64).map(|rank| if rank / 8 == 3 { rank % 8 } else { ABSENT }).collect();
+        let mesh = Mesh::new(8, ranks, vec![64], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+        let members = model(8, 80, |_| Sharing::Mesh(0));
+        let all: u64 = members.iter().map(|member| member.bytes).sum();
+        let costs = Plan::new(members, vec![mesh], Vec::new(), vec![0; 8], Sizes::default()).expect("a plan").costs();
+        assert_eq!(costs.read.iter().sum::<u64>(), all / 8);
+
+        let parts = (0..64).map(|part| Some(vec![(0, vec![part * 64..part * 64 + 64])])).collect();
+        let member = Member::new(vec![4096, 4096], (1, 2), Some((0, 64)), Sharing::Parts(parts)).expect("a tensor");
+        let plan = Plan::new(vec![member], Vec::new(), (16..24).collect(), vec![0; 8], Sizes::default());
+        assert_eq!(plan.expect("a plan").costs().read.iter().sum::<u64>(), 8 * 64 * 4096 * 2);
     }
 
     #[test]

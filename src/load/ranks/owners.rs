@@ -9,6 +9,10 @@ use super::{Plan, Sharing};
 const READ_FOR_A_ROUND: u64 = 64 << 20;
 /// The owner of a unit that no rank needs.
 pub(super) const NOBODY: u32 = u32::MAX;
+/// Ranks are even enough if none reads more than so many parts of one of the mean more.
+const EVEN: u64 = 33;
+/// So many steps are made to get there, which take a tenth of a second.
+const STEPS: usize = 30_000_000;
 /// A rank gets about as much in a round, and no more.
 const GET_IN_A_ROUND: u64 = 256 << 20;
 
@@ -104,6 +108,76 @@ impl Plan {
             let node = self.owners.node_of[owner as usize];
             self.owners.of_node[node].1 += unit.len;
             self.owners.of_rank[owner as usize] += unit.len;
+        }
+    }
+
+    /// Gives units of the ranks that have most to read to others that need something of them, as long as that makes the most less: with few units for
+    /// each rank, the order of the files alone leaves some with one too many.
+    pub(super) fn even_out(&mut self) {
+        let world = self.owners.of_rank.len();
+        let mut of_rank: Vec<Vec<u32>> = vec![Vec::new(); world];
+        for (number, unit) in (0u32..).zip(&self.units) {
+            if unit.owner != NOBODY {
+                of_rank[unit.owner as usize].push(number);
+            }
+        }
+        let mean = self.owners.of_rank.iter().sum::<u64>() / world.max(1) as u64;
+        let mut steps = 0;
+        while steps < STEPS {
+            steps += world;
+            let Some((most, &load)) = self.owners.of_rank.iter().enumerate().max_by_key(|(_, load)| **load) else {
+                break;
+            };
+            if load <= mean + mean / EVEN {
+                break;
+            }
+            // The unit, who gets it, and what that one gives back; what both read then at most.
+            let mut best: Option<(u64, u32, usize, Option<u32>)> = None;
+            for &number in &of_rank[most] {
+                let unit = &self.units[number as usize];
+                for &to in &self.owners.sets[unit.consumers] {
+                    let (to, has) = (to as usize, self.owners.of_rank[to as usize]);
+                    steps += 1;
+                    if to == most || has >= load {
+                        continue;
+                    }
+                    let mut see = |given: u64, back: Option<u32>| {
+                        let then = (has + unit.len - given).max(load - unit.len + given);
+                        if then < load && best.as_ref().is_none_or(|best| then < best.0) {
+                            best = Some((then, number, to, back));
+                        }
+                    };
+                    see(0, None);
+                    for &other in &of_rank[to] {
+                        let back = &self.units[other as usize];
+                        steps += 1;
+                        if back.len < unit.len && self.owners.sets[back.consumers].binary_search(&(most as u32)).is_ok()
+                        {
+                            see(back.len, Some(other));
+                        }
+                    }
+                }
+            }
+            let Some((_, number, to, back)) = best else { break };
+            self.give(&mut of_rank, number, to);
+            if let Some(back) = back {
+                self.give(&mut of_rank, back, most);
+            }
+        }
+    }
+
+    /// Has another rank read a unit.
+    fn give(&mut self, of_rank: &mut [Vec<u32>], number: u32, to: usize) {
+        let unit = &mut self.units[number as usize];
+        let from = std::mem::replace(&mut unit.owner, to as u32) as usize;
+        of_rank[from].retain(|&other| other != number);
+        of_rank[to].push(number);
+        let owners = &mut self.owners;
+        for (rank, sign) in [(from, 0), (to, 1)] {
+            let node = owners.node_of[rank];
+            for load in [&mut owners.of_rank[rank], &mut owners.of_node[node].1] {
+                *load = if sign == 0 { *load - unit.len } else { *load + unit.len };
+            }
         }
     }
 

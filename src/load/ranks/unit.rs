@@ -1,8 +1,10 @@
 //! What is read as one: neighbours in a file, up to some size, or a piece of a large tensor.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
-use super::{Member, Plan, Sharing};
+use super::{Member, Plan, Region, Sharing};
 
 /// Units are no smaller than that, and no larger than four times as much, if nobody says how large they should be.
 const SMALLEST: u64 = 8 << 20;
@@ -13,6 +15,12 @@ const FOR_EACH_RANK: u64 = 24;
 const OWN_PART: u64 = 4 << 20;
 /// What lies between two tensors of a file is read, too, if it is no more than that.
 const GAP: u64 = 4 << 10;
+
+/// Of a tensor that ranks need more pieces of than that, all is read.
+const RANGES: usize = 256;
+
+/// Which bytes of a tensor some rank needs; `None` is all.
+type Needed = Option<Rc<[Range<u64>]>>;
 
 /// A piece of a tensor.
 #[derive(Debug, Clone)]
@@ -60,7 +68,12 @@ pub(super) struct Unit {
 
 impl Plan {
     pub(super) fn cut_into_units(&mut self, size: Option<u64>) {
-        let total: u64 = self.members.iter().fold(0, |sum, member| sum.saturating_add(member.bytes));
+        let needed = self.needed();
+        let bytes_of = |number: usize| match &needed[number] {
+            None => self.members[number].bytes,
+            Some(ranges) => ranges.iter().map(|range| range.end - range.start).sum(),
+        };
+        let total = (0..self.members.len()).fold(0u64, |sum, number| sum.saturating_add(bytes_of(number)));
         let best = (total / (u64::from(self.world()) * FOR_EACH_RANK)).clamp(SMALLEST, LARGEST);
         let size = size.unwrap_or(best).max(1);
         let mut order: Vec<u32> = (0..self.members.len() as u32).collect();
@@ -68,60 +81,105 @@ impl Plan {
         // Of the unit that is being filled: its first piece, its bytes, whether everyone needs it.
         let mut open = (0, 0u64, false);
         for number in order {
-            let member = &self.members[number as usize];
-            let everyone = matches!(member.sharing, Sharing::Everyone);
-            if member.bytes == 0 {
-                continue;
-            }
-            let cuts = self.cuts(member, size);
-            if cuts.len() > 1 {
-                self.close(&mut open);
-                for bytes in cuts {
-                    self.push(number, bytes);
-                    open.1 = 1;
-                    self.close(&mut open);
+            let all = 0..self.members[number as usize].bytes;
+            let everyone = matches!(self.members[number as usize].sharing, Sharing::Everyone);
+            for range in needed[number as usize].as_deref().unwrap_or(std::slice::from_ref(&all)) {
+                if !range.is_empty() {
+                    self.add(number, range, everyone, size, &mut open);
                 }
-                continue;
             }
-            let bytes = member.bytes;
-            let differs = open.2 != everyone && open.1.max(bytes) > size / 8;
-            if open.1 > 0 && (open.1 + bytes > size || differs) {
-                self.close(&mut open);
-            }
-            self.push(number, 0..bytes);
-            open = (open.0, open.1 + bytes, if open.1 == 0 { everyone } else { open.2 && everyone });
         }
         self.close(&mut open);
     }
 
-    /// The pieces of a tensor: along the parts of ranks, where these are large, else of about one size; one piece of a small one.
-    fn cuts(&self, member: &Member, size: u64) -> Vec<Range<u64>> {
-        let whole = 0..member.bytes;
+    /// Adds some bytes of a tensor to the unit that is being filled, or makes units of them.
+    fn add(&mut self, number: u32, range: &Range<u64>, everyone: bool, size: u64, open: &mut (usize, u64, bool)) {
+        let cuts = self.cuts(&self.members[number as usize], range, size);
+        if cuts.len() > 1 {
+            self.close(open);
+            for bytes in cuts {
+                self.push(number, bytes);
+                open.1 = 1;
+                self.close(open);
+            }
+            return;
+        }
+        let bytes = range.end - range.start;
+        let differs = open.2 != everyone && open.1.max(bytes) > size / 8;
+        if open.1 > 0 && (open.1 + bytes > size || differs) {
+            self.close(open);
+        }
+        self.push(number, range.clone());
+        *open = (open.0, open.1 + bytes, if open.1 == 0 { everyone } else { open.2 && everyone });
+    }
+
+    /// Which bytes of each tensor some rank needs: ranks of one machine, of several, may need few.
+    fn needed(&self) -> Vec<Needed> {
+        let mut by_rows: HashMap<(usize, u64, u64), Needed> = HashMap::new();
+        let mut used: Vec<bool> = Vec::new();
+        for &part in &self.part_of {
+            let part = part as usize;
+            used.resize(used.len().max(part + 1), false);
+            used[part] = true;
+        }
+        let of_member = |member: &Member| {
+            let rows = member.rows()?;
+            let row = member.bytes / rows;
+            match &member.sharing {
+                Sharing::Everyone => None,
+                Sharing::Mesh(mesh) if !self.meshes[*mesh].has_absent() => None,
+                Sharing::Mesh(number) => {
+                    let mesh = &self.meshes[*number];
+                    let of_ranks = || (0..self.world()).filter_map(|rank| mesh.runs(rank, &[rows])?.pop()).flatten();
+                    by_rows.entry((*number, rows, row)).or_insert_with(|| joined_rows(of_ranks(), rows, row)).clone()
+                }
+                Sharing::Parts(parts) => {
+                    let of_part = |(number, part): (usize, &'_ Option<Region>)| {
+                        let axes = part.as_deref().unwrap_or_default();
+                        let nothing = axes.iter().any(|(_, ranges)| ranges.iter().all(Range::is_empty));
+                        if nothing || !used.get(number).copied().unwrap_or(false) {
+                            return Vec::new();
+                        }
+                        let first = axes.iter().find(|(axis, _)| *axis == 0);
+                        first.map_or_else(|| std::iter::once(0..rows).collect(), |(_, ranges)| ranges.clone())
+                    };
+                    joined_rows(parts.iter().enumerate().flat_map(of_part), rows, row)
+                }
+            }
+        };
+        self.members.iter().map(of_member).collect()
+    }
+
+    /// The pieces of some bytes of a tensor: along the parts of ranks, where these are large, else of about one size; one piece of few bytes.
+    fn cuts(&self, member: &Member, range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
+        let whole = vec![range.clone()];
         if member.place.is_none() {
-            return vec![whole];
+            return whole;
         }
         let rows = member.shape.first().copied().unwrap_or(1).max(1);
         let row = member.bytes / rows;
         let chunk = match &member.sharing {
-            Sharing::Mesh(mesh) if member.bytes.is_multiple_of(rows) && row.is_multiple_of(member.unit.1) => {
+            Sharing::Mesh(mesh) if member.rows().is_some() => {
                 let chunks = self.meshes[*mesh].chunks_of_first_axis(rows);
                 rows.div_ceil(chunks) * row
             }
             _ => member.bytes,
         };
         let chunk = if chunk >= OWN_PART.min(size) { chunk } else { member.bytes };
-        if chunk == member.bytes && member.bytes <= size + size / 2 {
-            return vec![whole];
+        if chunk == member.bytes && range.end - range.start <= size + size / 2 {
+            return whole;
         }
         // Cuts are between rows, if these are short, else between what is stored together.
         let grain =
             if row > 0 && row <= size / 4 && row.is_multiple_of(member.unit.1) { row } else { member.unit.1.max(1) };
         let mut cuts = Vec::new();
-        for start in (0..member.bytes).step_by(chunk as usize) {
-            let end = (start + chunk).min(member.bytes);
+        let mut start = range.start;
+        while start < range.end {
+            let end = ((start / chunk + 1) * chunk).min(range.end);
             let count = (end - start).div_ceil(size + size / 2).max(1);
             let step = ((end - start).div_ceil(count)).div_ceil(grain).max(1) * grain;
             cuts.extend((start..end).step_by(step as usize).map(|start| start..(start + step).min(end)));
+            start = end;
         }
         cuts
     }
@@ -163,4 +221,29 @@ impl Plan {
         let extents = extents..self.extents.len();
         self.units.push(Unit { pieces, extents, len, owner: 0, consumers: 0, share: 0, everyone: false });
     }
+}
+
+impl Member {
+    /// How many rows it has, along its first axis, if each is a whole number of bytes that can be taken as they lie.
+    fn rows(&self) -> Option<u64> {
+        let rows = self.shape.first().copied().filter(|&rows| rows > 0 && self.place.is_some())?;
+        let even = self.bytes.is_multiple_of(rows) && (self.bytes / rows).is_multiple_of(self.unit.1.max(1));
+        even.then_some(rows)
+    }
+}
+
+/// Ranges of rows as ranges of bytes, neighbours together; `None` for all rows.
+fn joined_rows(ranges: impl Iterator<Item = Range<u64>>, rows: u64, row: u64) -> Needed {
+    let mut ranges: Vec<Range<u64>> = ranges.map(|range| range.start * row..range.end.min(rows) * row).collect();
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(GAP) => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    let is_all = matches!(&*joined, [all] if *all == (0..rows * row));
+    (joined.len() <= RANGES && !is_all).then(|| joined.into())
 }
