@@ -99,9 +99,8 @@ impl Kernel {
         }
         // Where the blocks of one matrix end with it, those of the next go on.
         let rows = if rows.is_multiple_of(block.0) { 0 } else { rows };
-        let mut cut: Parameter = [rows, cols, block.0, block.1].into_iter().flat_map(divisor).collect();
-        cut.extend([cols.div_ceil(block.1), rows.div_ceil(block.0)].map(|blocks| blocks as u64));
-        let more = vec![vec![description(scales_dtype)], cut, vec![saturate.into()]];
+        let size = [rows, cols, block.0, block.1].map(|size| size as u64);
+        let more = vec![vec![description(scales_dtype)], size.to_vec(), vec![saturate.into()]];
         let bits = (from.bits(), to.bits());
         let own = matches!(scales_dtype, Float32 | BFloat16 | Float8E8M0Fnu | Float8E4M3Fn)
             .then(|| Self::named(&format!("scale_{}_{}", label(from), label(to)), bits, more.clone()));
@@ -158,18 +157,6 @@ fn label(dtype: DType) -> &'static str {
         DType::Int64 => "i64",
         _ => dtype.name(), // of a dtype that no kernel is named after yet
     }
-}
-
-/// A number that the kernels divide by, the multiplier that they take instead, and the bits that are dropped afterwards: those of figure 4.1 of Granlund and
-/// Montgomery, "Division by invariant integers using multiplication" (1994), for 32 bits.
-fn divisor(value: usize) -> [u64; 3] {
-    let value = value as u64;
-    if value < 2 || value > u32::MAX.into() {
-        return [value, 0, 0];
-    }
-    let bits = (value - 1).ilog2() + 1;
-    let multiplier = (((1u64 << bits) - value) << 32) / value + 1;
-    [value, multiplier, u64::from(bits - 1)]
 }
 
 /// The kernels that were compiled for a device.
@@ -235,24 +222,6 @@ fn of_kernel(error: Error, name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_divisor_divides_every_number_as_division_does() {
-        for value in [2u32, 3, 5, 7, 10, 127, 128, 129, 641, 7168, 65_535, 65_537, 1 << 31, (1 << 31) + 1, u32::MAX] {
-            let [_, multiplier, shift] = divisor(value as usize);
-            let quotient = |number: u32| {
-                let high = (u64::from(number) * multiplier >> 32) as u32;
-                (high + ((number - high) >> 1)) >> shift
-            };
-            let near = (0..1000u32).flat_map(|step| {
-                let multiple = value.wrapping_mul(step.wrapping_mul(0x9e37_79b9));
-                [step, u32::MAX - step, multiple, multiple.wrapping_sub(1), multiple.wrapping_add(1)]
-            });
-            for number in near {
-                assert_eq!(quotient(number), number / value, "{number} / {value}");
-            }
-        }
-    }
 
     #[test]
     fn the_library_has_the_kernels_of_the_file_in_a_fifth_of_its_size() {

@@ -1,36 +1,24 @@
 // Dequantization by block scales: `data * scale of its block`, in float32, and rounded once: bit for bit what crates/kernels/src/cast/scale.rs gives.
 #include "format.h"
 
-// A number that others are divided by. A GPU divides 32 bits in twenty instructions, and 64 in a hundred: a number of 32 bits is multiplied instead, by
-// what the host has prepared. (Granlund and Montgomery, Division by invariant integers using multiplication, 1994, figure 4.1.)
-struct Divisor {
-    u64 value, multiplier, shift;
+// A GPU divides 64 bits in a hundred instructions, and 32 in twenty.
+DEVICE u64 quotient(u64 value, u64 divisor) {
+    return (value | divisor) >> 32 == 0 ? (u32)value / (u32)divisor : value / divisor;
+}
 
-    __device__ __forceinline__ u64 of(u64 number) const {
-        if ((value | number) >> 32 != 0) return number / value;
-        if (value == 1) return number;
-        const u32 high = (u32)((u64)(u32)number * (u32)multiplier >> 32);
-        return (high + (((u32)number - high) >> 1)) >> (u32)shift;
-    }
-};
-
-// How a matrix is cut into blocks, each with a scale: how many of them are beside each other, and how many stripes of them a matrix has. Several matrices
-// may lie one behind the other; `rows` is 0 where their blocks do, too.
+// How a matrix is cut into blocks, each with a scale. Several matrices may lie one behind the other; `rows` is 0 where their blocks do, too.
 struct Blocks {
-    Divisor rows, cols, block_rows, block_cols;
-    u64 per_row, stripes;
+    u64 rows, cols, block_rows, block_cols;
 
     // The number of the scale of an element.
     __device__ __forceinline__ u64 of(u64 element) const {
-        const u64 row = cols.of(element);
-        u64 stripe;
-        if (rows.value == 0) {
-            stripe = block_rows.of(row);
-        } else {
-            const u64 matrix = rows.of(row);
-            stripe = matrix * stripes + block_rows.of(row - matrix * rows.value);
+        const u64 row = quotient(element, cols), per_row = quotient(cols + block_cols - 1, block_cols);
+        u64 stripe = quotient(row, block_rows);
+        if (rows != 0) {
+            const u64 matrix = quotient(row, rows);
+            stripe = matrix * quotient(rows + block_rows - 1, block_rows) + quotient(row - matrix * rows, block_rows);
         }
-        return stripe * per_row + block_cols.of(element - row * cols.value);
+        return stripe * per_row + quotient(element - row * cols, block_cols);
     }
 };
 
@@ -62,7 +50,7 @@ DEVICE void scale(const u8 *from, u8 *to, u64 count, const Region &scales, u64 f
     typedef Vector<u8, WIDTH * BITS / 8> Sources;
     typedef Vector<Target, WIDTH> Targets;
     const u32 overflow = To::overflow(saturate);
-    if (blocks.cols.value % WIDTH == 0 && blocks.block_cols.value % WIDTH == 0 && is_aligned<Sources>(from) && is_aligned<Targets>(to)) {
+    if (blocks.cols % WIDTH == 0 && blocks.block_cols % WIDTH == 0 && is_aligned<Sources>(from) && is_aligned<Targets>(to)) {
         FOR_EACH_ITEM(item, count / WIDTH) {
             const Sources sources = ((const Sources *)from)[item];
             const u32 factor = scale_at(scales.start, format, blocks.of(item * WIDTH));
