@@ -132,6 +132,11 @@ fn delta_keeps_its_promises() {
 }
 
 #[test]
+fn delta_dialects_keeps_its_promises() {
+    replay("delta_dialects", 6_000);
+}
+
+#[test]
 fn names_keep_their_promises() {
     replay("names", 4_000);
 }

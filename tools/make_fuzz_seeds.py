@@ -141,7 +141,7 @@ def name_seeds() -> None:
 
 def program_seeds() -> None:
     """Rows of choices, each as good as another."""
-    for target, seed in (("buffer", 11), ("groups", 12)):
+    for target, seed in (("buffer", 11), ("groups", 12), ("delta_dialects", 13)):
         choose = random.Random(seed)
         for number in range(40):
             write(target, f"{number:02}", choose.randbytes(20 + 4 * number))

@@ -11,10 +11,10 @@ use super::layout::Layout;
 use super::{check_message, memory};
 
 /// The tensors of the base, by their names in it: dtype, shape, bytes of an element.
-const BASE: [(&str, &str, &[u64], u64); 4] =
+pub(super) const BASE: [(&str, &str, &[u64], u64); 4] =
     [("a", "F16", &[20, 15], 2), ("b", "U8", &[500], 1), ("c", "F32", &[40], 4), ("d", "I64", &[9], 8)];
 
-fn base() -> Vec<u8> {
+pub(super) fn base() -> Vec<u8> {
     let (mut entries, mut at) = (Vec::new(), 0);
     for (name, dtype, shape, width) in BASE {
         let end = at + shape.iter().product::<u64>() * width;
@@ -56,7 +56,7 @@ pub fn check(input: &[u8]) {
     });
 }
 
-fn bytes(checkpoint: &Checkpoint) -> Vec<(String, Result<Vec<u8>, Error>)> {
+pub(super) fn bytes(checkpoint: &Checkpoint) -> Vec<(String, Result<Vec<u8>, Error>)> {
     let table = checkpoint.catalog().table();
     let read = |number: usize| {
         let tensor = checkpoint.tensor(number)?;

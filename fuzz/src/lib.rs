@@ -7,6 +7,7 @@ pub mod archive;
 pub mod buffer;
 pub mod codebook;
 pub mod delta;
+pub mod dialects;
 pub mod distributed;
 mod floats;
 pub mod folder;
@@ -43,7 +44,7 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
@@ -56,6 +57,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "torch_open", check: torch_open::check, layout: Layout::Archive },
     Target { name: "distributed", check: distributed::check, layout: Layout::Pickle },
     Target { name: "delta", check: delta::check, layout: Layout::File },
+    Target { name: "delta_dialects", check: dialects::check, layout: Layout::Program },
     Target { name: "names", check: names::check, layout: Layout::Names },
     Target { name: "buffer", check: buffer::check, layout: Layout::Program },
     Target { name: "codebook", check: codebook::check, layout: Layout::Program },
