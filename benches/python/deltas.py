@@ -1,26 +1,31 @@
-"""Write, open and apply what changed of a checkpoint in bfloat16, beside the building blocks of others' codecs.
+"""Write, open and apply what changed of a checkpoint in bfloat16, in each dialect, beside the codecs of others.
 
 DELTA_GB is the size of the checkpoint; 2 % of its elements change, half of them scattered and half in runs. Rivals are
-written here from the descriptions of their formats: XOR and zstd of slime, miles and ModelExpress, their positions and
-values, and NumPy alone.
+those of `delta_codecs`.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import harness
+from delta_codecs import CODECS
 from report import Column, Report, Target
 
 if TYPE_CHECKING:
     import numpy as np
 
 TITLE = "Deltas"
-XOR = "NumPy XOR, zstandard"
-OVERWRITE = "NumPy positions and values, zstandard"
+RIVALS = {
+    "xor": "NumPy XOR, zstandard, xxhash",
+    "overwrite": "NumPy places and bytes, zstandard, xxhash",
+    "sparse": "NumPy gaps and values",
+}
+OWN = {dialect: f"{harness.OURS}, {dialect}" for dialect in RIVALS}
 READ = "load_weights of the base alone"
 COPY = "torch: copy_ of all tensors"
 ROWS = 4096
@@ -93,33 +98,33 @@ def _encode(folder: Path) -> Callable[[], object]:
     return lambda: delta.create(base, new, folder / "out.safetensors", sync=False)
 
 
-def _encode_xor(folder: Path) -> Callable[[], dict[str, bytes]]:
-    import numpy as np
-    import zstandard
-
-    base, new = _arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors")
-
-    def run() -> dict[str, bytes]:
-        compressor = zstandard.ZstdCompressor(level=1)
-        return {name: compressor.compress(np.bitwise_xor(base[name], new[name])) for name in base}
-
-    return run
+def _own_path(folder: Path, dialect: str) -> Path:
+    """Where this library writes the delta of a dialect."""
+    return folder / ("000001.safetensors" if dialect == "sparse" else f"{dialect}/weight_v000001")
 
 
-def _encode_overwrite(folder: Path) -> Callable[[], dict[str, bytes]]:
-    import numpy as np
-    import zstandard
+def _encode_dialect(dialect: str) -> harness.Loader:
+    def load(folder: Path) -> Callable[[], object]:
+        from max_weights import delta, load_weights
 
-    base, new = _arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors")
+        base, new = load_weights(folder / "base.safetensors"), load_weights(folder / "new.safetensors")
+        path = _own_path(folder, dialect)
 
-    def run() -> dict[str, bytes]:
-        compressor, found = zstandard.ZstdCompressor(level=1), {}
-        for name in base:
-            places = np.flatnonzero(base[name] != new[name])
-            found[name] = compressor.compress(places.astype("<u4").tobytes() + new[name][places].tobytes())
-        return found
+        def run() -> object:
+            shutil.rmtree(path, ignore_errors=True)
+            return delta.create(base, new, path, dialect=dialect, sync=False)  # type: ignore[arg-type]
 
-    return run
+        return run
+
+    return load
+
+
+def _encode_rival(dialect: str) -> harness.Loader:
+    def load(folder: Path) -> Callable[[], object]:
+        base, new = _arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors")
+        return lambda: CODECS[dialect][0](base, new, folder)
+
+    return load
 
 
 def _open(folder: Path) -> Callable[[], object]:
@@ -175,42 +180,57 @@ def _apply_copy(folder: Path) -> Callable[[], object]:
     return _Apply(folder, lambda tensors: [tensors[name].copy_(tensor) for name, tensor in new.items()])  # type: ignore[attr-defined]
 
 
-def _apply_xor(folder: Path) -> Callable[[], object]:
-    import numpy as np
-    import torch
-    import zstandard
+def _apply_dialect(dialect: str) -> harness.Loader:
+    def load(folder: Path) -> Callable[[], object]:
+        from max_weights import delta
 
-    packed = _encode_xor(folder)()
+        _encode_dialect(dialect)(folder)()
+        path = _own_path(folder, dialect)
+        return _Apply(folder, lambda tensors: delta.apply_into(tensors, path))  # type: ignore[arg-type]
 
-    def apply(tensors: dict[str, torch.Tensor]) -> None:
-        for name, bytes_ in packed.items():
-            place = tensors[name].view(torch.uint8).reshape(-1).numpy()
-            change = np.frombuffer(zstandard.ZstdDecompressor().decompress(bytes_), np.uint8)
-            np.bitwise_xor(place, change, out=place)
-
-    return _Apply(folder, apply)  # type: ignore[arg-type]
+    return load
 
 
-def _apply_overwrite(folder: Path) -> Callable[[], object]:
-    import numpy as np
-    import torch
-    import zstandard
+def _apply_rival(dialect: str) -> harness.Loader:
+    def load(folder: Path) -> Callable[[], object]:
+        import torch
 
-    packed = _encode_overwrite(folder)()
+        _encode, apply = CODECS[dialect]
+        path = _encode(_arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors"), folder)
 
-    def apply(tensors: dict[str, torch.Tensor]) -> None:
-        for name, bytes_ in packed.items():
-            place = tensors[name].view(torch.uint8).reshape(-1).numpy()
-            raw = zstandard.ZstdDecompressor().decompress(bytes_)
-            count = len(raw) // 5
-            place[np.frombuffer(raw, "<u4", count)] = np.frombuffer(raw, np.uint8, count, 4 * count)
+        def run(tensors: dict[str, torch.Tensor]) -> None:
+            apply({name: tensor.view(torch.uint8).reshape(-1).numpy() for name, tensor in tensors.items()}, path)
 
-    return _Apply(folder, apply)  # type: ignore[arg-type]
+        return _Apply(folder, run)  # type: ignore[arg-type]
+
+    return load
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """How many bytes each writes."""
+    sizes = {}
+    for dialect, (encode, _) in CODECS.items():
+        _encode_dialect(dialect)(folder)()
+        path = _own_path(folder, dialect)
+        files = [path] if path.is_file() else list(path.iterdir())
+        sizes[OWN[dialect]] = sum(file.stat().st_size for file in files)
+        theirs = encode(_arrays(folder / "base.safetensors"), _arrays(folder / "new.safetensors"), folder)
+        sizes[RIVALS[dialect]] = theirs.stat().st_size
+    return sizes
 
 
 CASES: harness.Cases = {
-    ENCODE: {harness.OURS: _encode, XOR: _encode_xor, OVERWRITE: _encode_overwrite},
-    APPLY: {harness.OURS: _apply, XOR: _apply_xor, OVERWRITE: _apply_overwrite, COPY: _apply_copy},
+    ENCODE: {
+        harness.OURS: _encode,
+        **{OWN[dialect]: _encode_dialect(dialect) for dialect in RIVALS},
+        **{RIVALS[dialect]: _encode_rival(dialect) for dialect in RIVALS},
+    },
+    APPLY: {
+        harness.OURS: _apply,
+        **{OWN[dialect]: _apply_dialect(dialect) for dialect in RIVALS},
+        **{RIVALS[dialect]: _apply_rival(dialect) for dialect in RIVALS},
+        COPY: _apply_copy,
+    },
     OPEN: {harness.OURS: _open},
     OVERLAYS: {harness.OURS: _load, READ: _load_base},
 }
@@ -229,14 +249,13 @@ def measure(folder: Path, small: bool) -> Report:
         samples[case] = {loader: timing.seconds for loader, timing in timings.items()}
         columns.append(Column(case, "ms", values[case]))
     own = (where / "delta-01.safetensors").stat().st_size
-    packed = {XOR: _encode_xor(where)(), OVERWRITE: _encode_overwrite(where)()}
-    sizes = {name: sum(len(packed) for packed in of.values()) for name, of in packed.items()}
+    sizes = _sizes(where)
     cores = len(os.sched_getaffinity(0))
     speed = {case: total / values[case][harness.OURS] / 1e9 / cores for case in (ENCODE, APPLY)}
     targets = [
         Target("encode, of weights a core", speed[ENCODE], 6, "at least", "GB/s"),
         Target("apply, of weights a core", speed[APPLY], 6, "at least", "GB/s"),
-        Target(f"size ÷ {XOR}", own / sizes[XOR], 1, "at most"),
+        *(Target(f"size ÷ {name}", own / sizes[name], 1, "at most") for name in RIVALS.values()),
         Target(f"open {CHAIN} deltas", 1e3 * values[OPEN][harness.OURS], 10, "at most", "ms"),
         Target(f"{OVERLAYS} ÷ the base", values[OVERLAYS][harness.OURS] / values[OVERLAYS][READ], 3, "at most"),
         Target("apply to 2 GB", 2e9 / total * values[APPLY][harness.OURS], 0.5, "at most", "s"),
@@ -249,8 +268,8 @@ def measure(folder: Path, small: bool) -> Report:
         notes=(
             f"{total / 1e9:.2f} GB of bfloat16, of which 2 % of the elements change by one step, half of them scattered"
             f" and half in runs of 256. Sizes: {', '.join(f'{name} {size}' for name, size in percent.items())}."
-            " Ours compares every block before and after; the rivals' figures are without their checksums, and on one"
-            " thread, as their programs do it.",
+            " Ours compares every block before and after, the rivals of frames their checksums after, and that of gaps"
+            " nothing; the rivals are on one thread. All write and read files.",
         ),
         samples=samples,
     )
