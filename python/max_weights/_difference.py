@@ -132,7 +132,7 @@ def diff(
 
     Args:
         a: A tree of weights, or anything that `load_weights` opens.
-        b: What to compare it with. The path of a delta is what it makes of the path `a`.
+        b: What to compare it with. The path of a delta, or of a folder of them, is what it makes of the path `a`.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
         exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
@@ -164,10 +164,19 @@ def _opened(weights: WeightsNode | str | os.PathLike[str], base: str | os.PathLi
         return weights
     try:
         return open_weights([weights], strict=False)
-    except FormatError as error:
-        if base is None or error.rule not in _OF_DELTAS:
+    except (FormatError, OSError) as error:
+        is_delta = isinstance(error, FormatError) and error.rule in _OF_DELTAS
+        if base is None or not (is_delta or _may_be_folder(weights)):
             raise
-        return open_weights([base, weights], strict=False)
+        try:
+            return open_weights([base, weights], strict=False)
+        except (FormatError, OSError) as together:
+            raise together if is_delta else error from None
+
+
+def _may_be_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path may be that of a folder of deltas, which is nothing by itself."""
+    return os.path.isdir(path) or "://" in os.fspath(path)
 
 
 def _of(data: JSONObject) -> Difference:

@@ -28,6 +28,7 @@ from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
     from max_weights._buffer import DLPackArray
     from max_weights._progress import Progress
@@ -54,8 +55,8 @@ _WRITTEN_LAST = ("model.safetensors.index.json", "sparse_update_manifest.json")
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 _Checkpoint: TypeAlias = "WeightsNode | _Path | Sequence[_Path]"
-Dialect: TypeAlias = Literal["max-weights", "xor", "overwrite"]
-"""The forms of deltas that are written: this library's, and those of folders `weight_v000012`."""
+Dialect: TypeAlias = Literal["max-weights", "xor", "overwrite", "sparse"]
+"""The forms of deltas that are written: this library's, those of folders `weight_v000012`, and the file of TRL."""
 Checksum: TypeAlias = Literal["xxh3-128", "blake3", "adler32"]
 """How the checksums of such folders are taken."""
 
@@ -158,10 +159,12 @@ def create(
     Args:
         base: The version before: a tree that is open, or what `load_weights` takes, such as `[checkpoint, delta]`.
         new: The version after: the same, or tensors of any library by their names (those of a device are copied).
-        path: The file; what is there is replaced as a whole. Or a URL. In other dialects, a folder without index.
-        dialect: `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read; they have no place for
-            tensors that are new or removed.
-        version: What such a folder calls the new version; that of its name if it is `weight_v000012`.
+        path: The file; what is there is replaced as a whole. Or a URL. With `"xor"` and `"overwrite"`, a folder without
+            index.
+        dialect: `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read, `"sparse"` is a file
+            that TRL reads; they have no place for tensors that are new or removed.
+        version: What another library calls the new version; that of the name of `path`, if it is a folder
+            `weight_v000012`, or a file that ends with a number, such as `step_000012.safetensors`.
         base_version: What it calls the version before; one less than `version`.
         checksum: Of each tensor in such a folder.
         sync: Wait until the bytes are on the disk.
@@ -181,9 +184,9 @@ def create(
         of_files = _whole_tree(new)
     report, close = progress_of(progress)
     try:
-        form = None if dialect == "max-weights" else (dialect, checksum, version, base_version)
+        own = (dialect, checksum, version, base_version)
         to = os.fspath(path)
-        summary = write_delta(tree, to, new=of_files, tensors=tensors, form=form, sync=sync, progress=report)
+        summary = write_delta(tree, to, new=of_files, tensors=tensors, dialect=own, sync=sync, progress=report)
     finally:
         close()
     return DeltaSummary(*summary[:7], Path(path))
@@ -248,6 +251,8 @@ def apply_into(
     tensors: Mapping[str, DLPackArray] | torch.nn.Module,
     *deltas: _Path,
     rename: Callable[[str], str | None] | Mapping[str, str] | None = None,
+    group: dist.ProcessGroup | None = None,
+    timeout: float = 600.0,
     progress: Progress | bool | None = None,
 ) -> AppliedDelta:
     """Make tensors in memory what deltas say, in place, on all cores.
@@ -257,32 +262,52 @@ def apply_into(
     interrupted. Tensors of a device are taken to the host one after the other, and each is compared and written by
     itself. Nobody may use the tensors meanwhile.
 
+    Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call this
+    together. Those that change are put together on each rank, one after the other, compared as wholes, and each rank
+    writes its part; memory is taken for two of the largest.
+
     Args:
-        tensors: Tensors by their names in the checkpoint, each contiguous and writable; or a module.
-        deltas: Paths, in the order in which they build on each other.
+        tensors: Tensors by their names in the checkpoint, each contiguous and writable; or a module. Of one that is
+            fused with others, the rows are a view that may be given.
+        deltas: Paths, in the order in which they build on each other; or of a folder of several.
         rename: The name in the checkpoint of each name of `tensors`: a mapping, or a function that returns None for a
             tensor that is not in the checkpoint.
+        group: The ranks that apply them together: an error of one is that of all. Default: all ranks for distributed
+            tensors, and otherwise this process alone.
+        timeout: For how many seconds ranks wait for one that does not answer.
         progress: Called with the bytes that are done and those of all; True shows a bar.
 
     Raises:
         FormatError: a tensor is no version of the chain (rule `delta.base`), has another dtype or shape, or is not
-            there (`delta.tensor`): then nothing was changed.
+            there (`delta.tensor`): then nothing was changed, without a group.
+        RankError: on all ranks, what went wrong on one of them. Some tensors may be those of the new version then;
+            applying again finishes it.
     """
-    own, of_devices = _tensors(tensors, rename)
+    of_host, of_devices, of_ranks = _tensors(tensors, rename)
     paths = [os.fspath(path) for path in deltas]
-    report, close = progress_of(progress)
-    names = [name for name, _ in (*own, *of_devices)]
-    try:
-        changed, unchanged, whole = apply_deltas_to(paths, own, others=names, progress=report)
-        for name, tensor in of_devices:
-            host = tensor.cpu()
-            counts = apply_deltas_to(paths, [(name, host)], others=names, progress=None)
-            if counts[0] or counts[2]:
-                tensor.copy_(host)
-            changed, unchanged, whole = changed + counts[0], unchanged + counts[1], whole + counts[2]
-    finally:
-        close()
-    return AppliedDelta(changed, unchanged, whole)
+    names = [name for name, _ in (*of_host, *of_devices, *of_ranks)]
+
+    def apply(names: Sequence[str]) -> tuple[int, int, int]:
+        report, close = progress_of(progress)
+        try:
+            changed, unchanged, whole = apply_deltas_to(paths, of_host, others=names, progress=report)
+            for name, tensor in of_devices:
+                host = tensor.cpu()
+                counts = apply_deltas_to(paths, [(name, host)], others=names, progress=None)
+                if counts[0] or counts[2]:
+                    tensor.copy_(host)
+                changed, unchanged, whole = changed + counts[0], unchanged + counts[1], whole + counts[2]
+        finally:
+            close()
+        return changed, unchanged, whole
+
+    if group is None and not of_ranks:
+        return AppliedDelta(*apply(names))
+    from max_weights._ranks.deltas import apply_in_group
+
+    return AppliedDelta(
+        *apply_in_group(paths, names, apply, dict(of_ranks), group=group, timeout=timeout, progress=progress)
+    )
 
 
 def fold(base: _Checkpoint, *deltas: _Path, path: _Path, sync: bool = True) -> DeltaSummary:
@@ -315,7 +340,7 @@ def follow(
 
     Raises:
         FormatError: a file of the folder is a delta that cannot be read.
-        ArgumentError: two deltas change the same version.
+        ArgumentError: two deltas change the same version; one of TRL comes after a higher version.
     """
     first = os.fspath(base) if isinstance(base, str | os.PathLike) else [os.fspath(path) for path in base]
     by_base: dict[str, Delta] = {}
@@ -325,7 +350,16 @@ def follow(
     now: str | None = None
     looked = time.monotonic()
     while True:
-        for delta in _new_deltas(Path(folder), seen):
+        found = list(_new_deltas(Path(folder), seen))
+        # Of TRL: what such a delta changes is not said, and versions are numbers that rise.
+        for delta in sorted((delta for delta in found if not delta.base), key=lambda delta: int(delta.target)):
+            if now is not None and int(delta.target) <= int(now):
+                raise ArgumentError(f"'{shown(str(delta.path))}' leads to {delta.target}, but {now} was there before")
+            chain, now = (*chain, delta.path), delta.target
+            yield Version(first, chain, now)
+            looked = time.monotonic()
+        # What changes nothing is no new version.
+        for delta in (delta for delta in found if delta.base and delta.base != delta.target):
             other = by_base.setdefault(delta.base, delta)
             if other is not delta:
                 raise ArgumentError(
@@ -375,13 +409,17 @@ def _whole_tree(weights: _Checkpoint) -> WeightsNode:
 
 def _tensors(
     tensors: Any, rename: Callable[[str], str | None] | Mapping[str, str] | None
-) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
-    """Return the tensors of the host, and of devices, by their names in the checkpoint; one of those that are tied."""
+) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Sort tensors, by their names in the checkpoint: those of the host, of devices, and parts of distributed ones.
+
+    Memory that there is twice, as of tied weights, is there once.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensors, torch.nn.Module):
         tensors = tensors.state_dict()
     of_host: list[tuple[str, Any]] = []
     of_devices: list[tuple[str, Any]] = []
+    of_ranks: list[tuple[str, Any]] = []
     memory: set[object] = set()
     for name, tensor in tensors.items():
         own = _renamed(name, rename)
@@ -390,14 +428,17 @@ def _tensors(
         if torch is None or not isinstance(tensor, torch.Tensor):
             of_host.append((own, tensor))
             continue
-        if hasattr(tensor, "device_mesh"):
-            raise ArgumentError(f"'{shown(name)}' is a part of a tensor on this rank: deltas are applied to whole ones")
-        place = (tensor.device, tensor.data_ptr(), tensor.nbytes)
-        if tensor.nbytes and place in memory:
+        is_part = hasattr(tensor, "device_mesh") and not all(place.is_replicate() for place in tensor.placements)
+        local = tensor.detach().to_local() if hasattr(tensor, "device_mesh") else tensor.detach()
+        place = (local.device, local.data_ptr(), local.nbytes)
+        if local.nbytes and place in memory:
             continue
         memory.add(place)
-        (of_host if tensor.device.type == "cpu" else of_devices).append((own, tensor.detach()))
-    return of_host, of_devices
+        if is_part:
+            of_ranks.append((own, tensor.detach()))
+        else:
+            (of_host if local.device.type == "cpu" else of_devices).append((own, local))
+    return of_host, of_devices, of_ranks
 
 
 def _renamed(name: str, rename: Callable[[str], str | None] | Mapping[str, str] | None) -> str | None:

@@ -43,7 +43,7 @@ impl<'a> Files<'a> {
     }
 
     /// The store that opens this path.
-    fn store(&self, path: &Path) -> Option<&'a dyn Store> {
+    pub(super) fn store(&self, path: &Path) -> Option<&'a dyn Store> {
         self.store.filter(|_| store::is_url(path))
     }
 

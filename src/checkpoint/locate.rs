@@ -98,13 +98,23 @@ fn locate_file(path: &Path) -> Result<Located> {
     Ok(Located::Files(vec![path.to_path_buf()]))
 }
 
+/// Whether a URL has the suffix of a file; any other is a folder.
+pub(super) fn is_file_url(url: &Path) -> bool {
+    let suffixes = [SUFFIX, GGUF_SUFFIX, INDEX_SUFFIX, distributed::METADATA, distributed::SUFFIX];
+    let name = name_without_query(url);
+    suffixes.iter().chain(&TORCH_SUFFIXES).any(|suffix| name.ends_with(suffix))
+}
+
+fn name_without_query(url: &Path) -> String {
+    let mut name = name_of(url);
+    name.truncate(name.find('?').unwrap_or(name.len()));
+    name
+}
+
 /// What a URL stands for: what has the suffix of a file is one, and anything else is a folder.
 pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<Located> {
-    let name = name_of(url);
-    let name = name.split('?').next().unwrap_or_default();
-    let suffixes = [SUFFIX, GGUF_SUFFIX, INDEX_SUFFIX, distributed::METADATA, distributed::SUFFIX];
-    let is_file = suffixes.iter().chain(&TORCH_SUFFIXES).any(|suffix| name.ends_with(suffix));
-    if !is_file || name.ends_with(INDEX_SUFFIX) {
+    let is_file = is_file_url(url);
+    if !is_file || name_without_query(url).ends_with(INDEX_SUFFIX) {
         store::require_no_query(url)?;
     }
     if is_file {

@@ -146,7 +146,9 @@ pub enum More {
     Torch(Arc<Torch>),
     /// What `.metadata` of a distributed checkpoint says.
     Distributed(Arc<Distributed>),
-    /// Nothing; its tensors are those of a base, as deltas change them.
+    /// Nothing; it is a delta, and its tensors are those that it has as a whole.
+    Delta,
+    /// Nothing; its tensors are those of a base, as deltas change them. It is no file of its own: its path is that of the last delta.
     Deltas,
 }
 
@@ -202,6 +204,19 @@ impl Catalog {
         &self.files
     }
 
+    /// How many files there are.
+    pub fn file_count(&self) -> usize {
+        self.files.iter().filter(|file| !matches!(file.more, More::Deltas)).count()
+    }
+
+    /// How many of the files are deltas, and how many weights are other ones than in the base by them; `None` without deltas.
+    pub fn changed_by_deltas(&self) -> Option<(usize, usize)> {
+        let is_of = |file: &FileFacts| matches!(file.more, More::Delta | More::Deltas);
+        let deltas = self.files.iter().filter(|file| matches!(file.more, More::Delta)).count();
+        let weights = || self.table.iter().filter(|info| self.files.get(info.file as usize).is_some_and(is_of)).count();
+        (deltas > 0).then(|| (deltas, weights()))
+    }
+
     /// The tensors, in file order.
     pub fn table(&self) -> &TensorTable {
         &self.table
@@ -250,7 +265,7 @@ impl Catalog {
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
         match &self.files[file as usize].more {
-            More::Nothing | More::Distributed(_) | More::Deltas => false,
+            More::Nothing | More::Distributed(_) | More::Delta | More::Deltas => false,
             More::Gguf(gguf) => gguf.big_endian,
             More::Torch(torch) => torch.big_endian,
         }

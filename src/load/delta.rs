@@ -16,6 +16,9 @@ use crate::workers::{Interrupt, in_order, threads};
 
 /// Blocks that a thread does before it takes others.
 const AT_A_TIME: u64 = 16;
+/// What can be done about a tensor that a delta changes, and that nobody gave.
+const NOT_THERE: &str = "give it by its name in the checkpoint; of a tensor that is fused with others, the view that it is; \
+                         in another layout, load the new version instead";
 /// Bytes of a whole tensor that a thread reads at a time.
 const READ_AT_A_TIME: usize = 4 << 20;
 
@@ -174,18 +177,17 @@ fn numbers(overlay: &Overlay, position: usize, len: usize) -> Range<u64> {
 fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others: &[String]) -> Result<()> {
     let there: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
     for delta in deltas {
-        let refused = |name: &str, cause: &str| {
-            Err(Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path()).format())
+        let fault = |name: &str, cause: &str| {
+            Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path())
         };
         let changed = delta.changed().map(|(name, _)| name);
         if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains(name)) {
-            return refused(name, "the delta changes it, but it is not among the tensors");
+            let fault = fault(name, "the delta changes it, but it is not among the tensors");
+            return Err(fault.help(NOT_THERE).format());
         }
         if let Some(name) = delta.header().removed.iter().find(|name| there.contains(&***name)) {
-            return refused(
-                name,
-                "the delta removes it, which cannot be done to a tensor: load the new version instead",
-            );
+            let cause = "the delta removes it, which cannot be done to a tensor: load the new version instead";
+            return Err(fault(name, cause).format());
         }
     }
     Ok(())

@@ -118,6 +118,11 @@ impl<'a> NewTensor<'a> {
         &self.name
     }
 
+    /// What its elements are.
+    pub(super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// Where its elements are.
     pub(super) fn elements(&self) -> &Elements<'a> {
         &self.elements

@@ -6,6 +6,7 @@
 
 mod convert;
 mod delta;
+mod form;
 mod gguf;
 mod gguf_set;
 mod in_folder;
@@ -22,6 +23,7 @@ mod save;
 mod shards;
 mod share;
 mod sink;
+mod sparse;
 mod standing;
 mod steps;
 mod task;
@@ -34,13 +36,13 @@ mod zero_runs;
 
 pub use convert::{Item, convert};
 pub use delta::{DeltaSummary, NewTensor, delta, delta_file, identity};
+pub use form::Form;
 pub use gguf::MetadataValue;
 pub use in_store::place_file;
 pub use layout::{Declared, Layout, Place, Stored};
 pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
 pub use metadata::{Change, Edited, edit_metadata};
 pub use output::Output;
-pub use publish::publish;
 pub use replacement::Replacement;
 pub use run::declare;
 pub use safetensors::MAX_HEADER;

@@ -52,7 +52,7 @@ pub fn update(
             "{path}: deltas are applied to files of a disk: convert [base, deltas] to a URL"
         )));
     }
-    let all = deltas.iter().map(|path| Delta::open(path, open)).collect::<Result<Vec<_>>>()?;
+    let all = Delta::open_all(deltas, open)?;
     let base = Checkpoint::open(&[target], open)?;
     let (Some(first), Some(last)) = (all.first(), all.last()) else {
         return Err(Error::Argument("no deltas were given".to_owned()));
@@ -65,8 +65,8 @@ pub fn update(
         return Ok(Update { identity: last.header().target.clone(), applied, files: Vec::new() });
     }
     let output = output(&base, target, options)?;
-    let chain: Vec<PathBuf> =
-        std::iter::once(target.to_path_buf()).chain(deltas.iter().skip(applied).cloned()).collect();
+    let rest = all.iter().skip(applied).map(|delta| delta.source().path().to_path_buf());
+    let chain: Vec<PathBuf> = std::iter::once(target.to_path_buf()).chain(rest).collect();
     let new = Checkpoint::open(&chain, open)?;
     let items = new.catalog().table().iter().enumerate().map(|(number, info)| item(&new, number, &info));
     let items = items.collect::<Result<Vec<_>>>()?;

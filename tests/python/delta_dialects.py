@@ -141,9 +141,33 @@ def write_trl(
     return path
 
 
+def read_trl(path: Path, base: Tensors) -> Tensors:
+    """The version that a sparse patch of TRL makes of a base: all of its places are gaps."""
+    new = dict(base)
+    with safe_open(path, framework="np") as tensors:
+        said: dict[str, str] = tensors.metadata() or {}
+        assert (said["format"], said["version"], said["sparse"]) == ("sparse_weight_patch", "1", "True")
+        assert said["encoding"] == "gap_delta"
+        assert int(said["model_version"]) > int(said["prev_model_version"])
+        names = set(tensors.keys())
+        if names == {"__empty_delta__"}:
+            return new
+        assert len(names) % 2 == 0
+        for name in (name.removesuffix(".idx") for name in names if name.endswith(".idx")):
+            gaps, values = tensors.get_tensor(f"{name}.idx"), tensors.get_tensor(f"{name}.val")
+            assert gaps.dtype in (np.uint16, np.uint32)
+            assert gaps.dtype == np.uint32 or gaps.max() <= 0xFFFF
+            assert values.dtype == base[name].dtype
+            after = base[name].reshape(-1).copy()
+            after[np.cumsum(gaps.astype(np.int64) + 1) - 1] = values
+            new[name] = after.reshape(base[name].shape)
+    return new
+
+
 def hash_tensor(tensor: np.ndarray) -> int:
     """`torch.hash_tensor`: the exclusive or of all elements, as floats or whole numbers of 64 bits."""
-    wide = tensor.astype(np.float64 if tensor.dtype.kind == "f" else np.int64)
+    with np.errstate(invalid="ignore"):  # NaN, of which readers compare nothing
+        wide = tensor.astype(np.float64 if tensor.dtype.kind == "f" else np.int64)
     return int(np.bitwise_xor.reduce(wide.view(np.uint64))) if wide.size else 0
 
 

@@ -111,8 +111,11 @@ class Saver:
         return Outcome(max(0, -answer["status"]), error)
 
     def save(self, call: str, inject: str | None = None, trace: bool = False, /, **arguments: Any) -> Outcome:
-        """Saves; with `inject`, a rule of strace, something happens meanwhile. `process` is what the child is like."""
-        process = arguments.pop("process", {})
+        """Saves; with `inject`, a rule of strace, something happens meanwhile.
+
+        `process` is what the child is like, and `calls` which system calls are looked at.
+        """
+        process, calls = arguments.pop("process", {}), arguments.pop("calls", CALLS)
         if inject is None and not trace:
             self.begin(call, arguments, **process)
             self.go()
@@ -121,7 +124,7 @@ class Saver:
         child = self.begin(call, arguments, one_thread=True, **process)
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder, "calls")
-            watcher = attached(child, log, inject)
+            watcher = attached(child, log, inject, calls)
             self.go()
             outcome = self.end()
             watcher.wait()
@@ -146,11 +149,11 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def attached(child: int, log: Path, inject: str | None) -> subprocess.Popen[str]:
+def attached(child: int, log: Path, inject: str | None, calls: str = CALLS) -> subprocess.Popen[str]:
     """A strace that watches a process already."""
     rules = [] if inject is None else ["-e", f"inject={inject}"]
     watcher = subprocess.Popen(
-        ["strace", "-f", "-qqq", "-s", "0", "-o", str(log), "-e", f"trace={CALLS}", *rules, "-p", str(child)],
+        ["strace", "-f", "-qqq", "-s", "0", "-o", str(log), "-e", f"trace={calls}", *rules, "-p", str(child)],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -30,9 +30,10 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 import max_weights
 from dcp_program import Block
+from max_weights import delta
 from max_weights._ranks import exchange
 from max_weights._ranks.topology import machine as topology_machine
-from max_weights.errors import ArgumentError, RankError
+from max_weights.errors import ArgumentError, FormatError, RankError
 from max_weights.torch import _distributed, load_into, verify_loaded
 
 Spread = Literal["rank", "world"]
@@ -71,7 +72,7 @@ def raised(do: Callable[[], object]) -> dict[str, Any]:
     began = time.monotonic()
     try:
         do()
-    except (RankError, ArgumentError, KeyboardInterrupt) as error:
+    except (RankError, ArgumentError, FormatError, KeyboardInterrupt) as error:
         facts = {name: getattr(error, name, None) for name in ("rank", "host", "tensor", "path")}
         return {"kind": type(error).__name__, "text": str(error), "seconds": time.monotonic() - began} | facts
     return {"kind": "nothing", "seconds": time.monotonic() - began}
@@ -516,6 +517,83 @@ def traffic() -> dict[str, Any]:
     expected = numbers(256, 512)
     same = all(torch.equal(one.full_tensor(), expected) for one in module.parameters())  # type: ignore[attr-defined]
     return {"same": same}
+
+
+def deltas() -> dict[str, Any]:
+    """Deltas applied to every placement, to a model of FSDP2 over tensor parallelism, and what is refused of them."""
+    every = every_placement()
+    old = {name: tensor for name, (tensor, _, _) in every.items()}
+    new = {name: _changed(tensor) for name, tensor in old.items()}
+    base, paths = written("delta_base.safetensors", old), {}
+    for dialect, file in (("max-weights", "own.safetensors"), ("xor", "weight_v000001"), ("sparse", "1.safetensors")):
+        paths[dialect] = FOLDER / file
+        if RANK == 0:
+            delta.create(base, new, paths[dialect], dialect=dialect, sync=False)  # type: ignore[arg-type]
+    dist.barrier()
+    wrong, counts = [], []
+
+    def targets(of: dict[str, torch.Tensor]) -> dict[str, DTensor]:
+        return {name: placed(of[name], mesh, how) for name, (_, mesh, how) in every.items()}
+
+    for dialect, path in paths.items():
+        tensors = targets(old)
+        for _ in range(1 if dialect == "sparse" else 2):
+            counts.append(delta.apply_into(tensors, path).changed)
+        for name, expected in targets(new).items():
+            if not torch.equal(tensors[name].to_local().double(), expected.to_local().double()):
+                wrong.append(f"{dialect} {name}")
+    other = model(0).state_dict()
+    after = {name: _changed(tensor) for name, tensor in other.items()}
+    start, step = written("model_base.safetensors", other), FOLDER / "model_delta.safetensors"
+    if RANK == 0:
+        delta.create(start, after, step, sync=False)
+    dist.barrier()
+    for distribute in (fsdp2, tensor_parallel, tensor_parallel_and_fsdp, hsdp, plain):
+        module = distribute(model(0))
+        delta.apply_into(module, step, group=dist.group.WORLD)
+        state = module.state_dict()
+        for name, tensor in after.items():
+            own = state[name]
+            whole = own.full_tensor() if isinstance(own, DTensor) else own
+            if not torch.equal(whole, tensor):
+                wrong.append(f"{distribute.__name__} {name}")
+    odd = targets(old)
+    if RANK == 2:
+        local = odd["rows"].to_local()
+        local.view(-1)[0] += 1
+    short = {name: tensor for name, tensor in targets(old).items() if RANK != 1 or name != "rows"}
+    half = dist.new_group([0, 1])
+    partial = {**targets(old), "rows": DTensor.from_local(torch.zeros(13, 5), line(), [Partial()], run_check=False)}
+    return {
+        "wrong": wrong,
+        "changed": [count > 0 for count in counts],
+        "other": raised(lambda: delta.apply_into(odd, paths["max-weights"])),
+        "finished": delta.apply_into(targets(old), paths["max-weights"]).changed > 0,
+        "short": raised(lambda: delta.apply_into(short, paths["max-weights"])),
+        "half": raised(lambda: delta.apply_into(targets(old), paths["max-weights"], group=half)) if RANK < 2 else None,
+        "partial": raised(lambda: delta.apply_into(partial, paths["max-weights"])),
+        "deltas": raised(lambda: delta.apply_into(targets(old), paths["sparse" if RANK == 3 else "max-weights"])),
+        "absent": raised(
+            lambda: delta.apply_into(targets(old), FOLDER / "no.safetensors" if RANK == 3 else paths["max-weights"])
+        ),
+        "own": raised(lambda: delta.apply_into(_own(old, RANK == 1), paths["max-weights"], group=dist.group.WORLD)),
+    }
+
+
+def _changed(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements of it are others."""
+    new = tensor.clone()
+    codes = new.view(-1).view(torch.uint8)
+    codes[:: max(1, tensor.element_size() * 7)] ^= 1
+    return new
+
+
+def _own(tensors: dict[str, torch.Tensor], is_odd: bool) -> dict[str, torch.Tensor]:
+    """All of each, of which one is another."""
+    own = {name: tensor.clone() for name, tensor in tensors.items()}
+    if is_odd:
+        own["rows"].view(-1)[0] += 1
+    return own
 
 
 def run(cases: list[str], functions: dict[str, Any]) -> None:

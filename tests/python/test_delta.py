@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from fault_server import FaultServer
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights._core import command_line
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
-from misfortune import Saver, contents, killed_at_each_call, saver, with_strace
+from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
 
 __all__ = ["saver"]
 
@@ -144,6 +146,81 @@ def test_bases_and_deltas_are_read_by_url(chain: Chain) -> None:
         assert delta.read(urls[1]).target == delta.read(chain.delta(1)).target
 
 
+def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = tmp_path / "bucket"
+    (bucket / "run-1.5/deltas").mkdir(parents=True)
+    shutil.copy(chain.version(0), bucket / "run-1.5/base.safetensors")
+    for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
+        shutil.copy(path, bucket / f"run-1.5/deltas/{name}.safetensors")
+    (bucket / "run-1.5/deltas/notes.txt").write_text("no delta")
+    with FaultServer(bucket.parent) as server:
+        for key, value in {
+            "AWS_ENDPOINT_URL_S3": server.s3,
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+        }.items():
+            monkeypatch.setenv(key, value)
+        base, deltas = "s3://bucket/run-1.5/base.safetensors", "s3://bucket/run-1.5/deltas"
+        assert_same(load_weights([base, deltas]).load(framework="numpy"), chain.versions[-1])
+        assert_same(load_weights([chain.version(0), deltas + "/"]).load(framework="numpy"), chain.versions[-1])
+        shutil.copy(chain.version(0), tmp_path / "own.safetensors")
+        assert delta.apply(tmp_path / "own.safetensors", deltas, sync=False).applied_before == 0
+        assert_same(load_file(tmp_path / "own.safetensors"), chain.versions[-1])
+        server.set("slow-down times=2")
+        assert_same(load_weights([base, deltas]).load(framework="numpy"), chain.versions[-1])
+        server.set()
+        (bucket / "run-1.5/deltas/m.safetensors").rename(tmp_path / "m.safetensors")
+        with pytest.raises(FormatError, match=r"z\.safetensors.*one between is missing|one between is missing"):
+            load_weights([base, deltas])
+        with pytest.raises(ValueError, match=r"does not list what is in a folder"):
+            load_weights([base, server.file("bucket/run-1.5/deltas")])
+
+
+def test_commands_take_a_folder_of_several_deltas(chain: Chain, tmp_path: Path) -> None:
+    folder, own = tmp_path / "deltas", tmp_path / "own.safetensors"
+    folder.mkdir()
+    for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
+        shutil.copy(path, folder / f"{name}.safetensors")
+    shutil.copy(chain.version(0), own)
+
+    def run(*words: object, status: int = 0) -> str:
+        done = subprocess.run([sys.executable, "-m", "max_weights", *map(str, words)], capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        return done.stdout
+
+    expected = max_weights.diff(chain.version(0), chain.version(3), metadata=False)
+    said = json.loads(run("diff", chain.version(0), folder, "--json", status=1))
+    assert len(said["changed"]) == len(expected.changed) > 0
+    assert [weight.name for weight in max_weights.diff(chain.version(0), folder).changed] == [
+        weight.name for weight in expected.changed
+    ]
+    with pytest.raises((FormatError, OSError)):
+        max_weights.diff(chain.version(0), tmp_path / "nothing")
+    summary = json.loads(run("ls", chain.version(0), folder, "--changed", "--json"))
+    assert (summary["schema"], summary["unit"]) == ("max-weights.ls-changed/1", "elements")
+    assert [Path(path).name for path in summary["deltas"]] == ["z.safetensors", "m.safetensors", "a.safetensors"]
+    changed = [
+        name
+        for name in chain.versions[3]
+        if any(name in {*delta.read(path).changed, *delta.read(path).whole} for path in chain.deltas())
+    ]
+    assert summary["changed"] == len(changed)
+    assert sum(layer["tensors"] for layer in summary["layers"]) == len(changed)
+    assert f"{len(changed)} weights changed by 3 deltas: --changed prints where" in run("ls", chain.version(0), folder)
+    weights = load_weights([chain.version(0), folder])
+    assert repr(weights).splitlines()[0].endswith(f"v0.safetensors, with 3 deltas that changed {len(changed)} weights")
+    assert (
+        "no deltas follow the base"
+        in subprocess.run(
+            [sys.executable, "-m", "max_weights", "ls", chain.version(0), "--changed"], capture_output=True, text=True
+        ).stderr
+    )
+    run("delta", "apply", own, folder, "--no-sync")
+    assert_same(load_file(own), chain.versions[3])
+    run("delta", "fold", chain.version(0), folder, tmp_path / "one.safetensors", "--no-sync")
+    assert_same(specification.apply(chain.versions[0], tmp_path / "one.safetensors"), chain.versions[3])
+
+
 def test_a_delta_of_tensors_in_memory_is_that_of_their_file(chain: Chain, tmp_path: Path) -> None:
     tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in chain.versions[1].items()}
     tensors["a.weight"] = tensors["a.weight"].t().contiguous().t()
@@ -244,6 +321,26 @@ def test_a_module_gets_a_delta_also_under_other_names(chain: Chain) -> None:
     assert np.array_equal(module.tied.detach().numpy(), chain.versions[1]["b.weight"])
 
 
+def test_rows_of_a_fused_tensor_are_views_that_may_be_given(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    parts = {
+        f"attention.{part}.weight": random.standard_normal((rows, 64)).astype(np.float32)
+        for part, rows in zip("qkv", (64, 16, 16), strict=True)
+    }
+    new = {
+        name: np.where(random.random(part.shape) < 0.02, part + 1, part).astype(np.float32)
+        for name, part in parts.items()
+    }
+    save_file(parts, tmp_path / "base.safetensors")
+    delta.create(tmp_path / "base.safetensors", new, tmp_path / "d.safetensors", sync=False)
+    fused = torch.from_numpy(np.concatenate(list(parts.values())))
+    with pytest.raises(FormatError, match=r"not among the tensors.*of a tensor that is fused with others, the view"):
+        delta.apply_into({"attention.qkv.weight": fused}, tmp_path / "d.safetensors")
+    views = dict(zip(parts, fused.split([64, 16, 16]), strict=True))
+    delta.apply_into(views, tmp_path / "d.safetensors")
+    assert np.array_equal(fused.numpy(), np.concatenate(list(new.values())))
+
+
 @pytest.mark.parametrize("place", [0, 200_000, 299_999])
 def test_a_tensor_that_is_another_one_is_refused_before_anything_is_changed(chain: Chain, place: int) -> None:
     tensors = memory(chain.versions[0])
@@ -341,6 +438,50 @@ def test_whoever_is_killed_at_any_call_leaves_the_version_before_or_the_new_one(
     assert seen == set(identities)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@with_strace
+def test_a_thousand_kills_at_all_system_calls_leave_the_version_before_or_the_new_one(
+    saver: Saver, tmp_path: Path
+) -> None:
+    old = {f"t{number:02}": np.full((60, 256), number, np.float32) for number in range(3)}
+    new = step(old, 0.05, 1)
+    save_file(old, tmp_path / "old.safetensors")
+    deltas = {"max-weights": "d.safetensors", "xor": "weight_v000001"}
+    for dialect, name in deltas.items():
+        delta.create(tmp_path / "old.safetensors", new, tmp_path / name, dialect=dialect, sync=False)  # type: ignore[arg-type]
+    kills: Counter[str] = Counter()
+    for dialect, name in deltas.items():
+        for shards in (False, True):
+            folder = tmp_path / f"{dialect}-{shards}"
+            folder.mkdir()
+            path = folder if shards else folder / "model.safetensors"
+            if shards:
+                save_sharded(old, folder, max_shard_size="130KB", sync=False)
+            else:
+                save_file(old, path)
+            before, seen = contents(folder), set()
+            arguments: dict[str, Any] = {"path": path, "deltas": [str(tmp_path / name)], "calls": "all"}
+            clean = saver.save("delta.apply", None, True, **arguments)
+            assert (clean.signal, clean.error) == (0, {})
+            identities = [delta.identity(tmp_path / "old.safetensors"), delta.identity(path)]
+            for call, count in clean.counted().items():
+                # Before it begins it reads "go" and the end of that line, each byte by itself.
+                for number in range(4 if call == "read" else 1, count + 1):
+                    put(folder, before)
+                    outcome = saver.save("delta.apply", f"{call}:signal=SIGKILL:when={number}", **arguments)
+                    # A thread that waits for another one may wait once less.
+                    if outcome.signal:
+                        assert outcome.signal == signal.SIGKILL
+                        kills[f"{dialect}, {'folder' if shards else 'file'}"] += 1
+                    there = delta.identity(path)
+                    assert there in identities, (dialect, shards, call, number)
+                    seen.add(there)
+            assert seen == set(identities)
+    print(dict(kills), kills.total())
+    assert kills.total() >= 1000
+
+
 # --- what is wrong -------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +501,63 @@ def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
     assert "the chain forks" in refused(base, chain.delta(1), other)
     assert "this is a delta" in refused(chain.delta(1))
     assert "[delta.alone]" in refused(chain.delta(1))
+
+
+def test_folders_whose_deltas_lead_back_are_named(chain: Chain, tmp_path: Path) -> None:
+    shutil.copy(chain.delta(1), tmp_path / "there.safetensors")
+    delta.create(chain.version(1), chain.version(0), tmp_path / "back.safetensors", sync=False)
+    with pytest.raises(FormatError, match=r"lead back to the version that they begin with.*delta\.chain"):
+        load_weights([chain.version(0), tmp_path])
+    paths = [chain.version(0), tmp_path / "there.safetensors", tmp_path / "back.safetensors"]
+    assert_same(load_weights(paths).load(framework="numpy"), chain.versions[0])
+
+
+def test_steps_that_change_nothing_are_no_versions(chain: Chain, tmp_path: Path) -> None:
+    for number in (0, 1):
+        name = f"{number}-nothing.safetensors"
+        delta.create(chain.version(number), chain.version(number), tmp_path / name, sync=False)
+    nothing = [chain.version(0), tmp_path]
+    (tmp_path / "1-nothing.safetensors").rename(other := tmp_path / "other")
+    assert_same(load_weights(nothing).load(framework="numpy"), chain.versions[0])
+    other.rename(tmp_path / "1-nothing.safetensors")
+    for number in (1, 2):
+        shutil.copy(chain.delta(number), tmp_path / f"{number}.safetensors")
+    assert_same(load_weights([chain.version(0), tmp_path]).load(framework="numpy"), chain.versions[2])
+    found = list(delta.follow(chain.version(0), tmp_path, every=0.01, timeout=0))
+    assert [len(version.deltas) for version in found] == [1, 2]
+    listed = [chain.version(0), tmp_path / "0-nothing.safetensors", chain.delta(1), tmp_path / "1-nothing.safetensors"]
+    assert_same(load_weights([*listed, chain.delta(2)]).load(framework="numpy"), chain.versions[2])
+
+
+@pytest.mark.parametrize("dialect", ["max-weights", "xor"])
+def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: Any) -> None:
+    old = {f"t{number}": np.full((300, 256), number, np.float32) for number in range(4)}
+    versions = [old, step(old, 0.05, 1), step(old, 0.05, 2)]
+    save_file(old, base := tmp_path / "base.safetensors")
+    paths = []
+    for number, new in enumerate(versions[1:], 1):
+        name = f"{number}/weight_v000001" if dialect == "xor" else f"{number}.safetensors"
+        paths.append(tmp_path / name)
+        paths[-1].parent.mkdir(exist_ok=True)
+        delta.create(base, new, paths[-1], dialect=dialect, sync=False)
+    file = tmp_path / "model.safetensors"
+    program = "import sys; from max_weights import delta; delta.apply(sys.argv[1], sys.argv[2], sync=False)"
+    for _ in range(3):
+        shutil.copy(base, file)
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, file, paths[number % 2]], stderr=subprocess.PIPE, text=True
+            )
+            for number in range(6)
+        ]
+        said = [process.communicate()[1] for process in running]
+        ended = [process.returncode for process in running]
+        there = load_file(file)
+        assert any(all(there[name].tobytes() == one[name].tobytes() for name in old) for one in versions[1:])
+        assert 0 in ended
+        # Whoever comes later has another base than the other version needs, or finds its file replaced.
+        assert all("Error" in text for text, status in zip(said, ended, strict=True) if status), said
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("unfinished")] == []
 
 
 def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain) -> None:

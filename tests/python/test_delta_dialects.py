@@ -21,7 +21,7 @@ import max_weights
 from delta_dialects import INDEX, Tensors, publish, write_prime_rl, write_trl
 from fault_server import FaultServer
 from max_weights import delta, load_weights, save_sharded
-from max_weights.errors import FormatError, UnsupportedError
+from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 
 
 def first() -> Tensors:
@@ -128,6 +128,18 @@ def test_published_folders_are_read_by_url(chain: Chain) -> None:
         url = server.file("published/weight_v000001")
         assert_same(load_weights([chain.base, url]).load(framework="numpy"), chain.versions[1])
         assert_same(load_weights([server.file("base.safetensors"), url]).load(framework="numpy"), chain.versions[1])
+
+
+def test_a_folder_of_published_ones_is_read_by_url(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(chain.folder.parent.parent) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.s3)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        folder = f"s3://{chain.folder.parent.name}/published"
+        assert_same(load_weights([chain.base, folder]).load(framework="numpy"), chain.versions[-1])
+        tensors = copied(chain.versions[0])
+        delta.apply_into(tensors, folder)
+        assert_same(tensors, chain.versions[-1])
 
 
 def test_sparse_files_are_read_however_places_are_written(tmp_path: Path) -> None:
@@ -275,6 +287,79 @@ def test_the_same_in_the_shell(chain: Chain, tmp_path: Path) -> None:
     assert_same(load_file(file), chain.versions[3])
 
 
+def test_what_other_dialects_change_is_shown_layer_by_layer(tmp_path: Path) -> None:
+    old = {f"layers.{number}.weight": np.zeros(100, np.float32) for number in (2, 10)} | {"same": np.zeros(3)}
+    new = copied(old)
+    new["layers.10.weight"][:7] = np.frombuffer(b"\0\0\1\1" * 7, np.float32)
+    new["layers.2.weight"][:1] = np.frombuffer(b"\1\1\1\1", np.float32)
+    save_file(old, base := tmp_path / "old.safetensors")
+
+    def said(path: Path, *words: str) -> list[str]:
+        program = [
+            sys.executable,
+            "-m",
+            "max_weights",
+            *words,
+            str(path),
+            "--" + ("layers" if words[0] == "delta" else "changed"),
+        ]
+        return subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    for dialect, of_ten, of_two in (("xor", "14 of 400 bytes", "4 of 400 bytes"), ("overwrite", "14 bytes", "4 bytes")):
+        folder = tmp_path / dialect / "weight_v000001"
+        delta.create(base, new, folder, dialect=dialect, sync=False)  # type: ignore[arg-type]
+        shares = ("  1.00 %  ", "  3.50 %  ") if dialect == "xor" else ("", "")
+        expected = [f"layers.2  1 tensor, {of_two}", f"layers.10  1 tensor, {of_ten}"]
+        assert said(folder, "delta", "show")[1:] == [share + line for share, line in zip(shares, expected, strict=True)]
+        assert said(folder, "ls", str(base)) == [
+            "  1.00 %  layers.2  1 tensor, 4 of 400 bytes",
+            "  3.50 %  layers.10  1 tensor, 14 of 400 bytes",
+            "",
+            "2 of 3 weights changed by 1 delta",
+        ]
+    trl = tmp_path / "1.safetensors"
+    delta.create(base, new, trl, dialect="sparse", sync=False)
+    assert said(trl, "delta", "show")[1:] == ["layers.2  1 tensor, 1 elements", "layers.10  1 tensor, 7 elements"]
+    prime = write_prime_rl(tmp_path / "prime", old, new, 1, 0)
+    assert said(prime, "delta", "show")[1:] == [
+        "  1.00 %  layers.2  1 tensor, 1 of 100 elements",
+        "  7.00 %  layers.10  1 tensor, 7 of 100 elements",
+    ]
+    frame = zstandard.ZstdCompressor().compress(numbers(5, 1) + b"a")
+    save_file(
+        {"w": np.frombuffer(frame, np.uint8)},
+        tmp_path / "overwrite/weight_v000001/model-00000-of-00001.safetensors",
+        metadata={"w": "0" * 32},
+    )
+    index = json.loads((tmp_path / "overwrite/weight_v000001" / INDEX).read_text())
+    dialects.write_index(
+        tmp_path / "overwrite/weight_v000001", index["metadata"], {"w": "model-00000-of-00001.safetensors"}
+    )
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        said(tmp_path / "overwrite/weight_v000001", "delta", "show")
+    assert "it is about 5 bytes, and has 9 bytes, not 29" in error.value.stderr
+
+
+def test_sparse_files_that_say_no_base_are_followed_by_their_numbers(tmp_path: Path) -> None:
+    versions = [first()]
+    for seed in (1, 2, 3):
+        versions.append(step(versions[-1], seed))
+    save_file(versions[0], base := tmp_path / "base.safetensors")
+    (folder := tmp_path / "patches").mkdir()
+    write_trl(folder / "b.safetensors", *versions[0:2], 9)
+    write_trl(folder / "a.safetensors", *versions[1:3], 10)
+    found = delta.follow(base, folder, every=0.01, timeout=5)
+    for number in (1, 2):
+        assert_same(next(found).weights().load(framework="numpy"), versions[number])
+    write_trl(folder / "c.safetensors", *versions[2:4], 12)
+    version = next(found)
+    assert (version.identity, len(version.deltas)) == ("000012", 3)
+    assert_same(version.weights().load(framework="numpy"), versions[3])
+    write_trl(folder / "d.safetensors", *versions[2:4], 11)
+    with pytest.raises(ArgumentError, match=r"d\.safetensors' leads to 000011, but 000012 was there before"):
+        next(found)
+
+
 # --- written -------------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +462,119 @@ def test_folders_are_written_in_the_shell(chain: Chain, tmp_path: Path) -> None:
     said = subprocess.run(list(map(str, program)), capture_output=True, text=True, check=True).stdout
     assert "000000 -> 000001" in said
     assert_same(dialects.read_published(folder, chain.versions[0]), chain.versions[1])
+    file = tmp_path / "step_000001.safetensors"
+    program = [sys.executable, "-m", "max_weights", "delta", "create", chain.base, new, file, "--dialect", "sparse"]
+    assert (
+        "000000 -> 000001" in subprocess.run(list(map(str, program)), capture_output=True, text=True, check=True).stdout
+    )
+    assert_same(dialects.read_trl(file, chain.versions[0]), chain.versions[1])
+
+
+def test_a_sparse_file_is_read_as_by_trl(chain: Chain, tmp_path: Path) -> None:
+    one, two = tmp_path / "step-000001.safetensors", tmp_path / "other.safetensors"
+    tensors = {name: torch.from_numpy(tensor.copy()) for name, tensor in chain.versions[1].items()}
+    done = delta.create(chain.base, tensors, one, dialect="sparse", sync=False)
+    assert (done.base, done.target, done.changed, done.unchanged, done.whole) == ("000000", "000001", 4, 1, 0)
+    pairs = [(chain.versions[0][name], tensor) for name, tensor in chain.versions[1].items()]
+    assert done.elements == sum(dialects.changes(old, new)[0].size for old, new in pairs)
+    assert_same(dialects.read_trl(one, chain.versions[0]), chain.versions[1])
+    delta.create([chain.base, one], chain.versions[2], two, dialect="sparse", version="9", base_version="1", sync=False)
+    assert_same(dialects.read_trl(two, chain.versions[1]), chain.versions[2])
+    assert (delta.read(two).dialect, delta.read(two).base, delta.read(two).target) == ("sparse", "000001", "000009")
+    assert_same(load_weights([chain.base, one, two]).load(framework="numpy"), chain.versions[2])
+    with pytest.raises(FormatError, match=r"delta\.chain"):
+        load_weights([chain.base, two, one])
+    theirs = write_trl(tmp_path / "theirs.safetensors", *chain.versions[:2], 1)
+    assert load_file(one).keys() == load_file(theirs).keys()
+    for name, tensor in load_file(theirs).items():
+        assert (load_file(one)[name].dtype, load_file(one)[name].tobytes()) == (tensor.dtype, tensor.tobytes()), name
+
+
+def test_sparse_places_far_from_each_other_have_room(tmp_path: Path) -> None:
+    old: Tensors = {
+        "far": np.zeros(200_000, np.uint8),
+        "complex": np.zeros(300, np.complex64),
+        "scalar": np.zeros((), np.int64),
+        "empty": np.zeros((0, 3), np.float16),
+        "all": np.arange(70_000, dtype=np.float64),
+    }
+    new = copied(old)
+    new["far"][[7, 65543 + 1, 199_999]], new["complex"][[0, 299]], new["scalar"][...] = 1, 1j, 5
+    new["all"] += 1
+    save_file(old, tmp_path / "base.safetensors")
+    path = tmp_path / "3.safetensors"
+    delta.create(tmp_path / "base.safetensors", new, path, dialect="sparse", sync=False)
+    written = load_file(path)
+    assert (written["far.idx"].dtype, written["far.idx"].tolist()) == (np.uint32, [7, 65536, 134454])
+    assert written["all.idx"].dtype == np.uint16
+    assert_same(dialects.read_trl(path, old), new)
+    assert_same(load_weights([tmp_path / "base.safetensors", path]).load(framework="numpy"), new)
+
+
+def test_a_sparse_file_without_changes_has_one_tensor_that_is_none(chain: Chain, tmp_path: Path) -> None:
+    path = tmp_path / "1.safetensors"
+    done = delta.create(chain.base, chain.versions[0], path, dialect="sparse", sync=False)
+    assert (done.changed, done.elements, list(load_file(path))) == (0, 0, ["__empty_delta__"])
+    assert_same(dialects.read_trl(path, chain.versions[0]), chain.versions[0])
+    assert_same(load_weights([chain.base, path]).load(framework="numpy"), chain.versions[0])
+
+
+def test_what_a_sparse_file_has_no_place_for_is_named(chain: Chain, tmp_path: Path) -> None:
+    old = chain.versions[0]
+
+    def refused(new: Tensors, file: str = "1.safetensors", **options: Any) -> str:
+        with pytest.raises(ValueError, match=r".") as error:
+            delta.create(chain.base, new, tmp_path / file, dialect="sparse", sync=False, **options)
+        return str(error.value)
+
+    assert "'x' is not in the base" in refused({**old, "x": np.zeros(3)})
+    assert "'a.weight' is not in the base with this dtype and shape" in refused({**old, "a.weight": np.zeros(3)})
+    assert "'d.same' is not in the new version" in refused({name: old[name] for name in old if name != "d.same"})
+    assert "as step_000012.safetensors, not 'next'" in refused(old, "next.safetensors")
+    assert "the version 'b' is no number" in refused(old, version="b")
+    assert "the second is higher" in refused(old, version="3", base_version="3")
+    assert list(tmp_path.iterdir()) == []
+
+
+KINDS = [np.uint8, np.int8, np.float16, np.uint16, np.int32, np.float32, np.int64, np.float64]
+
+
+def random_versions(random: np.random.Generator) -> list[Tensors]:
+    """A version and the next one, of which some tensors are the same, and of some every element is another."""
+    old, new = {}, {}
+    for number in range(int(random.integers(1, 7))):
+        shape = tuple(int(size) for size in random.choice([0, 1, 3, 70, 401], random.integers(0, 3)))
+        kind = np.dtype(KINDS[random.integers(len(KINDS))])
+        codes = random.integers(0, 256, (*shape, kind.itemsize), dtype=np.uint8)
+        old[f"t{number}"] = codes.view(kind).reshape(shape)
+        changed = codes.copy()
+        where = random.random(shape) < random.choice([0, 0.001, 0.02, 0.5, 1])
+        changed[where] ^= random.integers(1, 256, kind.itemsize, dtype=np.uint8)
+        new[f"t{number}"] = changed.view(kind).reshape(shape)
+    return [old, new]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_versions_are_the_same_to_others_in_every_dialect(tmp_path: Path, seed: int) -> None:
+    old, new = random_versions(np.random.default_rng(seed))
+    save_file(old, base := tmp_path / "base.safetensors")
+    for dialect in ("xor", "overwrite"):
+        own = tmp_path / dialect / "weight_v000001"
+        delta.create(base, new, own, dialect=dialect, sync=False)  # type: ignore[arg-type]
+        assert_same(dialects.read_published(own, old), new)
+        theirs = publish(tmp_path / dialect / "theirs", old, new, 1, 0, dialect)
+        for path in (own, theirs):
+            assert_same(load_weights([base, path]).load(framework="numpy"), new)
+    delta.create(base, new, tmp_path / "1.safetensors", dialect="sparse", sync=False)
+    assert_same(dialects.read_trl(tmp_path / "1.safetensors", old), new)
+    sparse = [tmp_path / "1.safetensors", write_prime_rl(tmp_path / "prime", old, new, 1, 0)]
+    if any(old[name].tobytes() != new[name].tobytes() for name in old):
+        sparse.append(write_trl(tmp_path / "theirs.safetensors", old, new, 1))
+    for path in sparse:
+        assert_same(load_weights([base, path]).load(framework="numpy"), new)
+        tensors = copied(old)
+        delta.apply_into(tensors, path)
+        assert_same(tensors, new)
 
 
 # --- what is wrong -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ranks_processes import RANKS, Found, refused_on_all, run, same_on_all
 
 CASES = [
     *("placements", "modules", "packed", "one_process_groups", "refused", "differences", "failure_while_reading"),
-    *("interrupt", "absent_rank", "slow_rank", "machines", "shards", "some_ranks_between_all", "verified"),
+    *("interrupt", "absent_rank", "slow_rank", "machines", "shards", "some_ranks_between_all", "verified", "deltas"),
 ]
 
 
@@ -49,6 +49,43 @@ def test_a_group_may_have_one_rank(found: Found) -> None:
 
 def test_loads_of_all_ranks_and_of_some_follow_each_other(found: Found) -> None:
     assert all(rank["same"] and rank["loads"] for rank in found["some_ranks_between_all"])
+
+
+def test_deltas_are_applied_to_parts_of_every_placement(found: Found) -> None:
+    for rank in found["deltas"]:
+        assert rank["wrong"] == []
+        assert rank["changed"] == [True, False, True, False, True]
+        assert rank["finished"]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "why"),
+    [
+        ("other", "FormatError", "tensor 'rows': "),
+        (
+            "short",
+            "ArgumentError",
+            "'rows': the ranks of this group have 180 of its 260 bytes: give the group of all ranks of its mesh",
+        ),
+        ("partial", "ArgumentError", "'rows': it is placed as P(sum)"),
+        ("deltas", "RankError", "has other deltas than rank 0"),
+        ("absent", "RankError", "no.safetensors"),
+        ("own", "RankError", "tensor 'rows': "),
+    ],
+)
+def test_what_one_rank_refuses_of_a_delta_all_refuse(found: Found, case: str, kind: str, why: str) -> None:
+    errors = [rank[case] for rank in found["deltas"]]
+    assert len({error["text"] for error in errors}) == 1
+    assert why in errors[0]["text"], errors[0]["text"]
+    # What all of them see alike, each raises as its own.
+    assert {error["kind"] for error in errors} == {kind}
+    assert all(error["seconds"] < 20 for error in errors)
+
+
+def test_a_group_without_all_ranks_of_a_mesh_is_named(found: Found) -> None:
+    texts = [rank["half"]["text"] for rank in found["deltas"] if rank["half"] is not None]
+    assert len(texts) == 2
+    assert all("give the group of all ranks of its mesh" in text for text in texts)
 
 
 def test_each_rank_verifies_its_part_and_all_say_what_one_finds(found: Found) -> None:

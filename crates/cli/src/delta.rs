@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, Subcommand, ValueHint};
-use max_weights::checkpoint::{ChangedElements, Delta as File, Dialect};
-use max_weights::format::delta::published::Published;
-use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, publish, update};
+use max_weights::checkpoint::Delta as File;
+use max_weights::write::{DeltaSummary, Form, NewTensor, Options, delta, delta_file, update};
 use max_weights::{Checkpoint, Error, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
 use crate::CLEAN;
 use crate::failure::Failure;
 use crate::inputs::Reading;
+use crate::layers::{self, Layer, layers, unit};
 use crate::open::open;
 use crate::progress::Progress;
 use crate::screen::Screen;
@@ -59,17 +59,17 @@ struct Create {
     /// The delta, a safetensors file; a URL, too.
     #[arg(value_name = "OUT", value_hint = ValueHint::AnyPath)]
     out: PathBuf,
-    /// The form: this program's, or that of a folder `weight_v000012`, which
-    /// slime, miles, SkyRL and others read.
-    #[arg(long, value_name = "NAME", default_value = "max-weights", value_parser = ["max-weights", "xor", "overwrite"])]
+    /// The form: this program's; xor or overwrite, a folder `weight_v000012`,
+    /// which slime, miles, SkyRL and others read; or sparse, a file of TRL.
+    #[arg(long, value_name = "NAME", default_value = "max-weights", value_parser = ["max-weights", "xor", "overwrite", "sparse"])]
     dialect: String,
-    /// What such a folder calls the new version; that of its name.
+    /// What another library calls the new version; that of the name of OUT.
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     /// What it calls the version before; one less.
     #[arg(long, value_name = "VERSION")]
     base_version: Option<String>,
-    /// The checksums of its tensors.
+    /// The checksums of the tensors in a folder.
     #[arg(long, value_name = "NAME", default_value = "xxh3-128", value_parser = ["xxh3-128", "blake3", "adler32"])]
     checksum: String,
     /// Do not wait until the bytes are on the disk.
@@ -82,14 +82,8 @@ struct Create {
 
 impl Create {
     /// How another library's delta is written; none for this program's.
-    fn published(&self) -> Result<Option<Published>, Error> {
-        if self.dialect == "max-weights" {
-            return Ok(None);
-        }
-        let unknown = |cause: String| Error::Argument(format!("there is no {cause}"));
-        let (encoding, checksum) = (self.dialect.parse().map_err(unknown)?, self.checksum.parse().map_err(unknown)?);
-        let (version, base_version) = (self.version.as_deref(), self.base_version.as_deref());
-        Published::to_folder(&self.out, version, base_version, encoding, checksum).map(Some)
+    fn form(&self) -> Result<Option<Form>, Error> {
+        Form::new(&self.dialect, &self.out, self.version.as_deref(), self.base_version.as_deref(), &self.checksum)
     }
 }
 
@@ -102,7 +96,7 @@ struct Apply {
     /// A safetensors file, or a folder of several.
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     target: PathBuf,
-    /// The deltas, in the order in which they build on each other.
+    /// The deltas, in the order in which they build on each other; or a folder of them.
     #[arg(required = true, value_name = "DELTA", value_hint = ValueHint::AnyPath)]
     deltas: Vec<PathBuf>,
     /// Read back what was written, and compare it, before it replaces anything.
@@ -142,7 +136,8 @@ struct Show {
     /// The delta.
     #[arg(value_name = "DELTA", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
-    /// Print how many elements of each layer change, of those tensors that do.
+    /// Print how many elements of each layer change, of those tensors that do; of
+    /// folders `weight_v000012`, how many bytes.
     #[arg(long)]
     layers: bool,
     /// One JSON object.
@@ -159,53 +154,10 @@ struct Object<'a> {
     changed: Vec<&'a str>,
     whole: Vec<String>,
     removed: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     layers: Vec<Layer>,
-}
-
-/// What changes of the tensors of a layer.
-#[derive(Serialize)]
-struct Layer {
-    name: String,
-    tensors: usize,
-    changed: u64,
-    elements: u64,
-}
-
-/// The layer that a tensor is of: its name up to the first number, or without its last part.
-fn layer_of(name: &str) -> &str {
-    let mut end = 0;
-    for part in name.split('.') {
-        end += part.len();
-        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
-            return &name[..end];
-        }
-        end += 1;
-    }
-    name.rsplit_once('.').map_or(name, |(layer, _)| layer)
-}
-
-/// What changes, layer by layer, in the order of their names with numbers as numbers.
-fn layers(file: &File) -> Result<Vec<Layer>, Failure> {
-    if file.dialect() != Dialect::MaxWeights {
-        let cause = format!("a delta of the dialect {} does not say how many elements change", file.dialect());
-        return Err(Failure::Usage(format!("{cause}: compare the base with it (max-weights diff BASE DELTA)")));
-    }
-    let mut all: Vec<Layer> = Vec::new();
-    for ChangedElements { name, changed, elements } in file.elements(&uninterrupted)? {
-        let (layer, elements) = (layer_of(&name), elements.unwrap_or_default());
-        match all.iter_mut().rev().find(|known| known.name == layer) {
-            Some(known) => {
-                known.tensors += 1;
-                known.changed += changed;
-                known.elements += elements;
-            }
-            None => all.push(Layer { name: layer.to_owned(), tensors: 1, changed, elements }),
-        }
-    }
-    let part = |part: &str| part.parse::<u64>().map_or_else(|_| part.to_owned(), |number| format!("{number:020}"));
-    all.sort_by_cached_key(|layer| layer.name.split('.').map(part).collect::<Vec<String>>());
-    Ok(all)
 }
 
 #[derive(Serialize)]
@@ -233,8 +185,7 @@ pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
     match &options.action {
         Action::Create(create) => {
             let Create { base, new, out, no_sync, json, .. } = create;
-            let (form, open) =
-                (create.published()?, |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default()));
+            let (form, open) = (create.form()?, |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default()));
             write(&open(base)?, &open(new)?, out, form.as_ref(), (*no_sync, *json), screen)
         }
         Action::Fold(Fold { base, deltas, out, no_sync, json }) => {
@@ -252,7 +203,7 @@ fn write(
     base: &Checkpoint,
     new: &Checkpoint,
     out: &Path,
-    form: Option<&Published>,
+    form: Option<&Form>,
     (no_sync, json): (bool, bool),
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
@@ -263,7 +214,7 @@ fn write(
         let tensors = NewTensor::of_checkpoint(new)?;
         let options = Options { sync: !no_sync, ..Options::default() };
         match form {
-            Some(form) => publish(base, &tensors, out, form, options, &done, &uninterrupted)?,
+            Some(form) => form.write(base, &tensors, out, options, &done, &uninterrupted)?,
             None => delta(base, &tensors, delta_file(out.to_path_buf(), options), &done, &uninterrupted)?,
         }
     };
@@ -328,7 +279,8 @@ fn show(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
             changed: file.changed().map(|(name, _)| name).collect(),
             whole,
             removed: header.removed.iter().map(String::as_str).collect(),
-            layers: if options.layers { layers(&file)? } else { Vec::new() },
+            unit: options.layers.then(|| unit(file.dialect())),
+            layers: if options.layers { layers(&file.elements(&uninterrupted)?) } else { Vec::new() },
         };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
@@ -336,12 +288,7 @@ fn show(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
     }
     screen.line(&format!("{} -> {}", text::printable(&header.base), text::printable(&header.target)))?;
     if options.layers {
-        for Layer { name, tensors, changed, elements } in layers(&file)? {
-            let share = 100.0 * changed as f64 / elements.max(1) as f64;
-            let (name, tensors) = (text::printable(&name), text::plural(tensors as u64, "tensor"));
-            let (changed, elements) = (text::grouped(changed), text::grouped(elements));
-            screen.line(&format!("{share:6.2} %  {name}  {tensors}, {changed} of {elements} elements"))?;
-        }
+        layers::write(&layers(&file.elements(&uninterrupted)?), unit(file.dialect()), screen)?;
         return Ok(CLEAN);
     }
     for (name, said) in file.changed() {

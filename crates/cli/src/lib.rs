@@ -14,6 +14,7 @@ mod fit;
 mod globals;
 mod host;
 mod inputs;
+mod layers;
 mod list;
 mod manifest;
 mod meta;

@@ -18,10 +18,16 @@ use crate::node::WeightsNode;
 impl WeightsNode {
     /// The name below which the node's methods work, for messages.
     pub(crate) fn title(&self) -> String {
-        let files = self.catalog().files();
+        let (files, count) = (self.catalog().files(), self.catalog().file_count());
         let first = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
-        let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
-        format!("{first}{more}")
+        let deltas = self.catalog().changed_by_deltas();
+        let others = count.saturating_sub(1 + deltas.map_or(0, |(deltas, _)| deltas));
+        let more = if others > 0 { format!(" and {others} more files") } else { String::new() };
+        let with = deltas.map_or(String::new(), |(deltas, weights)| {
+            let (deltas, weights) = (text::plural(deltas as u64, "delta"), text::plural(weights as u64, "weight"));
+            format!(", with {deltas} that changed {weights}")
+        });
+        format!("{first}{more}{with}")
     }
 
     /// What the file says of the weight, to which `key` is asked; an error of the kind that has Python ask for a child of that name.

@@ -1,15 +1,15 @@
 //! Deltas: what changed between two versions of a checkpoint, written, and applied to memory.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
 use max_weights::error::Error;
-use max_weights::format::delta::published::Published;
 use max_weights::load::apply_deltas;
 use max_weights::workers::now_and_then;
-use max_weights::write::{DeltaSummary, NewTensor, Options, delta, delta_file, identity, publish, update};
+use max_weights::write::{DeltaSummary, Form, NewTensor, Options, delta, delta_file, identity, update};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -29,31 +29,28 @@ fn summary(summary: DeltaSummary) -> Summary {
     (base, target, changed, whole, removed, unchanged, elements, files)
 }
 
-/// How a delta of another library is written: the encoding, that of checksums, the version, and that of the base.
-type Form = (String, String, Option<String>, Option<String>);
+/// How a delta is written: the dialect, the kind of checksums, the version, and that of the base.
+type Dialect = (String, String, Option<String>, Option<String>);
 
-fn published(folder: &Path, (encoding, checksum, version, base_version): Form) -> Result<Published, Error> {
-    let unknown = |cause: String| Error::Argument(format!("there is no {cause}"));
-    let (encoding, checksum) = (encoding.parse().map_err(unknown)?, checksum.parse().map_err(unknown)?);
-    Published::to_folder(folder, version.as_deref(), base_version.as_deref(), encoding, checksum)
-}
-
-/// Writes what changed from the checkpoint of `base` to that of `new`, or to tensors in memory by their names; with `form`, as another library does.
+/// Writes what changed from the checkpoint of `base` to that of `new`, or to tensors in memory by their names; with `dialect`, as another library does.
 #[pyfunction]
-#[pyo3(signature = (base, path, *, new=None, tensors=None, form=None, sync=true, progress=None))]
+#[pyo3(signature = (base, path, *, new=None, tensors=None, dialect=None, sync=true, progress=None))]
 pub(crate) fn write_delta(
     base: &Bound<'_, WeightsNode>,
     path: PathBuf,
     new: Option<&Bound<'_, WeightsNode>>,
     tensors: Option<Vec<(String, Bound<'_, Buffer>)>>,
-    form: Option<Form>,
+    dialect: Option<Dialect>,
     sync: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Summary> {
     let py = base.py();
     let old = base.get().shared().checkpoint()?;
     let new = new.map(|new| new.get().shared().checkpoint()).transpose()?;
-    let form = form.map(|form| published(&path, form)).transpose()?;
+    let form = match &dialect {
+        None => None,
+        Some((name, checksum, version, base)) => Form::new(name, &path, version.as_deref(), base.as_deref(), checksum)?,
+    };
     let tensors: Vec<_> = tensors
         .unwrap_or_default()
         .into_iter()
@@ -69,7 +66,7 @@ pub(crate) fn write_delta(
         let options = Options { sync, ..Options::default() };
         let go_on = now_and_then(&go_on);
         let written = match &form {
-            Some(form) => publish(&old, &all, &path, form, options, &done, &go_on)?,
+            Some(form) => form.write(&old, &all, &path, options, &done, &go_on)?,
             None => delta(&old, &all, delta_file(path, options), &done, &go_on)?,
         };
         tell(progress.as_ref(), bytes, bytes)?;
@@ -98,6 +95,13 @@ pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
     Ok((delta.dialect().to_string(), header.base, header.target, changed, whole, header.removed))
 }
 
+/// The paths of deltas, where those of folders stand for all in them, in the order in which they build on each other.
+#[pyfunction]
+pub(crate) fn paths_of_deltas(py: Python<'_>, paths: Vec<PathBuf>) -> Outcome<Vec<OsString>> {
+    let deltas = detached(py, || Delta::open_all(&paths, &OpenOptions::default()))?;
+    Ok(deltas.iter().map(|delta| delta.path().as_os_str().to_owned()).collect())
+}
+
 /// Makes tensors in memory, of these names, what deltas say, in their order: how many blocks were changed, how many had all changes already, and how many
 /// tensors were replaced as a whole. `others`: names of tensors that are there, too, and are left as they are.
 #[pyfunction]
@@ -118,8 +122,7 @@ pub(crate) fn apply_deltas_to(
     let applied = detached(py, || {
         let go_on =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
-        let open = |path: &PathBuf| Delta::open(path, &OpenOptions::default());
-        let deltas = paths.iter().map(open).collect::<Result<Vec<_>, Error>>()?;
+        let deltas = Delta::open_all(&paths, &OpenOptions::default())?;
         let applied = apply_deltas(&deltas, &mut targets, &others, &done, &now_and_then(&go_on))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(applied)

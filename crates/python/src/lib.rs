@@ -104,6 +104,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(delta::write_delta, module)?)?;
     module.add_function(function!(delta::identity_of, module)?)?;
     module.add_function(function!(delta::delta_header, module)?)?;
+    module.add_function(function!(delta::paths_of_deltas, module)?)?;
     module.add_function(function!(delta::apply_deltas_to, module)?)?;
     module.add_function(function!(delta::update_files, module)?)?;
     module.add_function(function!(fingerprint::fingerprint_of, module)?)?;
@@ -141,6 +142,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
     module.add_function(function!(ranks::file_identities, module)?)?;
+    module.add_function(function!(ranks::ranges_in_mesh, module)?)?;
     module.add_function(function!(walk::aliases, module)?)?;
     module.add_function(function!(walk::files, module)?)?;
     module.add_function(function!(walk::infos, module)?)?;

@@ -1,6 +1,7 @@
 //! Loading by several ranks: the plan, and what a rank reads for it. What is sent to whom is torch's affair.
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use max_weights::buffer::Buffer as Tensor;
@@ -203,6 +204,25 @@ pub(crate) fn meshes(meshes: Vec<PythonMesh>, world: u32) -> impl Iterator<Item 
         });
         Mesh::new(world, ranks, dims, splits.collect())
     })
+}
+
+/// The ranges of each axis that the rank at a place of a mesh has of a tensor of this shape.
+#[pyfunction]
+pub(crate) fn ranges_in_mesh(
+    sizes: Vec<u32>,
+    splits: Vec<(Option<usize>, u64)>,
+    place: u32,
+    shape: Vec<u64>,
+) -> Outcome<Vec<Vec<(u64, u64)>>> {
+    let world = sizes.iter().fold(1, |product: u32, size| product.saturating_mul(*size));
+    let ranges = meshes(vec![((0..world).collect(), sizes, splits)], world).try_fold(Vec::new(), |_, mesh| {
+        let mesh = mesh?;
+        mesh.require_axes(&shape)?;
+        let runs = mesh.runs(place, &shape).unwrap_or_default();
+        let pairs = |axis: Vec<Range<u64>>| axis.into_iter().map(|range| (range.start, range.end)).collect();
+        Ok::<_, Error>(runs.into_iter().map(pairs).collect())
+    })?;
+    Ok(ranges)
 }
 
 fn region(cut: Option<PythonCut>) -> Option<max_weights::load::Region> {

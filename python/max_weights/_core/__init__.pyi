@@ -44,11 +44,12 @@ __all__ = [
     "aliases", "apply_deltas_to", "buffers", "command_line", "data_of_all", "delta_header", "dequantize",
     "dequantize_codebook", "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities",
     "files", "fingerprint_of", "fingerprints_of", "fingerprints_of_rows", "get_threads", "identity_of", "infos",
-    "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights", "place_file",
-    "plan_tensors", "printable", "quantize", "quantized_record", "read_quantization_config", "release_memory",
-    "renamed_names", "safetensors_header", "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors",
-    "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree",
-    "update_files", "validate_files", "verify_checksums", "versions", "warnings", "weights_are_held", "write_delta",
+    "keys_of_content", "load_tensors", "missing_accelerator", "near_names", "objects", "open_weights",
+    "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_record", "ranges_in_mesh",
+    "read_quantization_config", "release_memory", "renamed_names", "safetensors_header", "save_converted",
+    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
+    "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files", "verify_checksums",
+    "versions", "warnings", "weights_are_held", "write_delta",
 ]
 # fmt: on
 
@@ -318,12 +319,13 @@ def weights_are_held(
 ) -> list[bool]: ...
 def write_delta(
     base: WeightsNode, path: str, *, new: WeightsNode | None = None, tensors: Sequence[tuple[str, Buffer]] | None =
-    None, form: tuple[str, str, str | None, str | None] | None = None, sync: bool = True, progress: _Progress = None,
+    None, dialect: tuple[str, str, str | None, str | None] | None = None, sync: bool = True, progress: _Progress = None,
 ) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]: ...  # fmt: skip
 def identity_of(node: WeightsNode) -> str: ...
 def delta_header(
     path: str,
 ) -> tuple[str, str, str, dict[str, tuple[str, list[int]] | None], list[str], list[str]]: ...
+def paths_of_deltas(paths: Sequence[str]) -> list[str]: ...
 def apply_deltas_to(
     paths: Sequence[str], tensors: Sequence[tuple[str, object]], *, others: Sequence[str] | None = None,
     progress: _Progress = None,
@@ -430,6 +432,11 @@ class RankSave:
 def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
     """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes
     when its content does."""
+
+def ranges_in_mesh(
+    sizes: Sequence[int], splits: Sequence[tuple[int | None, int]], place: int, shape: Sequence[int]
+) -> list[list[tuple[int, int]]]:
+    """The ranges of each axis that the rank at a place of a mesh has of a tensor of this shape."""
 
 @final
 class TensorStream:

@@ -17,7 +17,8 @@ use super::open::header_of;
 use super::overlay::Overlay;
 use super::{Content, Delta};
 
-/// How many elements of a tensor a delta changes, and how many it has.
+/// How many elements of a tensor a delta changes, and how many it has; with [`Dialect::Xor`](super::Dialect::Xor) and
+/// [`Dialect::Overwrite`](super::Dialect::Overwrite), bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedElements {
     /// Its name.
@@ -54,10 +55,10 @@ impl Delta {
         Ok(faults)
     }
 
-    /// How much of each tensor changes, those with all of their elements too; of one of another library, nothing.
+    /// How much of each tensor changes, those with all of their elements too.
     ///
     /// # Errors
-    /// Rows that cannot be read, or are none.
+    /// Rows or frames that cannot be read, or are none.
     pub fn elements(&self, interrupt: Interrupt<'_>) -> Result<Vec<ChangedElements>> {
         let mut all = Vec::new();
         for name in self.header.changed.keys() {
@@ -74,6 +75,12 @@ impl Delta {
             let elements = info.shape.iter().product();
             ChangedElements { name: info.name.to_owned(), changed: elements, elements: Some(elements) }
         }));
+        if let Content::Patches { patches, .. } = &self.content {
+            for (name, patch) in patches {
+                let (changed, elements) = patch.extent(name, interrupt)?;
+                all.push(ChangedElements { name: name.clone(), changed, elements });
+            }
+        }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }

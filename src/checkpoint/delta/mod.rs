@@ -110,6 +110,11 @@ impl Delta {
         &self.header
     }
 
+    /// The path or URL of its file; of several, of the one that names them.
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
     /// Its file.
     pub(crate) fn source(&self) -> &Arc<dyn Source> {
         &self.source
@@ -236,10 +241,22 @@ pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
         check_chain(&deltas)?;
         return Ok(deltas);
     }
+    // What changes nothing leads to the version that it changes, and may stand anywhere.
+    if deltas.iter().any(|delta| delta.header.base != delta.header.target) {
+        deltas.retain(|delta| delta.header.base != delta.header.target);
+    }
     let mut chain: Vec<Delta> = Vec::with_capacity(deltas.len());
     while !deltas.is_empty() {
         let next = match chain.last() {
-            None => deltas.iter().position(|delta| deltas.iter().all(|other| other.header.target != delta.header.base)),
+            None => {
+                let is_first = |delta: &Delta| deltas.iter().all(|other| other.header.target != delta.header.base);
+                let first = deltas.iter().position(is_first);
+                if let (None, [one, _, ..]) = (first, &*deltas) {
+                    let cause = "it and others of its folder lead back to the version that they begin with: none is the first; give them one by one";
+                    return Err(one.fault(rules::DELTA_CHAIN, cause).format());
+                }
+                first
+            }
             Some(last) => deltas.iter().position(|delta| delta.header.base == last.header.target),
         };
         // Of what is left, none builds on the last: that is said of the first of them.
@@ -378,6 +395,6 @@ pub(super) fn compose(
         let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
         FileFacts { path, kind, metadata: None, more }
     };
-    let added = deltas.iter().map(|delta| facts(delta, More::Nothing)).chain([facts(last, More::Deltas)]).collect();
+    let added = deltas.iter().map(|delta| facts(delta, More::Delta)).chain([facts(last, More::Deltas)]).collect();
     Ok((added, table, sources))
 }

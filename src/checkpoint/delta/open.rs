@@ -8,12 +8,13 @@ use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::delta::sparse::{MANIFEST, Sparse};
 use crate::format::{Header, drive, index};
 use crate::rules;
-use crate::source::store;
+use crate::source::store::{self, Store};
 use crate::source::{Part, Source};
+use crate::text;
 
 use super::super::OpenOptions;
 use super::super::files::{Files, read_header};
-use super::super::locate::{INDEX_SUFFIX, ShardName, name_of};
+use super::super::locate::{INDEX_SUFFIX, ShardName, is_file_url, name_of};
 use super::dialect::{self, Dialect, PublishedShard};
 use super::{Delta, in_order, not_one};
 
@@ -31,15 +32,11 @@ pub(in super::super) fn base_and_deltas<'a>(
         && !base.is_empty()
     {
         (options.format.interrupt)()?;
-        let group = if let Some(delta) = delta_of_folder(files, path, options)? {
-            vec![delta]
-        } else if path.is_dir() {
-            deltas_in(files, path, options)?
-        } else if ShardName::of(&name_of(path)).is_some() {
-            break; // no delta is called so, and no header is read twice
-        } else {
-            delta_of(files, path, options)?.into_iter().collect()
-        };
+        // No delta is called as a shard is, and no header is read twice.
+        if !path.is_dir() && ShardName::of(&name_of(path)).is_some() {
+            break;
+        }
+        let group = deltas_of(files, path, options)?;
         if group.is_empty() {
             break;
         }
@@ -53,22 +50,45 @@ pub(in super::super) fn base_and_deltas<'a>(
     Ok((before, deltas))
 }
 
+/// The delta at a path, or those in a folder, in the order in which they build on each other; none of something else.
+fn deltas_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
+    if let Some(delta) = delta_of_folder(files, path, options)? {
+        return Ok(vec![delta]);
+    }
+    if is_folder(path) {
+        deltas_in(files, path, options)
+    } else {
+        Ok(delta_of(files, path, options)?.into_iter().collect())
+    }
+}
+
+fn is_folder(path: &Path) -> bool {
+    if store::is_url(path) { !is_file_url(path) && name_of(path) != MANIFEST } else { path.is_dir() }
+}
+
 /// The deltas in a folder, in the order in which they build on each other; none of a folder of something else.
 fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
-    let failed = |source| Error::io(folder, "list", source);
+    let paths = match files.store(folder) {
+        Some(store) => candidates_of_store(store, folder, options)?,
+        None => candidates(folder)?,
+    };
     let (mut deltas, mut other) = (Vec::new(), None);
-    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
-    let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-    paths.sort_unstable();
-    let is_file = |path: &Path| path.extension().is_some_and(|suffix| suffix == "safetensors");
-    for path in paths.iter().filter(|path| is_file(path) || path.is_dir()) {
+    for (path, source) in paths.iter().zip(files.open_each(&paths)) {
         (options.format.interrupt)()?;
-        let is_folder = path.is_dir();
-        let delta = if is_folder { delta_of_folder(files, path, options)? } else { delta_of(files, path, options)? };
+        let (source, name) = (source?, name_of(path));
+        let (is_index, is_manifest) = (name == INDEX, name == MANIFEST);
+        let delta = if is_index {
+            published(files, source, options)?
+        } else if is_manifest {
+            Some(of_manifest(files, source, options)?)
+        } else {
+            let header = header_of(&*source, options)?;
+            Delta::of_file(source, header)?
+        };
         match delta {
             Some(delta) => deltas.push(delta),
             // What is in folders of other things is not looked at.
-            None if is_folder => {}
+            None if is_index => {}
             None => other = Some(path),
         }
     }
@@ -76,6 +96,46 @@ fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<
         Some(path) if !deltas.is_empty() => Err(not_one(path)),
         _ => in_order(deltas),
     }
+}
+
+fn is_safetensors(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|suffix| suffix == "safetensors")
+}
+
+/// What deltas of a folder would be opened by: its safetensors files, and the index or manifest of each folder in it.
+fn candidates(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |source| Error::io(folder, "list", source);
+    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    let candidate = |path: PathBuf| {
+        if path.is_dir() {
+            return [INDEX, MANIFEST].into_iter().map(|name| path.join(name)).find(|path| path.is_file());
+        }
+        is_safetensors(&name_of(&path)).then_some(path)
+    };
+    Ok(paths.into_iter().filter_map(candidate).collect())
+}
+
+/// The same of the folder of a server.
+fn candidates_of_store(store: &dyn Store, folder: &Path, options: &OpenOptions) -> Result<Vec<PathBuf>> {
+    store::require_no_query(folder)?;
+    let Some(mut listing) = store.list_below(folder, &options.format.interrupt)? else {
+        let path = text::path(folder);
+        return Err(Error::Argument(format!(
+            "{path}: this server does not list what is in a folder: give the URL of each delta"
+        )));
+    };
+    listing.names.sort_unstable();
+    let is_candidate = |name: &String| match name.split('/').collect::<Vec<_>>()[..] {
+        [file] => is_safetensors(file) && !file.starts_with('.'),
+        [in_folder, file] => {
+            let has_index = || listing.names.binary_search(&format!("{in_folder}/{INDEX}")).is_ok();
+            file == INDEX || file == MANIFEST && !has_index()
+        }
+        _ => false,
+    };
+    Ok(listing.names.iter().filter(|name| is_candidate(name)).map(|name| store::join(&listing.folder, name)).collect())
 }
 
 impl Delta {
@@ -89,10 +149,39 @@ impl Delta {
             let of_folder = delta_of_folder(files, path, options)?;
             match of_folder {
                 Some(delta) => Ok(delta),
-                None if path.is_dir() => Err(not_one(path)),
+                None if is_folder(path) => Err(not_one(path)),
                 None => delta_of(files, path, options)?.ok_or_else(|| not_one(path)),
             }
         })
+    }
+
+    /// Opens the deltas at paths or URLs, each that of one or a folder of several, which are taken in the order in which they build on each other.
+    ///
+    /// # Errors
+    /// There is none at a path; what a header breaks; those of a folder are no chain.
+    pub fn open_all(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Self>> {
+        let files = &Files::new(options);
+        budget::interruptible(options.format.interrupt, || {
+            let mut deltas = Vec::with_capacity(paths.len());
+            for path in paths {
+                (options.format.interrupt)()?;
+                let group = deltas_of(files, path.as_ref(), options)?;
+                if group.is_empty() {
+                    return Err(not_one(path.as_ref()));
+                }
+                deltas.extend(group);
+            }
+            Ok(deltas)
+        })
+    }
+
+    /// The deltas that a list of paths ends with, as they are opened with the base that is before them; none if there are none.
+    ///
+    /// # Errors
+    /// What a header breaks; those of a folder are no chain; the base says that it is another version.
+    pub fn behind_base(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Self>> {
+        let files = &Files::new(options);
+        budget::interruptible(options.format.interrupt, || Ok(base_and_deltas(files, paths, options)?.1))
     }
 }
 
@@ -112,11 +201,9 @@ pub(super) fn header_of(source: &dyn Source, options: &OpenOptions) -> Result<He
 
 /// A file of a folder, or the path itself where that has this name; none if there is no such file, or the path is that of another one.
 fn open_in(files: &Files<'_>, path: &Path, name: &str) -> Result<Option<Arc<dyn Source>>> {
-    let own = name_of(path);
-    let is_folder = if store::is_url(path) { !own.contains('.') } else { path.is_dir() };
-    let opened = if own == name {
+    let opened = if name_of(path) == name {
         files.open(path)
-    } else if is_folder {
+    } else if is_folder(path) {
         files.open(&store::join(path, name))
     } else {
         return Ok(None);

@@ -100,6 +100,38 @@ impl Patch {
             }
         }
     }
+
+    /// How much it changes of the tensor, and how much that has, where it says so: elements, or bytes, of frames.
+    pub(super) fn extent(&self, name: &str, interrupt: Interrupt<'_>) -> Result<(u64, Option<u64>)> {
+        let fault = |cause: String| self.fault(rules::DELTA_CHANGES, name, cause);
+        match &self.change {
+            Change::Sparse(SparseChange { values, dtype, shape, .. }) => {
+                let width = (dtype.bits() / 8).max(1) as u64;
+                let elements = shape.as_ref().map(|shape| shape.iter().copied().fold(1, u64::saturating_mul));
+                Ok((values.len() / width, elements))
+            }
+            Change::Frame { frame, encoding, .. } => {
+                let range = frame.start()..frame.start() + frame.len();
+                let (mut len, mut different, mut head) = (0, 0, Vec::new());
+                unpack(&*self.file, &range, interrupt, &fault, &mut |part| {
+                    len += part.len() as u64;
+                    different += part.iter().filter(|byte| **byte != 0).count() as u64;
+                    head.extend(part.iter().take(size_of::<u32>() - head.len()));
+                    Ok(())
+                })?;
+                match (encoding, <[u8; 4]>::try_from(&*head)) {
+                    (Encoding::Xor, _) => Ok((different, Some(len))),
+                    (Encoding::Overwrite, Ok(count)) => {
+                        let count = u64::from(u32::from_le_bytes(count));
+                        let expected = 4 + 5 * count;
+                        let cause = || fault(format!("it is about {count} bytes, and has {len} bytes, not {expected}"));
+                        if len == expected { Ok((count, None)) } else { Err(cause()) }
+                    }
+                    (Encoding::Overwrite, Err(_)) => Err(fault("what changed unpacks to nothing".to_owned())),
+                }
+            }
+        }
+    }
 }
 
 /// Who changes a tensor by what a frame unpacks to.

@@ -2,10 +2,11 @@
 //! safetensors file. What is known of the whole is in its metadata, or in a manifest beside it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::error::{Diagnostic, Result};
+use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::text;
 
@@ -16,7 +17,9 @@ const OF_TRL: &str = "sparse_weight_patch";
 /// What ends the names of its places and values; the first pair with the encoding that the metadata name, the second as numbers.
 const SUFFIXES: [[&str; 2]; 2] = [[".idx", ".val"], [".indices", ".values"]];
 /// What a file has that would have no tensors otherwise.
-const NOTHING: &str = "__empty_delta__";
+pub(crate) const NOTHING: &str = "__empty_delta__";
+/// The name of gaps, as `encoding` in the metadata.
+const GAPS: &str = "gap_delta";
 
 /// The name of the manifest of prime-rl.
 pub const MANIFEST: &str = "sparse_update_manifest.json";
@@ -85,7 +88,7 @@ impl Sparse {
         }
         let encoded = match value("encoding") {
             None | Some("raw") => Indices::Numbers,
-            Some("gap_delta") => Indices::Gaps,
+            Some(GAPS) => Indices::Gaps,
             Some(other) => {
                 let cause = format!("its places are written as '{}'; raw and gap_delta are read", text::shown(other));
                 let fault = Diagnostic::new(rules::DELTA_HEADER, cause);
@@ -166,6 +169,60 @@ impl Sparse {
     }
 }
 
+/// A file of TRL that is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SparseFile {
+    version: u64,
+    base_version: u64,
+}
+
+impl SparseFile {
+    /// One of this path, whose name ends with the number of the version, where that is not given.
+    ///
+    /// # Errors
+    /// The name says no version, and none is given; a version is no number; the one before is none that is lower.
+    pub fn new(path: &Path, version: Option<&str>, base_version: Option<&str>) -> Result<Self> {
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let number = |text: &str| {
+            let refused =
+                || Error::Argument(format!("the version '{}' is no number, as those of TRL are", text::shown(text)));
+            text.parse::<u64>().map_err(|_| refused())
+        };
+        let of_name = name.get(name.trim_end_matches(|end: char| end.is_ascii_digit()).len()..);
+        let version = version.or(of_name.filter(|digits| !digits.is_empty())).map(number).transpose()?;
+        let base_version = match base_version {
+            Some(text) => Some(number(text)?),
+            None => version.and_then(|version| version.checked_sub(1)),
+        };
+        match version.zip(base_version) {
+            Some((version, base_version)) if base_version < version => Ok(Self { version, base_version }),
+            _ => Err(Error::Argument(format!(
+                "which version changes into which is not known: give both, of which the second is higher, or a file that \
+                 ends with its number, as step_000012.safetensors, not '{}'",
+                text::shown(&name)
+            ))),
+        }
+    }
+
+    /// What versions are called: the one before, and the new one.
+    pub fn versions(self) -> [String; 2] {
+        [self.base_version, self.version].map(version_of_number)
+    }
+
+    /// The metadata of the file.
+    pub(crate) fn metadata(self) -> BTreeMap<String, String> {
+        let own = [("format", OF_TRL), ("version", "1"), ("sparse", "True"), ("encoding", GAPS)];
+        let versions = [("prev_model_version", self.base_version), ("model_version", self.version)];
+        let versions = versions.map(|(key, version)| (key.to_owned(), version.to_string()));
+        own.map(|(key, value)| (key.to_owned(), value.to_owned())).into_iter().chain(versions).collect()
+    }
+}
+
+/// The names of the places and of the values of a tensor, with gaps.
+pub(crate) fn names_of(tensor: &str) -> [String; 2] {
+    SUFFIXES[0].map(|suffix| format!("{tensor}{suffix}"))
+}
+
 /// What is read of a manifest.
 #[derive(Deserialize)]
 struct Manifest {
@@ -215,6 +272,30 @@ mod tests {
         assert!(refused(&[], &["a.val"]).contains("places of 0 tensors, and values of 1"));
         assert!(refused(&[], &["a"]).contains("neither places nor values"));
         assert!(Sparse::is_of_trl(&metadata) && !Sparse::is_of_trl(&trl(&[("sparse", "False")])));
+    }
+
+    #[test]
+    fn a_file_to_be_written_has_versions_of_its_name_or_those_given() {
+        let of = |path: &str, version, base_version| SparseFile::new(Path::new(path), version, base_version);
+        let versions = |file: Result<SparseFile>| file.expect("versions").versions().join(" ");
+        assert_eq!(versions(of("a/step_000012.safetensors", None, None)), "000011 000012");
+        assert_eq!(versions(of("s3://b/9.safetensors", None, Some("7"))), "000007 000009");
+        assert_eq!(versions(of("next.safetensors", Some("3"), None)), "000002 000003");
+        for (path, version, base_version, sentence) in [
+            ("next.safetensors", None, None, "not 'next'"),
+            ("0.safetensors", None, None, "not '0'"),
+            ("3.safetensors", None, Some("3"), "the second is higher"),
+            ("3.safetensors", Some("b"), None, "the version 'b' is no number"),
+            ("99999999999999999999.safetensors", None, None, "is no number"),
+        ] {
+            let error = of(path, version, base_version).expect_err("none").to_string();
+            assert!(error.contains(sentence), "{error}");
+        }
+        let metadata: Vec<(String, String)> =
+            of("2.safetensors", None, None).expect("a file").metadata().into_iter().collect();
+        let [places, values] = names_of("a");
+        let read = Sparse::of_trl(&metadata, [&*places, &*values].into_iter()).expect("a delta");
+        assert_eq!((&*read.base, &*read.target, read.tensors["a"].indices_are), ("000001", "000002", Indices::Gaps));
     }
 
     #[test]

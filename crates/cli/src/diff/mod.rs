@@ -2,12 +2,14 @@
 
 mod tables;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueHint};
-use max_weights::{Error, rules, uninterrupted};
+use max_weights::checkpoint::Delta;
+use max_weights::error::Diagnostic;
+use max_weights::{Error, OpenOptions, rules, uninterrupted};
 use max_weights_check::difference::{self, Pattern};
 
 use crate::failure::Failure;
@@ -25,7 +27,7 @@ pub(crate) struct Diff {
     /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "A", value_hint = ValueHint::AnyPath)]
     a: PathBuf,
-    /// What to compare it with; a delta is what it makes of A.
+    /// What to compare it with; a delta, or a folder of them, is what it makes of A.
     #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
     b: PathBuf,
     /// Let values differ by this fraction of the value in B.
@@ -66,9 +68,10 @@ fn tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Whether something cannot be opened because it is a delta, without the version that it changes.
-fn is_of_a_delta(error: &Error) -> bool {
-    error.diagnostic().is_some_and(|fault| [rules::DELTA_ALONE, rules::INDEX_DELTA].contains(&fault.rule))
+/// Whether a path that cannot be opened by itself is a delta, or a folder of some, without the version that they change.
+fn is_of_deltas(path: &Path, error: &Error) -> bool {
+    let is_delta = |fault: &Diagnostic| [rules::DELTA_ALONE, rules::INDEX_DELTA].contains(&fault.rule);
+    error.diagnostic().is_some_and(is_delta) || Delta::open_all(&[path], &OpenOptions::default()).is_ok()
 }
 
 pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
@@ -76,7 +79,7 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
     let names = difference::Names { patterns: patterns.collect::<Result<_, _>>()?, ..difference::Names::default() };
     let a = open(std::slice::from_ref(&options.a), &options.reading)?;
     let b = match open(std::slice::from_ref(&options.b), &options.reading) {
-        Err(Failure::Checkpoint(error)) if is_of_a_delta(&error) => {
+        Err(Failure::Checkpoint(error)) if is_of_deltas(&options.b, &error) => {
             open(&[options.a.clone(), options.b.clone()], &options.reading)?
         }
         opened => opened?,

@@ -2,6 +2,7 @@
 //!
 //! Quarter of a million weights are ordinary here: records are made one at a time and written as they come.
 
+mod changed;
 mod data;
 mod summary;
 mod table;
@@ -51,6 +52,9 @@ pub(crate) struct Ls {
     /// Fold layers that are alike into one (the default).
     #[arg(long, hide = true)]
     fold: bool,
+    /// What the deltas behind a base change, layer by layer.
+    #[arg(long, conflicts_with_all = ["format", "flat", "filters", "lines", "no_fold"])]
+    changed: bool,
     #[command(flatten)]
     per_rank: PerRank,
 }
@@ -97,6 +101,9 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
     let patterns = Patterns::new("--filter", &options.filters)?;
     let checkpoint = open(&options.checkpoint.paths, &options.checkpoint.reading)?;
     let catalog = checkpoint.catalog();
+    if options.changed {
+        return changed::run(&options.checkpoint.paths, catalog, options.json, screen);
+    }
     let numbers = patterns.matching(catalog)?;
     if options.per_rank.is_asked_for() {
         return fit::run(&options.per_rank, format == Format::Json, catalog, &numbers, screen);

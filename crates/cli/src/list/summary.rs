@@ -64,9 +64,13 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> 
         all
     };
     let paint = screen.paint;
-    let files = text::plural(catalog.files().len() as u64, "file");
+    let files = text::plural(catalog.file_count() as u64, "file");
     screen.line("")?;
     screen.line(&format!("{0}{listed}, {1}, in {files}{0:#}", paint.bold, text::size(bytes)))?;
+    if let Some((deltas, weights)) = catalog.changed_by_deltas() {
+        let (deltas, weights) = (text::plural(deltas as u64, "delta"), text::plural(weights as u64, "weight"));
+        screen.line(&format!("  {weights} changed by {deltas}: --changed prints where"))?;
+    }
     let names: Vec<String> = totals.iter().map(|(name, _)| text::shown(name)).collect();
     let width = names.iter().map(|name| columns(name)).max().unwrap_or(0).min(WIDEST_COLUMN);
     for (name, (_, total)) in names.iter().zip(&totals) {
