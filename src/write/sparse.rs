@@ -118,7 +118,7 @@ fn changed(pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Result<Option<Changed>>
     if !dtype.bits().is_multiple_of(8) {
         return refused(format!("it changed, and elements of {dtype} have no place in a sparse delta"));
     }
-    let are_short = gaps.iter().all(|gap| *gap <= u32::from(u16::MAX));
+    let are_short = gaps.iter().all(|gap| u16::try_from(*gap).is_ok());
     let mut bytes = Vec::new();
     budget::reserve(&mut bytes, gaps.len() * if are_short { 2 } else { 4 })?;
     if are_short {
