@@ -10,8 +10,6 @@ use super::Level;
 
 /// Bytes of a chunk.
 pub(crate) const CHUNK: usize = 64;
-/// Chunks of which it is asked at once whether anything differs.
-const GROUP: usize = 4;
 type Chunk = [u8; CHUNK];
 
 /// Elements that differ, in order.
@@ -226,6 +224,8 @@ fn in_avx512<const WIDTH: usize, const LOW: usize>(
     low: &mut Changed,
     whole: &mut Changed,
 ) {
+    /// Chunks of which it is asked at once whether anything differs.
+    const GROUP: usize = 4;
     for (group, (old, new)) in old.chunks(GROUP).zip(new.chunks(GROUP)).enumerate() {
         let (mut masks, mut any) = ([0; GROUP], 0);
         for (mask, (old, new)) in masks.iter_mut().zip(old.iter().zip(new)) {
