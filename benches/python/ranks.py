@@ -21,7 +21,7 @@ from ranks_work import ALONE, BROADCAST, DCP, FAST, GATHER, LOCAL, READER, REMOT
 from report import Column, Report, Target, ratio
 
 TITLE = "Several ranks together"
-ROUNDS = harness.Effort(least=5, most=7, seconds=60.0)
+ROUNDS = harness.Effort(least=3, most=7, seconds=30.0)
 BUCKET = "ranks"
 LAYER = 54e6  # bytes of a layer of `files.llama`
 LOAD = "tensor parallelism, 2 ranks, local"

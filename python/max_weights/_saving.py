@@ -185,8 +185,9 @@ def save_sharded(
         if_exists: As for `save_file`.
         group: A process group of torch.distributed, all of whose ranks call this, each with what it has of the same
             tensors: parts of distributed ones (DTensor), and all of the others. Every rank writes its own part of the
-            final files, what several have is written once, and nothing is sent; the bytes are those that one process
-            would write. All have to see the folder under one path. With distributed tensors the default is all ranks.
+            final files, and what several have is written once; what would be many short rows, and the parts of uploads,
+            are exchanged first. The bytes are those that one process would write. All have to see the folder under one
+            path, or the URL. With distributed tensors the default is all ranks.
         timeout: For how many seconds the ranks wait for one that does not answer.
 
     Returns:
@@ -204,9 +205,10 @@ def save_sharded(
     if group is not None or _has_distributed(tensors):
         from max_weights._ranks.saving import Files
 
-        refused = {"tied": tied != "copy", "strided": strided != "copy", "verify": verify, "remote": remote is not None}
+        refused = {"tied": tied != "copy", "strided": strided != "copy", "verify": verify}
         refused["if_exists"] = if_exists != "replace"
-        to = Files(os.fsdecode(folder), metadata_of(metadata), bytes_of(max_shard_size), name, alignment, sync)
+        size, store = bytes_of(max_shard_size), None if remote is None else remote._store
+        to = Files(os.fsdecode(folder), metadata_of(metadata), size, name, alignment, sync, store)
         return _save_in_group(tensors, to, refused, group, timeout, progress)
     if isinstance(tensors, _core.WeightsNode) and tied == strided == "copy":
         return save_weights(

@@ -45,6 +45,9 @@ impl IfExists {
     }
 }
 
+/// A part of an upload, by its number, and what the server calls it.
+pub type SentPart = (usize, String);
+
 /// A file on its way to a server, which nobody sees before it is complete. Of one that is dropped before, nothing stays.
 ///
 /// One that may be there already ([`IfExists::Same`]) is compared in [`Self::flush`].
@@ -71,6 +74,29 @@ pub trait Upload: Send + Sync + fmt::Debug {
     /// # Errors
     /// The server refuses; nothing of the file stays then, or the error says what does.
     fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()>;
+
+    /// Begins it at the server, so that other processes may [`Store::join`] it. Returns how many bytes each part has but for the last one, and by which
+    /// name they join it; none for a file that is sent as one, by this process. From here on parts are written as a whole.
+    ///
+    /// # Errors
+    /// The server refuses; there is no joining.
+    fn share(&self, interrupt: Interrupt<'_>) -> Result<(u64, Option<String>)> {
+        let _ = interrupt;
+        Err(Error::Argument("this upload is not shared".to_owned()))
+    }
+
+    /// The parts that this process has sent.
+    fn sent(&self) -> Vec<SentPart> {
+        Vec::new()
+    }
+
+    /// Takes parts that other processes have sent.
+    fn add(&self, parts: Vec<SentPart>) {
+        let _ = parts;
+    }
+
+    /// Lets it be: another process completes it.
+    fn leave(&mut self) {}
 
     /// Removes what the server has of it. What cannot be removed is the answer, as the end of a sentence. `in_haste`: the caller was told to stop, and
     /// does not wait long for the server.
@@ -107,6 +133,15 @@ pub trait Store: Send + Sync + fmt::Debug {
         interrupt: Interrupt<'_>,
     ) -> Result<Box<dyn Upload>> {
         let _ = (len, holes, if_exists, interrupt);
+        Err(not_written(url))
+    }
+
+    /// Takes part in a file of `len` bytes that another process has begun and shared: the bytes of a part, and its name.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    fn join(&self, url: &Path, len: u64, shared: (u64, &str)) -> Result<Box<dyn Upload>> {
+        let _ = (len, shared);
         Err(not_written(url))
     }
 

@@ -31,11 +31,7 @@ impl InStore<'_> {
         interrupt: Interrupt<'_>,
         write: impl Fn(Sink, Layout, &[usize]) -> Result<Sink>,
     ) -> Result<Vec<PathBuf>> {
-        if !is_url(folder) {
-            return Err(not_written(folder));
-        }
-        let there = self.names(folder, interrupt)?;
-        self.check(shards, folder, stem, &there)?;
+        let there = self.there(shards, folder, stem, interrupt)?;
         let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
         let mut begun = Vec::with_capacity(urls.len());
         // What cannot be written is found before anything is sent.
@@ -56,15 +52,44 @@ impl InStore<'_> {
                 Err(_) => files.push(file),
             }
         }
-        if let (Ok(()), Some(url), Some((_, index))) = (&written, urls.last(), &shards.index) {
+        if let Err(error) = written {
+            return Err(files.into_iter().fold(error, |error, file| file.given_up(error)));
+        }
+        self.finish(shards, folder, (stem, &there), files, interrupt)
+    }
+
+    /// The names of the files that are there; an error if the new ones cannot be there.
+    pub(super) fn there(
+        &self,
+        shards: &Shards,
+        folder: &Path,
+        stem: &str,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<String>> {
+        if !is_url(folder) {
+            return Err(not_written(folder));
+        }
+        let there = self.names(folder, interrupt)?;
+        self.check(shards, folder, stem, &there)?;
+        Ok(there)
+    }
+
+    /// Gives all files their names, which have all of their bytes, and the index its own last. Then removes what an older save has left.
+    pub(super) fn finish(
+        &self,
+        shards: &Shards,
+        folder: &Path,
+        (stem, there): (&str, &[String]),
+        mut files: Vec<Sink>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<PathBuf>> {
+        let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
+        if let (Some(url), Some((_, index))) = (urls.last(), &shards.index) {
             let begun = self.to.of_bytes(url, index, false, interrupt);
             match begun.and_then(|mut file| file.flush(interrupt).map(|()| file)) {
                 Ok(file) => files.push(file),
-                Err(error) => written = Err(error),
+                Err(error) => return Err(files.into_iter().fold(error, |error, file| file.given_up(error))),
             }
-        }
-        if let Err(error) = written {
-            return Err(files.into_iter().fold(error, |error, file| file.given_up(error)));
         }
         self.place(files, interrupt)?;
         let outdated: Vec<PathBuf> =

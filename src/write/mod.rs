@@ -6,6 +6,7 @@
 
 mod convert;
 mod delta;
+mod exchange;
 mod form;
 mod gguf;
 mod gguf_set;
@@ -50,7 +51,7 @@ pub use save::{laid_out, save, write_to_memory};
 pub use shards::Shards;
 pub use sink::Destination;
 pub use task::Task;
-pub use together::{Folder, PlacedBox, RankWriter, Together};
+pub use together::{Begun, Folder, PlacedBox, RankWriter, Together};
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use update::{Update, update};

@@ -10,7 +10,7 @@ use super::standing;
 use super::task::Task;
 use super::verify::Sums;
 use crate::error::{Error, Result};
-use crate::source::store::{IfExists, Store, Upload, is_url, not_written, store};
+use crate::source::store::{IfExists, SentPart, Store, Upload, is_url, not_written, store};
 use crate::source::{LocalFile, Source};
 use crate::workers::Interrupt;
 
@@ -45,6 +45,13 @@ impl Destination {
         }
         standing::check(path, layout.file_bytes(), self.if_exists)?;
         Ok(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
+    }
+
+    /// Begins an upload that several ranks write, each some parts of it.
+    pub(super) fn begin_shared(&self, path: &Path, len: u64, interrupt: Interrupt<'_>) -> Result<Sink> {
+        let store = self.store(path)?.ok_or_else(|| not_written(path))?;
+        let upload = store.create(path, len, &[], self.if_exists, interrupt)?;
+        Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }))
     }
 
     /// Begins a small file that is in memory, with all of its bytes.
@@ -103,6 +110,32 @@ impl Sink {
         match self {
             Self::File(file) => file.write_at(offset, bytes),
             Self::Upload(sent) => sent.upload.write_at(offset, bytes, interrupt),
+        }
+    }
+
+    /// Begins an upload at the server, so that others may join it. Returns what they join it by: the bytes of a part, and its name after ` =`.
+    pub(super) fn share(&self, interrupt: Interrupt<'_>) -> Result<String> {
+        match self {
+            Self::File(file) => Err(not_written(file.target())),
+            Self::Upload(sent) => {
+                let (part, name) = sent.upload.share(interrupt)?;
+                Ok(name.map_or_else(|| part.to_string(), |name| format!("{part} ={name}")))
+            }
+        }
+    }
+
+    /// Takes parts of an upload as its own that others have sent.
+    pub(super) fn add(&self, parts: Vec<SentPart>) {
+        if let Self::Upload(sent) = self {
+            sent.upload.add(parts);
+        }
+    }
+
+    /// Waits until what was written is sent.
+    pub(super) fn sent(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        match self {
+            Self::File(_) => Ok(()),
+            Self::Upload(sent) => sent.upload.flush(interrupt),
         }
     }
 

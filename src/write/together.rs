@@ -1,7 +1,8 @@
 //! Several ranks write the files of one sharded checkpoint: each its own bytes, at the places that they have in the end.
 //!
 //! Where everything lies follows from names, dtypes, shapes and meshes: every rank works it out alone, and all get the same. The one that begins
-//! makes the unfinished files and puts them into their places when all have written; the others open them by their paths.
+//! makes the unfinished files and puts them into their places when all have written; the others open them by their paths. What is saved by URL are
+//! uploads: those of the one that begins, which the others join by their names.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,15 +10,19 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use super::exchange::Pieces;
+use super::in_store::InStore;
 use super::replacement::write_all_at;
 use super::run::{AT_A_TIME, piece};
+use super::sink::Sink;
 use super::unfinished::remove_abandoned;
-use super::{Declared, Layout, Options, Replacement, Shards, Stored};
+use super::{Declared, Destination, Layout, Options, Replacement, Shards, Stored};
 use crate::buffer::Buffer;
 use crate::cast::elements_per_group;
 use crate::error::{Error, Result};
-use crate::load::ranks::{Mesh, Move, Written, written, written_box};
-use crate::source::store::IfExists;
+use crate::load::ranks::{Mesh, Move, Owned, Written};
+use crate::memory::Block;
+use crate::source::store::{IfExists, SentPart, Upload, is_url, join};
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -37,6 +42,8 @@ pub struct Folder {
     pub most: u64,
     /// How files are written.
     pub options: Options,
+    /// What is written to by URL.
+    pub to: Destination,
 }
 
 /// The files of a checkpoint that several ranks write, and who writes what.
@@ -109,29 +116,84 @@ impl Together {
     /// What a rank has of a tensor, and writes of it.
     ///
     /// # Errors
-    /// As of [`written`].
+    /// As of [`Owned::of_rank`].
     pub fn written(&self, number: usize, rank: u32) -> Result<Written> {
-        let mesh = self.sharings[number].map(|mesh| &self.meshes[mesh]);
-        self.of_tensor(number, |shape, unit| written(shape, unit, mesh, (rank, self.world), number as u64))
+        Ok(self.owned(number, rank)?.map(|owned| owned.all()).unwrap_or_default())
     }
 
-    fn of_tensor(&self, number: usize, written: impl Fn(&[u64], (u64, u64)) -> Result<Written>) -> Result<Written> {
+    /// The same; `None` of a tensor that the rank has nothing of.
+    pub(super) fn owned(&self, number: usize, rank: u32) -> Result<Option<Owned>> {
+        let mesh = self.sharings[number].map(|mesh| &self.meshes[mesh]);
+        self.of_tensor(number, |shape, unit| Owned::of_rank(shape, unit, mesh, (rank, self.world), number as u64))
+    }
+
+    fn of_tensor<T: Default>(&self, number: usize, owned: impl Fn(&[u64], (u64, u64)) -> Result<T>) -> Result<T> {
         let tensor = &self.tensors[number];
-        let Stored::Plain(dtype) = tensor.stored else { return Ok(Written::default()) };
+        let Stored::Plain(dtype) = tensor.stored else { return Ok(T::default()) };
         let per = elements_per_group(dtype);
         let unit = (per as u64, (per * dtype.bits() / 8) as u64);
-        written(&tensor.shape, unit).map_err(|error| match error {
+        owned(&tensor.shape, unit).map_err(|error| match error {
             Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(&tensor.name))),
             other => other,
         })
     }
 
-    /// Makes the unfinished files, with what they begin with.
+    pub(super) fn tensors(&self) -> &[Declared] {
+        &self.tensors
+    }
+
+    pub(super) fn world(&self) -> u32 {
+        self.world
+    }
+
+    /// The file of a tensor, and its bytes there.
+    pub(super) fn file(&self, number: usize) -> usize {
+        self.places[number].0
+    }
+
+    pub(super) fn range(&self, number: usize) -> Range<u64> {
+        let start = self.places[number].1;
+        start..start + self.tensors[number].bytes().unwrap_or(0)
+    }
+
+    /// What a file begins with, and all of its bytes.
+    pub(super) fn header(&self, file: usize) -> &[u8] {
+        self.layouts[file].start()
+    }
+
+    pub(super) fn file_bytes(&self, file: usize) -> u64 {
+        self.layouts[file].file_bytes()
+    }
+
+    fn in_store(&self) -> Result<Option<InStore<'_>>> {
+        let store = self.folder.to.store(&self.folder.path)?;
+        Ok(store.map(|store| InStore { store, to: &self.folder.to, opened: &[] }))
+    }
+
+    /// Makes the unfinished files, with what they begin with, or begins uploads.
     ///
     /// # Errors
-    /// As of [`Replacement::create`].
-    pub fn begin(&self) -> Result<Vec<Replacement>> {
+    /// As of [`Replacement::create`]; a server that refuses.
+    pub fn begin(&self, interrupt: Interrupt<'_>) -> Result<Begun> {
         let (path, sync) = (&self.folder.path, self.folder.options.sync);
+        if let Some(in_store) = self.in_store()? {
+            let there = in_store.there(&self.shards, path, &self.folder.stem, interrupt)?;
+            let mut sinks: Vec<Sink> = Vec::new();
+            let mut names = Vec::new();
+            for ((name, _), layout) in self.shards.files.iter().zip(&self.layouts) {
+                let begun = self.folder.to.begin_shared(&join(path, name), layout.file_bytes(), interrupt);
+                let shared = begun.and_then(|sink| {
+                    let shared = sink.share(interrupt);
+                    sinks.push(sink);
+                    shared
+                });
+                match shared {
+                    Ok(name) => names.push(PathBuf::from(name)),
+                    Err(error) => return Err(sinks.into_iter().fold(error, |error, sink| sink.given_up(error))),
+                }
+            }
+            return Ok(Begun { names, files: BegunFiles::Uploads(sinks, there) });
+        }
         self.shards.prepare(path, &self.folder.stem, (sync, IfExists::Replace), &self.layouts)?;
         let files = self.shards.files.iter().zip(&self.layouts);
         let begun = files.map(|((name, _), layout)| {
@@ -139,27 +201,77 @@ impl Together {
             file.write_at(0, layout.start())?;
             Ok(file)
         });
-        begun.collect()
+        let files = begun.collect::<Result<Vec<_>>>()?;
+        let names = files.iter().map(|file| file.unfinished().to_path_buf()).collect();
+        Ok(Begun { names, files: BegunFiles::Files(files) })
     }
 
-    /// Puts the files into their places, when all ranks have written. Returns them, an index last.
+    /// Puts the files into their places, when all ranks have written. Returns them, an index last. `sent` are the parts of uploads that ranks have
+    /// sent, of each file.
     ///
     /// # Errors
-    /// What the system refuses.
-    pub fn finish(&self, files: Vec<Replacement>, interrupt: Interrupt<'_>) -> Result<Vec<PathBuf>> {
-        let how = (self.folder.options.sync, IfExists::Replace);
-        self.shards.place(&self.folder.path, &self.folder.stem, how, files, interrupt)
+    /// What the system or the server refuses.
+    pub fn finish(
+        &self,
+        begun: Begun,
+        writer: Option<RankWriter>,
+        sent: Vec<Vec<SentPart>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<PathBuf>> {
+        let (path, stem) = (&self.folder.path, &self.folder.stem);
+        match (begun.files, self.in_store()?) {
+            (BegunFiles::Files(files), _) => {
+                let how = (self.folder.options.sync, IfExists::Replace);
+                self.shards.place(path, stem, how, files, interrupt)
+            }
+            (BegunFiles::Uploads(..), None) => Err(Error::Argument("uploads without a store".to_owned())),
+            (BegunFiles::Uploads(sinks, there), Some(in_store)) => {
+                let lent = writer.map(RankWriter::into_sinks).unwrap_or_default();
+                let sinks = if sinks.is_empty() { lent } else { sinks };
+                for (sink, parts) in sinks.iter().zip(sent) {
+                    sink.add(parts);
+                }
+                in_store.finish(&self.shards, path, (stem, &there), sinks, interrupt)
+            }
+        }
     }
 
     /// Removes what a rank that is gone has left in the folder.
     pub fn remove_abandoned(&self) {
-        remove_abandoned(&self.folder.path);
+        if !is_url(&self.folder.path) {
+            remove_abandoned(&self.folder.path);
+        }
     }
 
     /// The files that they will be.
     fn target(&self, file: usize) -> PathBuf {
-        self.folder.path.join(&self.shards.files[file].0)
+        join(&self.folder.path, &self.shards.files[file].0)
     }
+}
+
+/// Files or uploads that the first rank has begun.
+#[derive(Debug)]
+pub struct Begun {
+    /// What the other ranks find them by.
+    pub names: Vec<PathBuf>,
+    files: BegunFiles,
+}
+
+#[derive(Debug)]
+enum BegunFiles {
+    Files(Vec<Replacement>),
+    /// And the names of the files that are there. Of the rank that begins, its writer has the uploads meanwhile.
+    Uploads(Vec<Sink>, Vec<String>),
+}
+
+/// Where bytes of a file go.
+#[derive(Debug)]
+enum Target {
+    File(File),
+    /// The upload of the rank that has begun it.
+    Begun(Sink),
+    /// The same, on another rank; none of a file that only the first one sends.
+    Joined(Option<Box<dyn Upload>>),
 }
 
 /// A box of a tensor: the number of that, a range of each of its axes, and what lies there.
@@ -178,31 +290,72 @@ struct Job {
 /// The bytes of one rank on their way into the unfinished files.
 #[derive(Debug)]
 pub struct RankWriter {
-    files: Vec<File>,
+    rank: u32,
+    files: Vec<Target>,
     targets: Vec<PathBuf>,
     /// What this rank has.
     parts: Vec<Buffer>,
+    /// What it writes of that itself.
     jobs: Vec<Job>,
     next: usize,
     bytes: u64,
+    /// What is exchanged first.
+    pieces: Pieces,
     sync: bool,
     since_write_back: u64,
 }
 
 impl RankWriter {
-    /// Opens the unfinished files, to write what this rank has to write of its parts.
+    /// Opens the unfinished files, to write what this rank has to write of its parts. `begun` are those that this rank has begun itself.
     ///
     /// # Errors
     /// A file that this rank does not see, a part that is not the one that the mesh says.
-    pub fn open(together: &Together, rank: u32, unfinished: &[PathBuf], parts: Vec<Buffer>) -> Result<Self> {
+    pub fn open(
+        together: &Together,
+        rank: u32,
+        (unfinished, begun): (&[PathBuf], Option<&mut Begun>),
+        parts: Vec<Buffer>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self> {
         if parts.len() != together.tensors.len() {
             return Err(Error::Argument("there is another number of tensors".to_owned()));
         }
         let own = (0..parts.len()).map(|number| Ok((number, together.written(number, rank)?)));
-        Self::new(together, rank, unfinished, own.collect::<Result<_>>()?, parts)
+        let own = own.collect::<Result<Vec<_>>>()?;
+        let mut writer = Self::new(together, rank, unfinished, own, parts)?;
+        if !is_url(&together.folder.path) {
+            let pieces = Pieces::new(together, &vec![None; unfinished.len()])?;
+            writer.open_files(unfinished)?;
+            writer.exchange(pieces);
+            return Ok(writer);
+        }
+        let mut sizes = Vec::new();
+        let mut lent = match begun.map(|begun| &mut begun.files) {
+            Some(BegunFiles::Uploads(sinks, _)) => std::mem::take(sinks).into_iter(),
+            _ => Vec::new().into_iter(),
+        };
+        for (file, name) in unfinished.iter().enumerate() {
+            let name = name.to_string_lossy();
+            let (part, name) = part_and_name(&name)
+                .ok_or_else(|| Error::Argument(format!("'{}' is no upload", text::shown(&name))))?;
+            sizes.push(Some(part));
+            let url = &writer.targets[file];
+            let target = match (lent.next(), name) {
+                (Some(sink), _) => Target::Begun(sink),
+                (None, None) => Target::Joined(None),
+                (None, Some(name)) => {
+                    let store = together.folder.to.store(url)?.ok_or_else(|| crate::source::store::not_written(url))?;
+                    Target::Joined(Some(store.join(url, together.file_bytes(file), (part, name))?))
+                }
+            };
+            writer.files.push(target);
+        }
+        interrupt()?;
+        let pieces = Pieces::new(together, &sizes)?;
+        writer.exchange(pieces);
+        Ok(writer)
     }
-
-    /// The same for boxes, each of the tensor of this number, of which no other rank has anything.
+    /// The same for boxes, each of the tensor of this number, of which no other rank has anything; for files on a disk.
     ///
     /// # Errors
     /// As of [`RankWriter::open`]; a tensor that is not there.
@@ -212,10 +365,13 @@ impl RankWriter {
             if number >= together.tensors.len() {
                 return Err(Error::Argument(format!("there is no tensor {number}")));
             }
-            own.push((number, together.of_tensor(number, |shape, unit| written_box(shape, unit, &ranges))?));
+            let owned = |shape: &[u64], unit| Owned::of_box(shape, unit, &ranges).map(|owned| owned.all());
+            own.push((number, together.of_tensor(number, owned)?));
             parts.push(part);
         }
-        Self::new(together, rank, unfinished, own, parts)
+        let mut writer = Self::new(together, rank, unfinished, own, parts)?;
+        writer.open_files(unfinished)?;
+        Ok(writer)
     }
 
     /// Of each part: its tensor, and what is written of it.
@@ -230,13 +386,6 @@ impl RankWriter {
         if unfinished.len() != count {
             return Err(Error::Argument("there is another number of files".to_owned()));
         }
-        let open = |(file, path): (usize, &PathBuf)| {
-            File::options().write(true).open(path).map_err(|source| {
-                let seen = "open what rank 0 has begun there (all ranks have to see one folder)";
-                Error::io(&together.target(file), seen, source)
-            })
-        };
-        let files = unfinished.iter().enumerate().map(open).collect::<Result<Vec<File>>>()?;
         let targets = (0..count).map(|file| together.target(file)).collect();
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
@@ -260,7 +409,97 @@ impl RankWriter {
         let first = rank as usize * count / (together.world.max(1) as usize);
         jobs.sort_by_key(|job| ((job.file + count - first) % count, job.start + job.rows.from));
         let sync = together.folder.options.sync;
-        Ok(Self { files, targets, parts, jobs, next: 0, bytes, sync, since_write_back: 0 })
+        let (files, pieces) = (Vec::new(), Pieces::default());
+        Ok(Self { rank, files, targets, parts, jobs, next: 0, bytes, pieces, sync, since_write_back: 0 })
+    }
+
+    fn open_files(&mut self, unfinished: &[PathBuf]) -> Result<()> {
+        for (target, path) in self.targets.iter().zip(unfinished) {
+            let file = File::options().write(true).open(path).map_err(|source| {
+                let seen = "open what rank 0 has begun there (all ranks have to see one folder)";
+                Error::io(target, seen, source)
+            })?;
+            self.files.push(Target::File(file));
+        }
+        Ok(())
+    }
+
+    /// What is exchanged is not written by those that have it.
+    fn exchange(&mut self, pieces: Pieces) {
+        self.jobs.retain(|job| !pieces.has(job.part));
+        self.bytes = self.jobs.iter().map(|job| job.rows.bytes()).sum::<u64>() + pieces.bytes(self.rank);
+        self.pieces = pieces;
+    }
+
+    /// How often ranks exchange what they have; the same on all.
+    pub fn rounds(&self) -> usize {
+        self.pieces.rounds()
+    }
+
+    /// What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come from each.
+    ///
+    /// # Errors
+    /// Parts that cannot be read.
+    pub fn message(
+        &self,
+        together: &Together,
+        round: usize,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(Block, Vec<u64>, Vec<u64>)> {
+        let (to, of) = self.pieces.sizes(together, round, self.rank)?;
+        let mut message = Block::any(usize::try_from(to.iter().sum::<u64>()).unwrap_or(usize::MAX))?;
+        self.pieces.gather(together, (round, self.rank), &self.parts, message.as_mut_slice(), interrupt)?;
+        Ok((message, to, of))
+    }
+
+    /// Writes what this rank writes in a round, of what has arrived from the others and of what it has itself. Returns how many bytes.
+    ///
+    /// # Errors
+    /// What the system or the server refuses.
+    pub fn take(&self, together: &Together, round: usize, arrived: &[u8], interrupt: Interrupt<'_>) -> Result<u64> {
+        let mut done = 0;
+        for (piece, mut block) in
+            self.pieces.assembled(together, (round, self.rank), &self.parts, arrived, interrupt)?
+        {
+            let (offset, bytes) = (piece.range.start, &*block.as_mut_slice());
+            match &self.files[piece.file] {
+                Target::File(file) => write_all_at(file, offset, bytes).map_err(|source| {
+                    Error::io(&self.targets[piece.file], format!("write {} bytes at {offset}", bytes.len()), source)
+                })?,
+                Target::Begun(sink) => sink.write_at(offset, bytes, interrupt)?,
+                Target::Joined(Some(upload)) => upload.write_at(offset, bytes, interrupt)?,
+                Target::Joined(None) => return Err(Error::Argument("a file that another rank sends".to_owned())),
+            }
+            done += bytes.len() as u64;
+        }
+        Ok(done)
+    }
+
+    /// The parts of uploads that this rank has sent, of each file.
+    pub fn sent(&self) -> Vec<Vec<SentPart>> {
+        let of_target = |target: &Target| match target {
+            Target::Joined(Some(upload)) => upload.sent(),
+            _ => Vec::new(),
+        };
+        self.files.iter().map(of_target).collect()
+    }
+
+    /// The uploads that this rank has begun, to be completed.
+    fn into_sinks(self) -> Vec<Sink> {
+        let sinks = self.files.into_iter().filter_map(|target| match target {
+            Target::Begun(sink) => Some(sink),
+            _ => None,
+        });
+        sinks.collect()
+    }
+
+    /// Lets uploads be, which the rank that has begun them has completed.
+    pub fn leave(self) {
+        for target in self.files {
+            if let Target::Joined(Some(mut upload)) = target {
+                upload.leave();
+            }
+        }
     }
 
     /// All bytes that it writes.
@@ -275,36 +514,43 @@ impl RankWriter {
     pub fn write(&mut self, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
         let (mut done, mut scratch) = (0, Vec::new());
         while let Some(job) = self.jobs.get(self.next).copied().filter(|_| done < most) {
-            write(
-                &self.files[job.file],
-                &self.targets[job.file],
-                &self.parts[job.part],
-                &job,
-                &mut scratch,
-                interrupt,
-            )?;
+            let Target::File(file) = &self.files[job.file] else { break };
+            write(file, &self.targets[job.file], &self.parts[job.part], &job, &mut scratch, interrupt)?;
             self.next += 1;
             done += job.rows.bytes();
             self.since_write_back += job.rows.bytes();
             if self.sync && self.since_write_back >= WRITE_BACK {
                 self.since_write_back = 0;
                 #[cfg(target_os = "linux")]
-                crate::source::write_back(&self.files[job.file]);
+                crate::source::write_back(file);
             }
         }
         Ok(done)
     }
 
-    /// Waits until its bytes are on the disk, where that is wanted.
+    /// Waits until its bytes are on the disk, where that is wanted, or sent.
     ///
     /// # Errors
-    /// What the system refuses.
-    pub fn flush(&self) -> Result<()> {
-        let files = self.files.iter().zip(&self.targets).filter(|_| self.sync);
-        files.into_iter().try_for_each(|(file, target)| {
-            file.sync_all().map_err(|source| Error::io(target, "write to the disk", source))
+    /// What the system or the server refuses.
+    pub fn flush(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.files.iter().zip(&self.targets).try_for_each(|(file, target)| match file {
+            Target::File(file) if self.sync => {
+                file.sync_all().map_err(|source| Error::io(target, "write to the disk", source))
+            }
+            Target::Joined(Some(upload)) => upload.flush(interrupt),
+            Target::Begun(sink) => sink.sent(interrupt),
+            Target::File(_) | Target::Joined(None) => Ok(()),
         })
     }
+}
+
+/// The bytes of a part of an upload, and its name; without one the file is sent by the rank that has begun it.
+fn part_and_name(text: &str) -> Option<(u64, Option<&str>)> {
+    let (part, name) = match text.split_once(" =") {
+        Some((part, name)) => (part, Some(name)),
+        None => (text, None),
+    };
+    Some((part.parse().ok().filter(|part| *part > 0)?, name))
 }
 
 /// Rows as several of few bytes.

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import urllib.request
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -315,7 +316,18 @@ def differences() -> dict[str, Any]:
 
     how = [Shard(1)] if odd else [Shard(0)]
     tensors = {"a": placed(torch.zeros(8, 8), line(), how), "b": torch.zeros(4)}
+
+    def another_torch() -> dict[str, Any]:
+        """It splits in another way, as two releases of torch may."""
+        version = torch.__version__
+        torch.__version__ = "1.0" if odd else version
+        try:
+            return load(Tensors(tensors), path)  # type: ignore[arg-type]
+        finally:
+            torch.__version__ = version
+
     return {
+        "torch": another_torch(),
         "file": load(target((5,) if odd else (4,)), other if odd else path),
         "time": load(target(), later if odd else path),
         "absent": load(target(), FOLDER / "nothing.safetensors" if odd else path),
@@ -511,12 +523,18 @@ def traffic() -> dict[str, Any]:
     def tensors(how: list[Any]) -> nn.Module:
         return Tensors({name: placed(torch.zeros(256, 512), line(), how) for name in names})  # type: ignore[misc]
 
+    other = os.environ["RANKS_OTHER"] if RANK == 2 else url
+    differs = raised(lambda: load_into(tensors([Shard(1)]), other))
+    dist.barrier()
+    if RANK == 0:
+        urllib.request.urlopen(urllib.request.Request(os.environ["RANKS_COUNTS"], method="DELETE")).close()
+    dist.barrier()
     _distributed.RankPlan = max_weights._core.RankPlan
     module = tensors([Shard(1)])
     load_into(module, url)
     expected = numbers(256, 512)
     same = all(torch.equal(one.full_tensor(), expected) for one in module.parameters())  # type: ignore[attr-defined]
-    return {"same": same}
+    return {"same": same, "differs": differs}
 
 
 def deltas() -> dict[str, Any]:

@@ -109,7 +109,7 @@ def refused() -> dict[str, Any]:
     good = {"a": numbers(4, 4)}
     found = {
         "partial": save({"a": partial}),
-        "url": save(good, "s3://bucket/model"),
+        "url": save(good, "https://example.org/model"),
         "writer_url": raised(lambda: WeightsWriter("s3://bucket/model")),
         "writer_part": raised(lambda: WeightsWriter(folder).prepare_global_plan([SavePlan(_half())])),
         "tied": save(good, tied="alias"),

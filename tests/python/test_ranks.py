@@ -116,6 +116,10 @@ def test_what_does_not_fit_is_the_same_argument_error_on_all(found: Found, case:
         ("absent", "nothing.safetensors"),
         ("placements", "has other names, shapes, dtypes or placements of tensors in the module than rank 0"),
         ("spread", "was called with another spread= than rank 0"),
+        (
+            "torch",
+            "has other names, shapes, dtypes or placements of tensors in the module than rank 0 (it has torch 1.0,",
+        ),
     ],
 )
 def test_a_rank_that_sees_something_else_is_named_by_all(found: Found, case: str, why: str) -> None:
@@ -192,17 +196,22 @@ def test_ranks_that_are_stopped_or_killed_are_named_in_time(tmp_path: Path) -> N
     assert left["first"]["seconds"] <= 3
 
 
-def test_each_byte_comes_from_the_store_once(tmp_path: Path) -> None:
+def test_each_byte_comes_from_the_store_once_and_a_rank_that_sees_another_object_is_named(tmp_path: Path) -> None:
     """Columns of four ranks, of which each alone would have read whole rows."""
     folder = tmp_path / "files"
     folder.mkdir()
     tensor = (torch.arange(256 * 512, dtype=torch.float64) % 251 - 100).float().reshape(256, 512)
     safetensors.torch.save_file({f"t{number}": tensor.clone() for number in range(8)}, folder / "a.safetensors")
     size = (folder / "a.safetensors").stat().st_size
+    (folder / "b.safetensors").write_bytes((folder / "a.safetensors").read_bytes()[:-1] + b"!")
     with FaultServer(folder) as server:
-        url = server.file("a.safetensors")
-        found = run(tmp_path, f"file://{tmp_path}/rendezvous", "traffic", RANKS_URL=url)
+        urls = {"RANKS_URL": server.file("a.safetensors"), "RANKS_OTHER": server.file("b.safetensors")}
+        urls["RANKS_COUNTS"] = f"{server.url}/_counts"
+        found = run(tmp_path, f"file://{tmp_path}/rendezvous", "traffic", **urls)
         assert all(rank["same"] for rank in found["traffic"])
+        error = same_on_all([rank["differs"] for rank in found["traffic"]])
+        assert error["text"].startswith("rank 2 ")
+        assert "sees another object than rank 0: file 1 of 1 has another ETag or version" in error["text"]
         count = server.counts()["bytes"]
     headers = RANKS * (128 << 10)  # what each rank reads to open the file
     assert size <= count <= size + headers, (size, count)

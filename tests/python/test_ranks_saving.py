@@ -31,8 +31,7 @@ def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -
     ("case", "why"),
     [
         ("partial", "tensor 'a': it is placed as P(sum): its values are sums over ranks"),
-        ("url", "'s3://bucket/model': several ranks write to a folder that all of them see, not to a URL"),
-        ("writer_url", "'s3://bucket/model': several ranks write to a folder that all of them see, not to a URL"),
+        ("writer_url", "'s3://bucket/model': dcp.save writes to a folder that all ranks see, not to a URL"),
         ("writer_part", "tensor 'a': ranks write 8 of its 16 elements"),
         ("tied", "save_sharded by several ranks has no tied="),
         ("verify", "save_sharded by several ranks has no verify="),
@@ -58,6 +57,12 @@ def test_a_rank_that_saves_something_else_is_named_by_all(found: Found, case: st
     assert error["rank"] == 2
     assert error["text"].endswith(f"{why}; what was in the folder is as it was")
     assert all(rank["left"] == [] for rank in found["refused"])
+
+
+def test_a_url_that_nothing_can_be_written_to_is_the_error_of_all(found: Found) -> None:
+    error = same_on_all([rank["url"] for rank in found["refused"]])
+    assert error["rank"] == 0
+    assert "https://example.org/model: nothing can be written there" in error["text"]
 
 
 def test_what_the_first_rank_cannot_begin_is_the_error_of_all(found: Found) -> None:

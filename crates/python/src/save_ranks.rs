@@ -1,14 +1,17 @@
 //! Saving by several ranks: where everything lies, and what a rank writes. What they say to each other is torch's affair.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use max_weights::buffer::Buffer as Tensor;
+use max_weights::dtype::DType;
 use max_weights::error::Error;
 use max_weights::load::ranks::Mesh;
+use max_weights::source::store::SentPart;
 use max_weights::workers::now_and_then;
-use max_weights::write::{Declared, Folder, Options, PlacedBox, RankWriter, Replacement, Stored, Together};
+use max_weights::write::{Begun, Declared, Folder, Options, PlacedBox, RankWriter, Stored, Together};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -16,6 +19,8 @@ use crate::convert::dtype_from_python;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::ranks::{PythonMesh, meshes};
+use crate::remote::StoreHandle;
+use crate::save::destination;
 use crate::tensor::Buffer;
 
 /// A tensor by its number, a range of each of its axes, and what lies there.
@@ -34,11 +39,12 @@ type PythonBox<'py> = (usize, Vec<(u64, u64)>, Bound<'py, Buffer>);
 ///     sync: As for `save_tensors`.
 ///     stem: As for `save_tensors`.
 ///     max_shard_size: As for `save_tensors`.
+///     store: As for `save_tensors`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RankSave {
     together: Together,
     /// The files that this process has begun.
-    begun: Mutex<Option<Vec<Replacement>>>,
+    begun: Mutex<Option<Begun>>,
     /// What it writes itself.
     share: Mutex<Option<RankWriter>>,
 }
@@ -46,7 +52,8 @@ pub(crate) struct RankSave {
 #[pymethods]
 impl RankSave {
     #[new]
-    #[pyo3(signature = (folder, tensors, metadata, sharings, *, meshes, world, alignment, sync, stem, max_shard_size))]
+    #[pyo3(signature = (folder, tensors, metadata, sharings, *, meshes, world, alignment, sync, stem, max_shard_size,
+                        store=None))]
     #[expect(clippy::too_many_arguments, reason = "all that the files are a function of, by name")]
     fn new(
         py: Python<'_>,
@@ -60,7 +67,9 @@ impl RankSave {
         sync: bool,
         stem: String,
         max_shard_size: u64,
+        store: Option<StoreHandle>,
     ) -> Outcome<Self> {
+        let to = destination(store, "replace")?;
         let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
             Ok(Declared { name, stored: Stored::Plain(dtype_from_python(&dtype)?), shape })
         };
@@ -68,7 +77,7 @@ impl RankSave {
         let together = detached(py, || {
             let meshes = self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?;
             let options = Options { alignment, sync };
-            let folder = Folder { path: folder, stem, most: max_shard_size, options };
+            let folder = Folder { path: folder, stem, most: max_shard_size, options, to };
             Together::new(folder, tensors, &metadata, sharings, (meshes, world))
         })?;
         Ok(Self { together, begun: Mutex::default(), share: Mutex::default() })
@@ -79,18 +88,21 @@ impl RankSave {
         PyBytes::new(py, &self.together.hash())
     }
 
-    /// Makes the unfinished files; returns their paths.
-    fn begin(&self, py: Python<'_>) -> Outcome<Vec<PathBuf>> {
-        let files = detached(py, || self.together.begin())?;
-        let paths = files.iter().map(|file| file.unfinished().to_path_buf()).collect();
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(files);
-        Ok(paths)
+    /// Makes the unfinished files, or begins uploads; returns what the other ranks find them by.
+    fn begin(&self, py: Python<'_>) -> Outcome<Vec<OsString>> {
+        let begun = detached(py, || self.together.begin(&interrupt))?;
+        let names = begun.names.iter().map(|name| name.clone().into_os_string()).collect();
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        Ok(names)
     }
 
     /// Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that are.
     fn open(&self, py: Python<'_>, rank: u32, unfinished: Vec<PathBuf>, parts: Vec<Bound<'_, Buffer>>) -> Outcome<u64> {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
-        let share = detached(py, || RankWriter::open(&self.together, rank, &unfinished, parts))?;
+        let share = detached(py, || {
+            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            RankWriter::open(&self.together, rank, (&unfinished, begun.as_mut()), parts, &interrupt)
+        })?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
         Ok(bytes)
@@ -115,7 +127,7 @@ impl RankSave {
         Ok(bytes)
     }
 
-    /// Writes about so many of the bytes that are left; returns how many, 0 at the end.
+    /// Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the end.
     fn write(&self, py: Python<'_>, most: u64) -> Outcome<u64> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,18 +135,62 @@ impl RankSave {
         })?)
     }
 
-    /// Waits until they are on the disk, where that is wanted.
-    fn flush(&self, py: Python<'_>) -> Outcome<()> {
+    /// How often ranks exchange what they have; the same on all.
+    #[getter]
+    fn rounds(&self) -> usize {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, RankWriter::rounds)
+    }
+
+    /// What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come from each.
+    fn message(&self, py: Python<'_>, round: usize) -> Outcome<(Buffer, Vec<u64>, Vec<u64>)> {
+        let (message, to, of) = detached(py, || {
+            let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            let share = share.as_ref().ok_or_else(not_open)?;
+            let (message, to, of) = share.message(&self.together, round, &now_and_then(&interrupt))?;
+            let size = [to.iter().sum::<u64>() as i64];
+            Ok::<_, Error>((Tensor::contiguous_at(message.freeze(), 0, DType::UInt8, &size)?, to, of))
+        })?;
+        Ok((Buffer::new(message), to, of))
+    }
+
+    /// Writes what this rank writes in a round, of what has arrived and of what it has itself; returns how many bytes.
+    fn take(&self, arrived: &Bound<'_, Buffer>, round: usize) -> Outcome<u64> {
+        let (py, arrived) = (arrived.py(), arrived.get().tensor());
         Ok(detached(py, || {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_ref().map_or(Ok(()), RankWriter::flush)
+            let share = share.as_ref().ok_or_else(not_open)?;
+            let bytes = arrived.bytes().ok_or_else(|| Error::Argument("what arrived is not in memory".to_owned()))?;
+            share.take(&self.together, round, bytes, &now_and_then(&interrupt))
         })?)
     }
 
-    /// Puts the files into their places; returns them, an index last.
-    fn finish(&self, py: Python<'_>) -> Outcome<Vec<PathBuf>> {
-        let files = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
-        Ok(detached(py, || self.together.finish(files, &interrupt))?)
+    /// Waits until they are on the disk, where that is wanted, or sent.
+    fn flush(&self, py: Python<'_>) -> Outcome<()> {
+        Ok(detached(py, || {
+            let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            share.as_ref().map_or(Ok(()), |share| share.flush(&interrupt))
+        })?)
+    }
+
+    /// The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them.
+    fn sent(&self) -> Vec<Vec<SentPart>> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(Vec::new(), RankWriter::sent)
+    }
+
+    /// Puts the files into their places; returns them, an index last. `sent` are the parts of uploads that other ranks have sent, of each file.
+    #[pyo3(signature = (sent=Vec::new()))]
+    fn finish(&self, py: Python<'_>, sent: Vec<Vec<SentPart>>) -> Outcome<Vec<OsString>> {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let share = self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let files = detached(py, || self.together.finish(begun.ok_or_else(not_open)?, share, sent, &interrupt))?;
+        Ok(files.into_iter().map(PathBuf::into_os_string).collect())
+    }
+
+    /// Lets uploads be that the rank which has begun them has completed.
+    fn leave(&self) {
+        if let Some(share) = self.share.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            share.leave();
+        }
     }
 
     /// Gives up: removes what this process has begun, and what one that is gone has left.
@@ -146,4 +202,8 @@ impl RankSave {
             self.together.remove_abandoned();
         });
     }
+}
+
+fn not_open() -> Error {
+    Error::Argument("the files of this save are not open".to_owned())
 }

@@ -248,6 +248,12 @@ impl Store for Remote {
         Ok(Box::new(ObjectUpload::begin(place, len, holes, if_exists, interrupt)?))
     }
 
+    fn join(&self, url: &Path, len: u64, (part, name): (u64, &str)) -> Result<Box<dyn Upload>> {
+        let (bucket, key) = self.object(url)?;
+        let place = (url.to_path_buf(), bucket, key, self.asking(url));
+        Ok(Box::new(ObjectUpload::join(place, len, part, name)?))
+    }
+
     fn remove(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Result<()> {
         let objects = urls.iter().map(|url| self.object(url).map(|(bucket, key)| (url, bucket, key)));
         let objects = objects.collect::<Result<Vec<_>>>()?;

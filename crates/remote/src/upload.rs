@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use max_weights::source::Source as _;
-use max_weights::source::store::{self, IfExists, Upload};
+use max_weights::source::store::{self, IfExists, SentPart, Upload};
 use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
 use object_store::MultipartId;
@@ -106,8 +107,13 @@ struct Shared {
     before: Mutex<Option<Asked>>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Other processes send parts, too.
+    has_others: AtomicBool,
     process: u32,
 }
+
+/// Where an upload goes, and how that is asked.
+type Destination = (PathBuf, Arc<Bucket>, String, Asking);
 
 /// An upload.
 pub(crate) struct ObjectUpload(Arc<Shared>);
@@ -121,18 +127,52 @@ impl fmt::Debug for ObjectUpload {
 impl ObjectUpload {
     /// Begins; nothing is sent yet but the question whether there is such an object, where it is to stay.
     pub(crate) fn begin(
-        (url, bucket, key, asking): (PathBuf, Arc<Bucket>, String, Asking),
+        place: Destination,
         len: u64,
         holes: &[Range<u64>],
         if_exists: IfExists,
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
-        let part = part_size(len, asking.options.request_bytes)
-            .ok_or_else(|| Error::Argument(format!("{}: {len} bytes are more than an object has", shown(&url))))?;
+        let part = part_size(len, place.3.options.request_bytes)
+            .ok_or_else(|| Error::Argument(format!("{}: {len} bytes are more than an object has", shown(&place.0))))?;
+        let mut shared = Shared::new(place, len, part, (holes, if_exists));
+        if if_exists != IfExists::Replace {
+            let timeout = shared.asking.options.timeout;
+            shared.standing = wait(interrupt, timeout, ("look for it", &shared.url), shared.look())?;
+        }
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Takes part in one that another process has begun, with parts of so many bytes.
+    pub(crate) fn join(place: Destination, len: u64, part: u64, name: &str) -> Result<Self> {
+        if !(LEAST_PART..=MOST_PART).contains(&part) {
+            return Err(Error::Argument(format!("{}: parts of {part} bytes are not taken", shown(&place.0))));
+        }
+        let shared = Shared::new(place, len, part, (&[], IfExists::Replace));
+        let _ = shared.upload.set(name.to_owned());
+        shared.has_others.store(true, Ordering::Relaxed);
+        Ok(Self(Arc::new(shared)))
+    }
+}
+
+/// How long parts are: equal but for the last one, no more of them than stores take.
+fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
+    let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
+    let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
+    (part <= MOST_PART).then_some(part)
+}
+
+impl Shared {
+    fn new(
+        (url, bucket, key, asking): Destination,
+        len: u64,
+        part: u64,
+        (holes, if_exists): (&[Range<u64>], IfExists),
+    ) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let (holes, upload, process) = (holes.to_vec(), OnceCell::new(), std::process::id());
         let (standing, before) = (None, Mutex::default());
-        let mut shared = Shared {
+        let shared = Self {
             url,
             bucket,
             key,
@@ -146,25 +186,13 @@ impl ObjectUpload {
             before,
             state,
             changed,
+            has_others: AtomicBool::new(false),
             process,
         };
         shared.state().come = shared.holes.iter().map(|hole| hole.end - hole.start).sum();
-        if if_exists != IfExists::Replace {
-            let timeout = shared.asking.options.timeout;
-            shared.standing = wait(interrupt, timeout, ("look for it", &shared.url), shared.look())?;
-        }
-        Ok(Self(Arc::new(shared)))
+        shared
     }
-}
 
-/// How long parts are: equal but for the last one, no more of them than stores take.
-fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
-    let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
-    let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
-    (part <= MOST_PART).then_some(part)
-}
-
-impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -447,8 +475,9 @@ impl Upload for ObjectUpload {
 
     fn flush(&self, interrupt: Interrupt<'_>) -> Result<()> {
         let shared = &self.0;
+        let is_shared = shared.has_others.load(Ordering::Relaxed);
         // Parts of which nobody writes a byte.
-        if !shared.is_whole() {
+        if !shared.is_whole() && !is_shared {
             for number in 0..shared.parts() {
                 if shared.written_of(&shared.range(number)) == 0 {
                     shared.part(number, interrupt)?;
@@ -456,7 +485,7 @@ impl Upload for ObjectUpload {
                 }
             }
         }
-        if !shared.is_whole() && shared.standing.is_none() && !shared.looks_at_the_end() {
+        if !shared.is_whole() && !is_shared && shared.standing.is_none() && !shared.looks_at_the_end() {
             let mut before = shared.before.lock().unwrap_or_else(PoisonError::into_inner);
             if before.is_none() {
                 let asking = shared.clone();
@@ -474,6 +503,9 @@ impl Upload for ObjectUpload {
             interrupt()?;
         }
         let parts = shared.standing.as_ref().map_or(state.sent.len(), Standing::len);
+        if is_shared {
+            return Ok(());
+        }
         let is_complete = state.come == shared.len && (shared.is_whole() || parts == shared.parts());
         if is_complete {
             drop(state);
@@ -493,6 +525,11 @@ impl Upload for ObjectUpload {
             return Ok(());
         }
         let shared = self.0.clone();
+        let sent = shared.state().sent.len();
+        if shared.has_others.load(Ordering::Relaxed) && sent != shared.parts() {
+            let (parts, path) = (shared.parts(), shown(&shared.url));
+            return Err(Error::Argument(format!("{path}: only {sent} of its {parts} parts were sent")));
+        }
         let completed = wait(interrupt, None, ("complete the upload", &shared.url), async {
             if shared.is_whole() { shared.put().await } else { shared.complete_upload().await }
         });
@@ -509,6 +546,33 @@ impl Upload for ObjectUpload {
                 })
             }
         }
+    }
+
+    fn share(&self, interrupt: Interrupt<'_>) -> Result<(u64, Option<String>)> {
+        let shared = self.0.clone();
+        if shared.is_whole() {
+            return Ok((shared.part, None));
+        }
+        let timeout = shared.asking.options.timeout;
+        let name = wait(interrupt, timeout, ("begin an upload", &shared.url), async {
+            let begun = async |_| shared.upload.get_or_try_init(|| shared.bucket.begin(&shared.key)).await.cloned();
+            shared.tried("begin an upload", begun).await
+        })?;
+        self.0.has_others.store(true, Ordering::Relaxed);
+        Ok((self.0.part, Some(name)))
+    }
+
+    fn sent(&self) -> Vec<SentPart> {
+        self.0.state().sent.iter().map(|(number, part)| (*number, part.content_id.clone())).collect()
+    }
+
+    fn add(&self, parts: Vec<SentPart>) {
+        let parts = parts.into_iter().map(|(number, content_id)| (number, PartId { content_id }));
+        self.0.state().sent.extend(parts);
+    }
+
+    fn leave(&mut self) {
+        self.0.state().is_over = true;
     }
 
     fn abort(&mut self, in_haste: bool) -> Option<String> {

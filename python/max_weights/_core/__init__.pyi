@@ -409,23 +409,38 @@ class RankSave:
         cls, folder: str | PathLike[str], tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
         metadata: Mapping[str, str], sharings: Sequence[int | None], *,
         meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]], world: int,
-        alignment: int, sync: bool, stem: str, max_shard_size: int,
+        alignment: int, sync: bool, stem: str, max_shard_size: int, store: RemoteStore | None = None,
     ) -> Self: ...  # fmt: skip
     def hash(self) -> bytes:
         """A hash of where everything lies and of who has what."""
-    def begin(self) -> list[Path]:
-        """Makes the unfinished files; returns their paths."""
+    def begin(self) -> list[str]:
+        """Makes the unfinished files, or begins uploads; returns what the other ranks find them by."""
     def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
         """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
         are."""
     def open_boxes(self, rank: int, unfinished: Sequence[str | PathLike[str]], boxes: Sequence[_PlacedBox]) -> int:
         """The same for boxes that no other rank has: the number of a tensor, a range of each axis, memory."""
     def write(self, most: int) -> int:
-        """Writes about so many of the bytes that are left; returns how many, 0 at the end."""
+        """Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the
+        end."""
+    @property
+    def rounds(self) -> int:
+        """How often ranks exchange what they have; the same on all."""
+    def message(self, round: int) -> tuple[Buffer, list[int], list[int]]:
+        """What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come
+        from each."""
+    def take(self, arrived: Buffer, round: int) -> int:
+        """Writes what this rank writes in a round, of what has arrived and of what it has itself; returns how many
+        bytes."""
     def flush(self) -> None:
-        """Waits until they are on the disk, where that is wanted."""
-    def finish(self) -> list[Path]:
-        """Puts the files into their places; returns them, an index last."""
+        """Waits until they are on the disk, where that is wanted, or sent."""
+    def sent(self) -> list[list[tuple[int, str]]]:
+        """The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them."""
+    def finish(self, sent: Sequence[Sequence[tuple[int, str]]] = ...) -> list[str]:
+        """Puts the files into their places; returns them, an index last. `sent` are the parts of uploads that other
+        ranks have sent, of each file."""
+    def leave(self) -> None:
+        """Lets uploads be that the rank which has begun them has completed."""
     def discard(self) -> None:
         """Gives up: removes what this process has begun, and what one that is gone has left."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from max_weights.errors import ArgumentError
@@ -56,6 +57,8 @@ class Meshes:
     """The global ranks of the group, by their rank there."""
     tables: list[Mesh] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
+    _known: dict[tuple[int, tuple[Split, ...]], tuple[object, int | None]] = field(default_factory=dict)
+    """By the identity of torch's mesh, which is beside the number: most tensors have one that was looked at before."""
 
     def number(self, tensor: DTensor) -> int | None:
         """Return the number of the mesh and placements of a tensor; `None` if every rank has all of it.
@@ -63,7 +66,13 @@ class Meshes:
         Raises:
             ArgumentError: ranks of the mesh are not in the group (a ValueError).
         """
-        mesh, splits = tensor.device_mesh.mesh, splits_of(tensor)
+        mesh, splits = tensor.device_mesh, splits_of(tensor)
+        key = (id(mesh), tuple(splits))
+        if key not in self._known:
+            self._known[key] = (mesh, self._looked_at(mesh.mesh, splits))
+        return self._known[key][1]
+
+    def _looked_at(self, mesh: torch.Tensor, splits: list[Split]) -> int | None:
         places = {rank: place for place, rank in enumerate(self.ranks)}
         ranks = [places.get(rank, ABSENT) for rank in mesh.flatten().tolist()]
         if ABSENT in ranks:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from max_weights._core import RankSave, __version__, printable, shown
+from max_weights._core import Buffer, RankSave, __version__, shown
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
 from max_weights._ranks.placements import Meshes, refusal, splits_of, together
 from max_weights._ranks.session import Session
+from max_weights._saved_paths import paths_of
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch.distributed as dist
 
-    from max_weights._buffer import Buffer
+    from max_weights._core import RemoteStore
     from max_weights._progress import Progress
     from max_weights._ranks.placements import Mesh
     from max_weights.dtype import DType
@@ -42,14 +43,7 @@ class Files:
     stem: str
     alignment: int
     sync: bool
-
-    def __post_init__(self) -> None:
-        """Refuse a URL."""
-        if "://" in self.folder:
-            raise ArgumentError(
-                f"'{printable(self.folder)}': several ranks write to a folder that all of them see, not to a URL: save "
-                "there, and copy the files; or save on one rank what full_tensor() returns"
-            )
+    store: RemoteStore | None = None
 
     def save(
         self,
@@ -70,6 +64,7 @@ class Files:
             sync=self.sync,
             stem=self.stem,
             max_shard_size=self.max_shard_size,
+            store=self.store,
         )
 
 
@@ -204,26 +199,62 @@ def _written(
         return session.agree(said, error)
 
     first = session.rank == 0
-    begun = agreed(lambda: {"paths": [str(path) for path in save.begin()] if first else []})[0]["paths"]
+    begun = agreed(lambda: {"paths": save.begin() if first else []})[0]["paths"]
     own = [part.own for part in parts]
     sizes = [one["bytes"] for one in agreed(lambda: {"bytes": save.open(session.rank, begun, own)})]
-    done = 0
+    own_size, done = sizes[session.rank], 0
 
-    def write() -> dict[str, Any]:
+    def wrote(count: int) -> None:
         nonlocal done
-        done += save.write(ROUND)
-        if report is not None:
-            report(done, sizes[session.rank])
+        done += count
+        if report is not None and count:
+            report(done, own_size)
+
+    message = arrived = torch.empty(0, dtype=torch.uint8)
+    to: list[int] = []
+    of: list[int] = []
+    late: Exception | None = None
+
+    def take_and_send(number: int) -> dict[str, Any]:
+        """Write what came in the round before, and make what is sent in this one."""
+        nonlocal message, to, of
+        if late is not None:
+            raise late
+        if number > 0:
+            wrote(save.take(Buffer.from_dlpack(arrived), number - 1))
+        if number < save.rounds:
+            buffer, to, of = save.message(number)
+            message = buffer.torch().to(session.device)
         return {}
 
-    for _ in range(-(-max(sizes) // ROUND)):
-        agreed(write)
+    rounds = agreed(lambda: {"rounds": save.rounds})[0]["rounds"]
+    for number in range(rounds + 1 if rounds else 0):
+        agreed(lambda number=number: take_and_send(number))  # type: ignore[misc]
+        if number < rounds and session.size > 1:
+            there = torch.empty(sum(of), dtype=torch.uint8, device=session.device)
+            work = session.connection.all_to_all(there, message, of, to)
+            try:
+                wrote(save.write(-(-own_size // rounds)))  # of what it writes itself, while the others send
+            except Exception as failed:
+                late = failed
+            session.wait(work)
+            arrived = there.cpu()
+
+    def write() -> dict[str, Any]:
+        count = save.write(ROUND)
+        wrote(count)
+        return {"count": count}
+
+    while any(one["count"] for one in agreed(write)):
+        pass
 
     def flush() -> dict[str, Any]:
         save.flush()
-        return {}
+        return {"sent": save.sent()}
 
-    agreed(flush)
+    sent = [one["sent"] for one in agreed(flush)]
+    of_files = [[tuple(part) for one in sent for part in one[file]] for file in range(len(begun))]
     session.note = ""
-    placed = agreed(lambda: {"paths": [str(path) for path in save.finish()] if first else []})
-    return [Path(path) for path in placed[0]["paths"]]
+    placed = agreed(lambda: {"paths": save.finish(of_files) if first else []})
+    save.leave()
+    return paths_of([Path(path) for path in placed[0]["paths"]])

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from max_weights._core import infos, shown
+from max_weights._core import infos, printable, shown
 from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
 from max_weights._ranks.saving import ROUND, Files
@@ -214,7 +214,7 @@ class WeightsWriter(StorageWriter):
         sync: bool = True,
     ) -> None:
         size = bytes_of(max_shard_size)
-        self._files = Files(os.fsdecode(folder), metadata_of(metadata), size, name, alignment, sync)
+        self._files = Files(_folder(folder), metadata_of(metadata), size, name, alignment, sync)
         self._rank = 0
         self._save: RankSave | None = None
 
@@ -222,7 +222,7 @@ class WeightsWriter(StorageWriter):
         """Begin another save, to this folder if there is one; files that one before has not finished are removed."""
         self._discard()
         if checkpoint_id is not None:
-            self._files = replace(self._files, folder=os.fsdecode(checkpoint_id))
+            self._files = replace(self._files, folder=_folder(checkpoint_id))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -256,7 +256,7 @@ class WeightsWriter(StorageWriter):
         """
         begun = _Begun(self._files, tensors_of(item for plan in plans for item in plan.items))
         self._save = begun.save()
-        begun = replace(begun, unfinished=[str(path) for path in self._save.begin()])
+        begun = replace(begun, unfinished=self._save.begin())
         return [replace(plan, storage_data=begun) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -304,6 +304,17 @@ def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[
         raise ArgumentError(f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}")
     ranges = [(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)]
     return number, ranges, buffer_of(item.index.fqn, data.detach())
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    """Return a folder as text; a URL is refused."""
+    folder = os.fsdecode(path)
+    if "://" in folder:
+        raise ArgumentError(
+            f"'{printable(folder)}': dcp.save writes to a folder that all ranks see, not to a URL: "
+            "save_sharded(state, url, group=) writes there"
+        )
+    return folder
 
 
 def _goes_straight(info: WeightInfo, lengths: torch.Size, target: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use mesh::{ABSENT, Mesh, Runs, Split};
 pub use moves::Move;
-pub use replicas::{Written, written, written_box};
+pub use replicas::{Owned, Written};
 pub use round::{Broadcast, Round};
 pub use unit::{Extent, Source};
 

@@ -22,66 +22,88 @@ pub struct Written {
     pub moves: Vec<Move>,
 }
 
-/// What a rank of `world` writes of a tensor of this shape, of which `unit.0` elements take `unit.1` bytes and stay together. Without a mesh every rank
-/// has all of it. A small part that several have is written by the one whose turn it is; a large one by all of them.
-///
-/// # Errors
-/// A part that elements which are stored together do not allow, or axes that are not there.
-pub fn written(
-    shape: &[u64],
-    unit: (u64, u64),
-    mesh: Option<&Mesh>,
-    (rank, world): (u32, u32),
-    turn: u64,
-) -> Result<Written> {
-    let whole = || -> Runs { shape.iter().map(|&size| std::iter::once(0..size).collect()).collect() };
-    let (runs, (number, count)) = match mesh {
-        None => (whole(), (u64::from(rank), u64::from(world))),
-        Some(mesh) => {
-            mesh.require_axes(shape)?;
-            match (mesh.runs(rank, shape), mesh.replica(rank)) {
-                (Some(runs), Some(replica)) => (runs, replica),
-                _ => return Ok(Written::default()),
-            }
-        }
-    };
-    let own = runs.iter().map(|runs| runs.iter().map(|run| run.end - run.start).sum()).collect();
-    let part = if runs == whole() {
-        let elements = shape.iter().product::<u64>();
-        let bytes = elements.div_ceil(unit.0.max(1)).saturating_mul(unit.1);
-        Part::new(&[bytes], (1, 1), &vec![std::iter::once(0..bytes).collect()])?
-    } else {
-        Part::new(shape, unit, &runs)?
-    };
-    let reach = part.reach();
-    let clip = if count <= 1 {
-        reach
-    } else if part.bytes / count < SHARED {
-        if turn % count == number { reach } else { 0..0 }
-    } else {
-        let span = reach.end - reach.start;
-        let at = |number: u64| {
-            let at = reach.start + (u128::from(span) * u128::from(number) / u128::from(count)) as u64;
-            if number == 0 || number == count { at } else { (at - at % TURN).max(reach.start) }
-        };
-        at(number)..at(number + 1)
-    };
-    Ok(Written { bytes: part.bytes, shape: own, moves: moves(&part, &clip) })
+/// What a rank has of a tensor, and which bytes of that it is the one to write.
+#[derive(Debug, Clone)]
+pub struct Owned {
+    part: Part,
+    /// The shape of what it has.
+    shape: Vec<u64>,
+    clip: Range<u64>,
 }
 
-/// What a rank writes of a tensor of which it has a box, a range of each axis, that no other rank has.
-///
-/// # Errors
-/// A box that is not in the tensor, or that elements which are stored together do not allow.
-pub fn written_box(shape: &[u64], unit: (u64, u64), ranges: &[Range<u64>]) -> Result<Written> {
-    let is_within = |(range, &size): (&Range<u64>, &u64)| range.start <= range.end && range.end <= size;
-    if ranges.len() != shape.len() || !ranges.iter().zip(shape).all(is_within) {
-        return Err(Error::Argument(format!("a tensor of the shape {shape:?} has no box {ranges:?}")));
+impl Owned {
+    /// What a rank of `world` writes of a tensor of this shape, of which `unit.0` elements take `unit.1` bytes and stay together; `None` for a rank that
+    /// has nothing to do with it. Without a mesh every rank has all of it. A small part that several have is written by the one whose turn it is; a
+    /// large one by all of them.
+    ///
+    /// # Errors
+    /// A part that elements which are stored together do not allow, or axes that are not there.
+    pub fn of_rank(
+        shape: &[u64],
+        unit: (u64, u64),
+        mesh: Option<&Mesh>,
+        (rank, world): (u32, u32),
+        turn: u64,
+    ) -> Result<Option<Self>> {
+        let whole = || -> Runs { shape.iter().map(|&size| std::iter::once(0..size).collect()).collect() };
+        let (runs, (number, count)) = match mesh {
+            None => (whole(), (u64::from(rank), u64::from(world))),
+            Some(mesh) => {
+                mesh.require_axes(shape)?;
+                match (mesh.runs(rank, shape), mesh.replica(rank)) {
+                    (Some(runs), Some(replica)) => (runs, replica),
+                    _ => return Ok(None),
+                }
+            }
+        };
+        let own = runs.iter().map(|runs| runs.iter().map(|run| run.end - run.start).sum()).collect();
+        let part = if runs == whole() {
+            let elements = shape.iter().product::<u64>();
+            let bytes = elements.div_ceil(unit.0.max(1)).saturating_mul(unit.1);
+            Part::new(&[bytes], (1, 1), &vec![std::iter::once(0..bytes).collect()])?
+        } else {
+            Part::new(shape, unit, &runs)?
+        };
+        let reach = part.reach();
+        let clip = if count <= 1 {
+            reach
+        } else if part.bytes / count < SHARED {
+            if turn % count == number { reach } else { 0..0 }
+        } else {
+            let span = reach.end - reach.start;
+            let at = |number: u64| {
+                let at = reach.start + (u128::from(span) * u128::from(number) / u128::from(count)) as u64;
+                if number == 0 || number == count { at } else { (at - at % TURN).max(reach.start) }
+            };
+            at(number)..at(number + 1)
+        };
+        Ok(Some(Self { part, shape: own, clip }))
     }
-    let own = ranges.iter().map(|range| range.end - range.start).collect();
-    let part = Part::new(shape, unit, &ranges.iter().map(|range| vec![range.clone()]).collect())?;
-    let reach = part.reach();
-    Ok(Written { bytes: part.bytes, shape: own, moves: moves(&part, &reach) })
+
+    /// What a rank writes of a tensor of which it has a box, a range of each axis, that no other rank has.
+    ///
+    /// # Errors
+    /// A box that is not in the tensor, or that elements which are stored together do not allow.
+    pub fn of_box(shape: &[u64], unit: (u64, u64), ranges: &[Range<u64>]) -> Result<Self> {
+        let is_within = |(range, &size): (&Range<u64>, &u64)| range.start <= range.end && range.end <= size;
+        if ranges.len() != shape.len() || !ranges.iter().zip(shape).all(is_within) {
+            return Err(Error::Argument(format!("a tensor of the shape {shape:?} has no box {ranges:?}")));
+        }
+        let own = ranges.iter().map(|range| range.end - range.start).collect();
+        let part = Part::new(shape, unit, &ranges.iter().map(|range| vec![range.clone()]).collect())?;
+        let clip = part.reach();
+        Ok(Self { part, shape: own, clip })
+    }
+
+    /// Rows from its part (`to`) into the tensor (`from`), as far as they are in this range of bytes of that, in the order of the tensor.
+    pub fn within(&self, range: &Range<u64>) -> Vec<Move> {
+        moves(&self.part, &(self.clip.start.max(range.start)..self.clip.end.min(range.end)))
+    }
+
+    /// All that it writes.
+    pub fn all(&self) -> Written {
+        Written { bytes: self.part.bytes, shape: self.shape.clone(), moves: moves(&self.part, &self.clip) }
+    }
 }
 
 /// The rows of a part within some bytes of the tensor, counted from its start.
@@ -103,7 +125,10 @@ mod tests {
     fn times(shape: &[u64], unit: u64, mesh: Option<&Mesh>, world: u32) -> Vec<u32> {
         let mut times = vec![0; (shape.iter().product::<u64>() * unit) as usize];
         for rank in 0..world {
-            let own = written(shape, (1, unit), mesh, (rank, world), 3).expect("written");
+            let own = Owned::of_rank(shape, (1, unit), mesh, (rank, world), 3)
+                .expect("owned")
+                .map(|own| own.all())
+                .unwrap_or_default();
             let mut part = vec![0_u32; own.bytes as usize];
             for one in own.moves {
                 for row in 0..one.rows {
@@ -139,7 +164,7 @@ mod tests {
         for ranges in
             [[0..3, 0..4, 0..2], [0..1, 0..4, 2..5], [1..3, 0..1, 2..5], [1..3, 1..4, 2..5], [0..0, 0..4, 0..5]]
         {
-            let own = written_box(&shape, (1, 2), &ranges).expect("written");
+            let own = Owned::of_box(&shape, (1, 2), &ranges).expect("a box").all();
             assert_eq!(own.bytes, own.shape.iter().product::<u64>() * 2);
             for one in own.moves {
                 for start in (0..one.rows).map(|row| one.from + row * one.from_stride) {
@@ -148,9 +173,9 @@ mod tests {
             }
         }
         assert_eq!(times, [1; 120]);
-        assert_eq!(written_box(&[], (1, 4), &[]).expect("written").bytes, 4);
+        assert_eq!(Owned::of_box(&[], (1, 4), &[]).expect("a box").all().bytes, 4);
         for ranges in [vec![0..3, 0..5], vec![0..3, 0..4, 0..1], vec![Range { start: 2, end: 1 }, 0..4]] {
-            let refused = written_box(&[3, 4], (1, 1), &ranges).expect_err("refused").to_string();
+            let refused = Owned::of_box(&[3, 4], (1, 1), &ranges).expect_err("refused").to_string();
             assert_eq!(refused, format!("a tensor of the shape [3, 4] has no box {ranges:?}"));
         }
     }
@@ -158,7 +183,7 @@ mod tests {
     #[test]
     fn those_that_have_a_large_part_write_it_together() {
         let bytes = |rank| -> u64 {
-            let own = written(&[1 << 20], (1, 4), None, (rank, 4), 0).expect("written");
+            let own = Owned::of_rank(&[1 << 20], (1, 4), None, (rank, 4), 0).expect("owned").expect("some").all();
             own.moves.iter().map(Move::bytes).sum()
         };
         assert_eq!([0, 1, 2, 3].map(bytes), [1 << 20; 4]);

@@ -1,0 +1,433 @@
+//! What ranks send each other so that each writes whole pieces of files: tensors of which a rank has many short rows of a file, and parts of uploads.
+//!
+//! A piece has one owner, who gets from every other rank what that would have written there. Pieces follow each other in the order of the files, one for
+//! each rank in a round.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::ops::Range;
+
+use super::together::Together;
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+use crate::load::ranks::Move;
+use crate::memory::Block;
+use crate::workers::Interrupt;
+use crate::write::run::piece;
+
+/// The bytes of a piece of a file on a disk.
+const PIECE: u64 = 16 << 20;
+/// Rows of fewer bytes, if there are so many of them, are not written by those that have them: each would be a request of its own to the system.
+const SHORT: u64 = 64 << 10;
+const MANY: u64 = 16;
+/// What lies between two tensors is written with them, if it is no more than that.
+const GAP: u64 = 4 << 10;
+
+/// Bytes of a file that one rank writes at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) file: usize,
+    pub(super) range: Range<u64>,
+    /// The tensors of which something is there, by their places in `order`.
+    tensors: Range<usize>,
+    pub(super) owner: u32,
+}
+
+/// All pieces that are exchanged.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    all: Vec<Piece>,
+    /// Tensors in the order of the files.
+    order: Vec<usize>,
+    rounds: Vec<Range<usize>>,
+    is_exchanged: Vec<bool>,
+}
+
+/// What a rank has of a piece: the number of a tensor, the byte of the piece at which that would begin (below 0 before it), rows.
+type Own = (usize, i128, Vec<Move>);
+
+impl Pieces {
+    /// The pieces of these files; `parts` are the bytes of a part of each that is uploaded, `None` for one on a disk.
+    pub(super) fn new(together: &Together, parts: &[Option<u64>]) -> Result<Self> {
+        let count = together.tensors().len();
+        let mut pieces = Self { is_exchanged: vec![false; count], ..Self::default() };
+        pieces.order = (0..count).filter(|&number| !together.range(number).is_empty()).collect();
+        pieces.order.sort_unstable_by_key(|&number| (together.file(number), together.range(number).start));
+        // By what each has to write so far.
+        let mut least: BinaryHeap<Reverse<(u64, u32)>> = (0..together.world()).map(|rank| Reverse((0, rank))).collect();
+        for (file, part) in parts.iter().enumerate() {
+            let first = pieces.order.partition_point(|&number| together.file(number) < file);
+            let end = pieces.order.partition_point(|&number| together.file(number) <= file);
+            let begun = pieces.all.len();
+            match *part {
+                Some(part) => pieces.cut_upload(together, file, first..end, part.max(1)),
+                None => pieces.cut_file(together, file, first..end)?,
+            }
+            let is_one = part.is_some() && pieces.all.len() == begun + 1;
+            for piece in &mut pieces.all[begun..] {
+                // A file of one part is sent by the rank that gives it its name.
+                if let Some(mut first) = least.peek_mut().filter(|_| !is_one) {
+                    piece.owner = first.0.1;
+                    first.0.0 += piece.range.end - piece.range.start;
+                }
+            }
+        }
+        let (mut first, mut owners) = (0, HashSet::new());
+        for (number, piece) in pieces.all.iter().enumerate() {
+            if !owners.insert(piece.owner) {
+                pieces.rounds.push(first..number);
+                first = number;
+                owners = HashSet::from([piece.owner]);
+            }
+        }
+        if first < pieces.all.len() {
+            pieces.rounds.push(first..pieces.all.len());
+        }
+        Ok(pieces)
+    }
+
+    /// The parts of an upload, each with all of its bytes: also those of the header, and those that no tensor has.
+    fn cut_upload(&mut self, together: &Together, file: usize, tensors: Range<usize>, part: u64) {
+        let of_file = &self.order[tensors.clone()];
+        for start in (0..together.file_bytes(file)).step_by(usize::try_from(part).unwrap_or(usize::MAX)) {
+            let range = start..start.saturating_add(part).min(together.file_bytes(file));
+            let first = of_file.partition_point(|&number| together.range(number).end <= range.start);
+            let end = of_file.partition_point(|&number| together.range(number).start < range.end);
+            let tensors = tensors.start + first..tensors.start + end.max(first);
+            self.all.push(Piece { file, range, tensors, owner: 0 });
+        }
+        for &number in of_file {
+            self.is_exchanged[number] = true;
+        }
+    }
+
+    /// Pieces of the tensors of which ranks have short rows.
+    fn cut_file(&mut self, together: &Together, file: usize, tensors: Range<usize>) -> Result<()> {
+        let mut open: Option<Piece> = None;
+        for at in tensors {
+            let number = self.order[at];
+            if !has_short_rows(together, number)? {
+                self.all.extend(open.take());
+                continue;
+            }
+            self.is_exchanged[number] = true;
+            let range = together.range(number);
+            let joins = |open: &Piece| range.start - open.range.end <= GAP && range.end - open.range.start <= PIECE;
+            if let Some(open) = open.as_mut().filter(|open| joins(open)) {
+                open.range.end = range.end;
+                open.tensors.end = at + 1;
+                continue;
+            }
+            self.all.extend(open.take());
+            let mut start = range.start;
+            while range.end - start > PIECE + PIECE / 2 {
+                self.all.push(Piece { file, range: start..start + PIECE, tensors: at..at + 1, owner: 0 });
+                start += PIECE;
+            }
+            open = Some(Piece { file, range: start..range.end, tensors: at..at + 1, owner: 0 });
+        }
+        self.all.extend(open);
+        Ok(())
+    }
+
+    /// Whether what ranks have of a tensor is exchanged, and not written by them.
+    pub(super) fn has(&self, number: usize) -> bool {
+        self.is_exchanged[number]
+    }
+
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// The bytes that a rank writes.
+    pub(super) fn bytes(&self, rank: u32) -> u64 {
+        let own = self.all.iter().filter(|piece| piece.owner == rank);
+        own.map(|piece| piece.range.end - piece.range.start).sum()
+    }
+
+    fn of_round(&self, round: usize) -> &[Piece] {
+        self.rounds.get(round).map_or(&[], |pieces| &self.all[pieces.clone()])
+    }
+
+    /// What a rank has of a piece.
+    fn own(&self, together: &Together, piece: &Piece, rank: u32) -> Result<Vec<Own>> {
+        let mut own = Vec::new();
+        for &number in &self.order[piece.tensors.clone()] {
+            let Some(owned) = together.owned(number, rank)? else { continue };
+            let start = together.range(number).start;
+            let clip = piece.range.start.max(start) - start..piece.range.end.saturating_sub(start);
+            let rows = owned.within(&clip);
+            if !rows.is_empty() {
+                own.push((number, i128::from(start) - i128::from(piece.range.start), rows));
+            }
+        }
+        Ok(own)
+    }
+
+    /// How many bytes a rank sends to each other in a round, and how many come from each.
+    pub(super) fn sizes(&self, together: &Together, round: usize, rank: u32) -> Result<(Vec<u64>, Vec<u64>)> {
+        let (mut to, mut of) = (vec![0; together.world() as usize], vec![0; together.world() as usize]);
+        for one in self.of_round(round) {
+            if one.owner != rank {
+                to[one.owner as usize] += bytes_of(&self.own(together, one, rank)?);
+                continue;
+            }
+            for peer in (0..together.world()).filter(|peer| *peer != rank) {
+                of[peer as usize] += bytes_of(&self.own(together, one, peer)?);
+            }
+        }
+        Ok((to, of))
+    }
+
+    /// Fills what a rank sends: for one after the other, what it has of their pieces.
+    pub(super) fn gather(
+        &self,
+        together: &Together,
+        (round, rank): (usize, u32),
+        parts: &[Buffer],
+        message: &mut [u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let mut pieces: Vec<&Piece> = self.of_round(round).iter().filter(|one| one.owner != rank).collect();
+        pieces.sort_by_key(|one| one.owner);
+        let (mut rest, mut scratch) = (message, Vec::new());
+        for one in pieces {
+            for (number, _, rows) in self.own(together, one, rank)? {
+                for rows in &rows {
+                    let len = usize::try_from(rows.bytes()).unwrap_or(usize::MAX);
+                    let (now, later) = rest.split_at_mut_checked(len).ok_or_else(short)?;
+                    copy_rows(&parts[number], rows, now.chunks_mut(rows.len as usize), &mut scratch, interrupt)?;
+                    rest = later;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of a round that a rank owns, with all of their bytes: `header` of a file, what it has itself, and what came of the others.
+    pub(super) fn assembled(
+        &self,
+        together: &Together,
+        (round, rank): (usize, u32),
+        parts: &[Buffer],
+        arrived: &[u8],
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<(&Piece, Block)>> {
+        let mut pieces: Vec<(&Piece, Block)> = Vec::new();
+        for one in self.of_round(round).iter().filter(|one| one.owner == rank) {
+            // Memory that was used before is there at once, where new one is not.
+            let mut block = Block::any((one.range.end - one.range.start) as usize)?;
+            let bytes = block.as_mut_slice();
+            bytes.fill(0);
+            let header = together.header(one.file);
+            if let Some(header) = header.get(one.range.start as usize..) {
+                let len = header.len().min(bytes.len());
+                bytes[..len].copy_from_slice(&header[..len]);
+            }
+            pieces.push((one, block));
+        }
+        let (mut rest, mut scratch) = (arrived, Vec::new());
+        for peer in 0..together.world() {
+            for (one, bytes) in &mut pieces {
+                for (number, start, rows) in self.own(together, one, peer)? {
+                    for rows in &rows {
+                        let target = rows_of(bytes.as_mut_slice(), start + i128::from(rows.from), rows)?;
+                        if peer == rank {
+                            copy_rows(&parts[number], rows, target, &mut scratch, interrupt)?;
+                            continue;
+                        }
+                        let len = usize::try_from(rows.bytes()).unwrap_or(usize::MAX);
+                        let (now, later) = rest.split_at_checked(len).ok_or_else(short)?;
+                        target.zip(now.chunks(rows.len as usize)).for_each(|(to, from)| to.copy_from_slice(from));
+                        rest = later;
+                    }
+                }
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+/// Whether what a rank has of a tensor are many short rows of it.
+fn has_short_rows(together: &Together, number: usize) -> Result<bool> {
+    for rank in 0..together.world() {
+        if let Some(owned) = together.owned(number, rank)? {
+            let rows = owned.within(&(0..u64::MAX));
+            if !rows.is_empty() {
+                return Ok(rows.iter().any(|rows| rows.rows >= MANY && rows.len < SHORT));
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn bytes_of(own: &[Own]) -> u64 {
+    own.iter().flat_map(|(_, _, rows)| rows).map(Move::bytes).sum()
+}
+
+fn short() -> Error {
+    Error::Argument("what came of the other ranks is shorter than it should be".to_owned())
+}
+
+/// The places of rows among the bytes of a piece, the first of which is at `start`.
+fn rows_of<'a>(bytes: &'a mut [u8], start: i128, rows: &Move) -> Result<impl Iterator<Item = &'a mut [u8]>> {
+    let start = usize::try_from(start).map_err(|_| short())?;
+    let (len, stride) = (rows.len as usize, if rows.rows == 1 { rows.len } else { rows.from_stride } as usize);
+    let end = start + (rows.rows as usize - 1) * stride + len;
+    let place = bytes.get_mut(start..end).ok_or_else(short)?;
+    Ok(place.chunks_mut(stride.max(1)).map(move |row| &mut row[..len]))
+}
+
+/// Copies rows of a part to their places.
+fn copy_rows<'a>(
+    part: &Buffer,
+    rows: &Move,
+    places: impl Iterator<Item = &'a mut [u8]>,
+    scratch: &mut Vec<u8>,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    interrupt()?;
+    let len = rows.len as usize;
+    if rows.rows == 1 || rows.to_stride == rows.len {
+        let bytes = piece(part, rows.to as usize, rows.bytes() as usize, scratch, interrupt)?;
+        places.zip(bytes.chunks(len)).for_each(|(to, from)| to.copy_from_slice(from));
+        return Ok(());
+    }
+    for (place, at) in places.zip((rows.to..).step_by(rows.to_stride as usize)) {
+        place.copy_from_slice(piece(part, at as usize, len, scratch, interrupt)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::dtype::DType;
+    use crate::load::ranks::{Mesh, Split};
+    use crate::memory::Storage;
+    use crate::workers::uninterrupted;
+    use crate::write::{Declared, Destination, Folder, Options, Stored};
+
+    const WORLD: u32 = 3;
+
+    fn together(tensors: &[(&[u64], Option<usize>)], most: u64) -> Together {
+        let declare = |(number, (shape, _)): (usize, &(&[u64], _))| Declared {
+            name: format!("t{number}"),
+            stored: Stored::Plain(DType::Float32),
+            shape: shape.to_vec(),
+        };
+        let declared = tensors.iter().enumerate().map(declare).collect();
+        let mesh = |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![Split::Shard { axis }]).expect("a mesh");
+        let (stem, to) = ("model".to_owned(), Destination::default());
+        let folder = Folder { path: "folder".into(), stem, most, options: Options::default(), to };
+        let sharings = tensors.iter().map(|(_, mesh)| *mesh).collect();
+        Together::new(folder, declared, &BTreeMap::new(), sharings, (vec![mesh(0), mesh(1)], WORLD)).expect("files")
+    }
+
+    fn byte(at: u64) -> u8 {
+        (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 | 1
+    }
+
+    /// What a file has in the end.
+    fn image(together: &Together, file: usize) -> Vec<u8> {
+        let mut bytes = vec![0; together.file_bytes(file) as usize];
+        bytes[..together.header(file).len()].copy_from_slice(together.header(file));
+        for number in (0..together.tensors().len()).filter(|&number| together.file(number) == file) {
+            together.range(number).for_each(|at| bytes[at as usize] = byte(at));
+        }
+        bytes
+    }
+
+    /// What a rank has of each tensor, as far as it is the one to write it.
+    fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
+        let part = |number: usize| {
+            let own = together.written(number, rank).expect("written");
+            let mut bytes = vec![0; own.bytes as usize];
+            for rows in own.moves {
+                for (row, at) in (0..rows.rows).flat_map(|row| (0..rows.len).map(move |at| (row, at))) {
+                    let from = together.range(number).start + rows.from + row * rows.from_stride + at;
+                    bytes[(rows.to + row * rows.to_stride + at) as usize] = byte(from);
+                }
+            }
+            let storage = Storage::of_bytes(&bytes).expect("memory");
+            Buffer::contiguous_at(storage, 0, DType::UInt8, &[bytes.len() as i64]).expect("a part")
+        };
+        (0..together.tensors().len()).map(part).collect()
+    }
+
+    /// All pieces that ranks write, when they have exchanged everything: file, range, bytes.
+    fn exchanged(together: &Together, pieces: &Pieces) -> Vec<(usize, Range<u64>, Vec<u8>)> {
+        let parts: Vec<_> = (0..WORLD).map(|rank| parts(together, rank)).collect();
+        let mut written = Vec::new();
+        for round in 0..pieces.rounds() {
+            let sizes: Vec<_> = (0..WORLD).map(|rank| pieces.sizes(together, round, rank).expect("sizes")).collect();
+            let messages: Vec<Vec<u8>> = (0..WORLD)
+                .map(|rank| {
+                    let mut message = vec![0; sizes[rank as usize].0.iter().sum::<u64>() as usize];
+                    let own = &parts[rank as usize];
+                    pieces.gather(together, (round, rank), own, &mut message, &uninterrupted).expect("sent");
+                    message
+                })
+                .collect();
+            for rank in 0..WORLD as usize {
+                let mut arrived = Vec::new();
+                for (peer, message) in messages.iter().enumerate() {
+                    let start = sizes[peer].0[..rank].iter().sum::<u64>() as usize;
+                    let len = sizes[peer].0[rank];
+                    assert_eq!(len, sizes[rank].1[peer], "what one sends the other awaits");
+                    arrived.extend_from_slice(&message[start..start + len as usize]);
+                }
+                let at = (round, rank as u32);
+                let own = pieces.assembled(together, at, &parts[rank], &arrived, &uninterrupted).expect("pieces");
+                for (piece, mut block) in own {
+                    written.push((piece.file, piece.range.clone(), block.as_mut_slice().to_vec()));
+                }
+            }
+        }
+        written
+    }
+
+    const TENSORS: [(&[u64], Option<usize>); 6] =
+        [(&[7, 9], Some(1)), (&[5, 3], Some(0)), (&[11], None), (&[2, 4], Some(0)), (&[0, 3], Some(1)), (&[], None)];
+
+    #[test]
+    fn parts_of_uploads_are_the_bytes_of_the_file_each_by_one_rank() {
+        for (most, part) in [(u64::MAX, 64), (100, 40), (u64::MAX, 1 << 20)] {
+            let together = together(&TENSORS, most);
+            let files = (0..together.tensors().len()).map(|number| together.file(number)).max().unwrap_or(0) + 1;
+            let pieces = Pieces::new(&together, &vec![Some(part); files]).expect("pieces");
+            let mut written = exchanged(&together, &pieces);
+            written.sort_by_key(|(file, range, _)| (*file, range.start));
+            for file in 0..files {
+                let of_file = written.iter().filter(|(of, ..)| *of == file);
+                let bytes: Vec<u8> = of_file.flat_map(|(_, _, bytes)| bytes.iter().copied()).collect();
+                assert!(bytes == image(&together, file), "file {file} of parts of {part}");
+            }
+            let all: u64 = (0..files).map(|file| together.file_bytes(file)).sum();
+            assert_eq!((0..WORLD).map(|rank| pieces.bytes(rank)).sum::<u64>(), all);
+        }
+    }
+
+    #[test]
+    fn short_rows_of_files_on_a_disk_are_exchanged_and_nothing_else() {
+        let tensors: [(&[u64], _); 4] =
+            [(&[3000, 700], Some(1)), (&[90, 60], Some(1)), (&[300, 500], Some(0)), (&[3100, 2600], Some(1))];
+        let together = together(&tensors, u64::MAX);
+        let pieces = Pieces::new(&together, &[None]).expect("pieces");
+        assert_eq!([0, 1, 2, 3].map(|number| pieces.has(number)), [true, true, false, true]);
+        let image = image(&together, 0);
+        let written = exchanged(&together, &pieces);
+        for (_, range, bytes) in &written {
+            assert!(*bytes == image[range.start as usize..range.end as usize], "{range:?}");
+            assert!(range.end - range.start <= PIECE + PIECE / 2);
+        }
+        for number in [0, 1, 3] {
+            let range = together.range(number);
+            let covered =
+                written.iter().map(|(_, own, _)| own.end.min(range.end).saturating_sub(own.start.max(range.start)));
+            assert_eq!(covered.sum::<u64>(), range.end - range.start, "tensor {number}");
+        }
+    }
+}
