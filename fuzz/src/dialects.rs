@@ -83,6 +83,7 @@ pub fn check(input: &[u8]) {
 }
 
 /// A delta that tells the truth, and the names of what it changes.
+#[expect(clippy::too_many_lines, reason = "it is one list of what each kind has")]
 fn make(
     program: &mut Program<'_>,
     before: &[(String, Vec<u8>)],
@@ -210,7 +211,7 @@ fn lie(program: &mut Program<'_>, parts: &mut Parts) {
             (0, Some(entry)) => entry.shape = format!("[{}]", program.dim()),
             (1, Some(entry)) => entry.dtype = ["F32", "U8", "I32", "U16", "F16", "BOOL"][program.below(6)],
             (2, Some(entry)) => {
-                entry.name = ["a", "b", "x", "c.idx", "d.values", "__empty_delta__"][program.below(6)].to_owned()
+                ["a", "b", "x", "c.idx", "d.values", "__empty_delta__"][program.below(6)].clone_into(&mut entry.name);
             }
             (3, Some(entry)) => {
                 let len = entry.bytes.len();
@@ -243,7 +244,7 @@ fn lie(program: &mut Program<'_>, parts: &mut Parts) {
             (7, _) => {
                 let count = parts.metadata.len();
                 if let Some((_, value)) = parts.metadata.get_mut(at % count.max(1)) {
-                    *value = word.to_owned();
+                    word.clone_into(value);
                 }
             }
             (8, _) if parts.text.is_ascii() => {
@@ -326,7 +327,7 @@ fn compare(
     };
     match delta.elements(&uninterrupted) {
         Ok(all) if !lies => {
-            assert_eq!(all.iter().map(|one| &one.name).collect::<Vec<_>>(), changed.iter().collect::<Vec<_>>())
+            assert_eq!(all.iter().map(|one| &one.name).collect::<Vec<_>>(), changed.iter().collect::<Vec<_>>());
         }
         Ok(_) => {}
         Err(error) => refused(&error),

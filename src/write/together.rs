@@ -6,14 +6,14 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
 
 use super::exchange::Pieces;
 use super::in_store::InStore;
 use super::replacement::write_all_at;
-use super::run::{AT_A_TIME, piece};
+use super::run::write_rows;
 use super::sink::Sink;
 use super::unfinished::remove_abandoned;
 use super::{Declared, Destination, Layout, Options, Replacement, Shards, Stored};
@@ -515,7 +515,8 @@ impl RankWriter {
         let (mut done, mut scratch) = (0, Vec::new());
         while let Some(job) = self.jobs.get(self.next).copied().filter(|_| done < most) {
             let Target::File(file) = &self.files[job.file] else { break };
-            write(file, &self.targets[job.file], &self.parts[job.part], &job, &mut scratch, interrupt)?;
+            let (target, part) = (&self.targets[job.file], &self.parts[job.part]);
+            write_rows(file, target, (job.start, &job.rows), part, &mut scratch, interrupt)?;
             self.next += 1;
             done += job.rows.bytes();
             self.since_write_back += job.rows.bytes();
@@ -567,40 +568,4 @@ fn cut(rows: Move, mut each: impl FnMut(Move)) {
         let (from, to) = (rows.from + first * rows.from_stride, rows.to + first * rows.to_stride);
         each(Move { from, to, rows: at_a_time.min(rows.rows - first), ..rows });
     }
-}
-
-/// Writes the rows of a job.
-fn write(
-    file: &File,
-    target: &Path,
-    part: &Buffer,
-    job: &Job,
-    scratch: &mut Vec<u8>,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let rows = &job.rows;
-    let put = |at: u64, bytes: &[u8]| {
-        let offset = job.start + at;
-        let action = || format!("write {} bytes at {offset}", bytes.len());
-        write_all_at(file, offset, bytes).map_err(|source| Error::io(target, action(), source))
-    };
-    let (mut at, end) = (0, rows.rows * rows.len);
-    let is_one = rows.rows == 1 || rows.to_stride == rows.len;
-    while at < end {
-        interrupt()?;
-        // What lies together in the part comes at once, as it may have to be gathered or to come from a device.
-        let together = if is_one { end - at } else { rows.len - at % rows.len };
-        let len = together.min(AT_A_TIME);
-        let from = rows.to + if is_one { at } else { at / rows.len * rows.to_stride + at % rows.len };
-        let bytes = piece(part, from as usize, len as usize, scratch, interrupt)?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (row, within) = (at / rows.len, at % rows.len);
-            let (now, later) = rest.split_at(rest.len().min((rows.len - within) as usize));
-            put(rows.from + row * rows.from_stride + within, now)?;
-            at += now.len() as u64;
-            rest = later;
-        }
-    }
-    Ok(())
 }

@@ -7,6 +7,12 @@ from typing import Any, Literal, Self, TypeVar, final
 
 from max_weights._buffer import DLPackArray
 from max_weights._core._buffer import Buffer as Buffer
+from max_weights._core._ranks import (
+    RankPlan as RankPlan,
+)
+from max_weights._core._ranks import (
+    RankSave as RankSave,
+)
 from max_weights._core._weights import (
     GGUFWeights as GGUFWeights,
 )
@@ -354,95 +360,6 @@ class Ahead:
     def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
         """Says that the weight at this position is going to be taken now."""
-
-_Rows = Sequence[tuple[int, int, int, int, int]]
-_Ends = tuple[int, int]
-_PlacedBox = tuple[int, Sequence[tuple[int, int]], Buffer]
-
-@final
-class RankPlan:
-    """Who reads what of some weights for several ranks, and what is exchanged then. Every rank that gives the same
-    arguments has the same plan."""
-
-    def __new__(
-        cls, node: WeightsNode, names: Sequence[str], sharings: Sequence[int | _Cuts], *,
-        meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]],
-        part_of: Sequence[int], nodes: Sequence[int], unit_bytes: int | None = None, round_bytes: int | None = None,
-    ) -> Self: ...  # fmt: skip
-    @property
-    def rounds(self) -> int:
-        """How many rounds there are."""
-    def last_rounds(self) -> list[int]:
-        """For each tensor, the round after which all ranks have what they need of it."""
-    def hash(self) -> bytes:
-        """A hash of all that the plan is a function of."""
-    def parts(self, rank: int) -> list[tuple[int, list[list[tuple[int, int]]]] | None]:
-        """What a rank has of each tensor: its bytes, and the ranges of every axis that are joined along it; None for a
-        rank that has no part of it."""
-    def round(
-        self, number: int, rank: int
-    ) -> tuple[
-        list[tuple[int, int]],
-        list[tuple[int, _Rows]],
-        list[tuple[int, _Rows]],
-        list[tuple[int, int, _Ends, _Ends, int, int]],
-        list[tuple[int, int, int, list[tuple[int, _Ends, _Ends, int, int]]]],
-    ]:
-        """What a rank does in a round: the units that it reads with their sizes; rows of them for each rank; rows of
-        tensors that come from each; rows of its own units that it needs; units that are broadcast, with their owners,
-        sizes and rows."""
-    def read(
-        self, node: WeightsNode, number: int, rank: int, *, backend: str = "auto", threads: int | None = None,
-        drop_cache: bool = False,
-    ) -> list[list[Buffer]]:  # fmt: skip
-        """Reads the units of a rank for a round: the bytes of each, one tensor after the other."""
-    def costs(self) -> tuple[list[int], int, int, int, int]:
-        """What it costs: the bytes that each rank reads, requests, bytes that come into ranks and into the node to
-        which most comes from others, and rounds."""
-
-@final
-class RankSave:
-    """The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same
-    files."""
-
-    def __new__(
-        cls, folder: str | PathLike[str], tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
-        metadata: Mapping[str, str], sharings: Sequence[int | None], *,
-        meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]], world: int,
-        alignment: int, sync: bool, stem: str, max_shard_size: int, store: RemoteStore | None = None,
-    ) -> Self: ...  # fmt: skip
-    def hash(self) -> bytes:
-        """A hash of where everything lies and of who has what."""
-    def begin(self) -> list[str]:
-        """Makes the unfinished files, or begins uploads; returns what the other ranks find them by."""
-    def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
-        """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
-        are."""
-    def open_boxes(self, rank: int, unfinished: Sequence[str | PathLike[str]], boxes: Sequence[_PlacedBox]) -> int:
-        """The same for boxes that no other rank has: the number of a tensor, a range of each axis, memory."""
-    def write(self, most: int) -> int:
-        """Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the
-        end."""
-    @property
-    def rounds(self) -> int:
-        """How often ranks exchange what they have; the same on all."""
-    def message(self, round: int) -> tuple[Buffer, list[int], list[int]]:
-        """What this rank sends in a round, to one rank after the other; how many bytes go to each, and how many come
-        from each."""
-    def take(self, arrived: Buffer, round: int) -> int:
-        """Writes what this rank writes in a round, of what has arrived and of what it has itself; returns how many
-        bytes."""
-    def flush(self) -> None:
-        """Waits until they are on the disk, where that is wanted, or sent."""
-    def sent(self) -> list[list[tuple[int, str]]]:
-        """The parts of uploads that this rank has sent, of each file: numbers, and what the server calls them."""
-    def finish(self, sent: Sequence[Sequence[tuple[int, str]]] = ...) -> list[str]:
-        """Puts the files into their places; returns them, an index last. `sent` are the parts of uploads that other
-        ranks have sent, of each file."""
-    def leave(self) -> None:
-        """Lets uploads be that the rank which has begun them has completed."""
-    def discard(self) -> None:
-        """Gives up: removes what this process has begun, and what one that is gone has left."""
 
 def file_identities(node: WeightsNode) -> list[tuple[int, bool, int]]:
     """What identifies the files of a tree: the length of each, whether it is an object of a store, and what changes
