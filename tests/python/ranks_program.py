@@ -23,30 +23,35 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import max_weights
-from dcp_program import Block
 from max_weights import delta
 from max_weights._ranks import exchange
 from max_weights._ranks.topology import machine as topology_machine
-from max_weights.errors import ArgumentError, FormatError, RankError
 from max_weights.torch import _distributed, load_into, verify_loaded
+from ranks_modules import (
+    RANKS,
+    changed,
+    copies,
+    fsdp2,
+    grid,
+    hsdp,
+    line,
+    model,
+    numbers,
+    plain,
+    raised,
+    tensor_parallel,
+    tensor_parallel_and_fsdp,
+)
 
 Spread = Literal["rank", "world"]
-FOLDER, RANKS = Path(sys.argv[1]), int(sys.argv[2])
+FOLDER = Path(sys.argv[1])
 RANK = -1  # until the processes are forked
 # Small units and rounds, so that small files have many.
 _distributed.RankPlan = functools.partial(max_weights._core.RankPlan, unit_bytes=1200, round_bytes=2400)  # type: ignore[misc, assignment]
-
-
-def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    count = torch.Size(shape).numel()
-    return (torch.arange(count, dtype=torch.float64) % 251 - 100).to(dtype).reshape(shape)
 
 
 def written(name: str, tensors: dict[str, torch.Tensor]) -> Path:
@@ -56,27 +61,6 @@ def written(name: str, tensors: dict[str, torch.Tensor]) -> Path:
         safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     dist.barrier()
     return path
-
-
-@functools.cache
-def line() -> Any:
-    return init_device_mesh("cpu", (RANKS,))
-
-
-@functools.cache
-def grid() -> Any:
-    return init_device_mesh("cpu", (2, RANKS // 2), mesh_dim_names=("data", "tensor"))
-
-
-def raised(do: Callable[[], object]) -> dict[str, Any]:
-    """What an error says, and how long it took."""
-    began = time.monotonic()
-    try:
-        do()
-    except (RankError, ArgumentError, FormatError, KeyboardInterrupt) as error:
-        facts = {name: getattr(error, name, None) for name in ("rank", "host", "tensor", "path")}
-        return {"kind": type(error).__name__, "text": str(error), "seconds": time.monotonic() - began} | facts
-    return {"kind": "nothing", "seconds": time.monotonic() - began}
 
 
 class Tensors(nn.Module):
@@ -152,38 +136,6 @@ def placements() -> dict[str, Any]:
                 if not same:
                     wrong.append(f"{spread} {way} {name}")
     return {"wrong": wrong, "compared": len(every)}
-
-
-def model(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(Block(), Block())
-
-
-def fsdp2(module: nn.Sequential) -> nn.Module:
-    for block in module:
-        fully_shard(block)
-    return fully_shard(module)
-
-
-def tensor_parallel(module: nn.Sequential) -> nn.Module:
-    for block in module:
-        parallelize_module(block, grid()["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    return module
-
-
-def tensor_parallel_and_fsdp(module: nn.Sequential) -> nn.Module:
-    tensor_parallel(module)
-    for block in module:
-        fully_shard(block, mesh=grid()["data"])
-    return module
-
-
-def hsdp(module: nn.Sequential) -> nn.Module:
-    return fully_shard(module, mesh=grid())
-
-
-def plain(module: nn.Sequential) -> nn.Module:
-    return module
 
 
 def modules() -> dict[str, Any]:
@@ -541,7 +493,7 @@ def deltas() -> dict[str, Any]:
     """Deltas applied to every placement, to a model of FSDP2 over tensor parallelism, and what is refused of them."""
     every = every_placement()
     old = {name: tensor for name, (tensor, _, _) in every.items()}
-    new = {name: _changed(tensor) for name, tensor in old.items()}
+    new = {name: changed(tensor) for name, tensor in old.items()}
     base, paths = written("delta_base.safetensors", old), {}
     for dialect, file in (("max-weights", "own.safetensors"), ("xor", "weight_v000001"), ("sparse", "1.safetensors")):
         paths[dialect] = FOLDER / file
@@ -561,7 +513,7 @@ def deltas() -> dict[str, Any]:
             if not torch.equal(tensors[name].to_local().double(), expected.to_local().double()):
                 wrong.append(f"{dialect} {name}")
     other = model(0).state_dict()
-    after = {name: _changed(tensor) for name, tensor in other.items()}
+    after = {name: changed(tensor) for name, tensor in other.items()}
     start, step = written("model_base.safetensors", other), FOLDER / "model_delta.safetensors"
     if RANK == 0:
         delta.create(start, after, step, sync=False)
@@ -594,24 +546,8 @@ def deltas() -> dict[str, Any]:
         "absent": raised(
             lambda: delta.apply_into(targets(old), FOLDER / "no.safetensors" if RANK == 3 else paths["max-weights"])
         ),
-        "own": raised(lambda: delta.apply_into(_own(old, RANK == 1), paths["max-weights"], group=dist.group.WORLD)),
+        "own": raised(lambda: delta.apply_into(copies(old, RANK == 1), paths["max-weights"], group=dist.group.WORLD)),
     }
-
-
-def _changed(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements of it are others."""
-    new = tensor.clone()
-    codes = new.view(-1).view(torch.uint8)
-    codes[:: max(1, tensor.element_size() * 7)] ^= 1
-    return new
-
-
-def _own(tensors: dict[str, torch.Tensor], is_odd: bool) -> dict[str, torch.Tensor]:
-    """All of each, of which one is another."""
-    own = {name: tensor.clone() for name, tensor in tensors.items()}
-    if is_odd:
-        own["rows"].view(-1)[0] += 1
-    return own
 
 
 def run(cases: list[str], functions: dict[str, Any]) -> None:

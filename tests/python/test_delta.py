@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,10 @@ import max_weights
 from command_line import measured
 from conftest import ROOT
 from fault_server import FaultServer
-from max_weights import delta, load_weights, save_gguf, save_sharded
+from max_weights import delta, load_weights
 from max_weights._core import command_line
-from max_weights.errors import ArgumentError, FormatError, UnsupportedError
-from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
+from max_weights.errors import ArgumentError, FormatError
+from misfortune import saver
 
 __all__ = ["saver"]
 
@@ -376,262 +374,12 @@ def test_tensors_that_do_not_fit_are_named(chain: Chain) -> None:
     assert "'d.same': the delta removes it" in refused(lambda t: t.update({"new.weight": new}), *chain.deltas())
 
 
-# --- to files ------------------------------------------------------------------------------------------------------
-
-
-def test_a_file_and_a_folder_become_the_new_version(chain: Chain, tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
-    shutil.copy(chain.version(0), file)
-    done = delta.apply(file, chain.delta(1), sync=False)
-    assert (done.applied_before, done.identity) == (0, delta.read(chain.delta(1)).target)
-    assert_same(load_file(file), chain.versions[1])
-    assert dict(load_weights(file).metadata) == {"step": "0"}
-    done = delta.apply(file, *chain.deltas(), sync=False, verify=True)
-    assert (done.applied_before, done.files) == (1, (file,))
-    assert_same(load_file(file), chain.versions[3])
-    assert delta.apply(file, *chain.deltas(), sync=False).files == ()
-
-    folder = tmp_path / "shards"
-    save_sharded(chain.versions[0], folder, max_shard_size="400KB", sync=False)
-    delta.apply(folder, *chain.deltas(), sync=False)
-    assert_same(load_weights(folder).load(framework="numpy"), chain.versions[3])
-    assert len(list(folder.glob("*.safetensors"))) > 2
-
-
-def test_a_file_that_is_no_version_of_the_chain_stays_as_it_is(chain: Chain, tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
-    other = memory(chain.versions[0])
-    other["d.same"][3] += 1  # what the delta does not touch
-    save_file(other, file)
-    before = file.read_bytes()
-    with pytest.raises(FormatError, match=r"this is the version [0-9a-f]{32}, but the first delta.*delta.base"):
-        delta.apply(file, chain.delta(1))
-    assert file.read_bytes() == before
-    path = tmp_path / "model.pt"
-    torch.save({name: torch.from_numpy(tensor) for name, tensor in chain.versions[0].items()}, path)
-    with pytest.raises(ValueError, match="safetensors files"):
-        delta.apply(path, chain.delta(1))
-
-
-@with_strace
-@pytest.mark.parametrize("shards", [False, True])
-def test_whoever_is_killed_at_any_call_leaves_the_version_before_or_the_new_one(
-    saver: Saver, tmp_path: Path, shards: bool
-) -> None:
-    old = {f"t{number}": np.full((200, 256), number, np.float32) for number in range(3)}
-    new = step(old, 0.05, 1)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    path = folder if shards else folder / "model.safetensors"
-    if shards:
-        save_sharded(old, folder, max_shard_size="210KB", sync=False)
-    else:
-        save_file(old, path)
-    delta.create(path, new, tmp_path / "d.safetensors", sync=False)
-    before, seen = contents(folder), set()
-    identities = [delta.identity(path), delta.read(tmp_path / "d.safetensors").target]
-    arguments = {"path": path, "deltas": [str(tmp_path / "d.safetensors")]}
-    for point, _ in killed_at_each_call(saver, folder, before, "delta.apply", again=False, **arguments):
-        there = delta.identity(path)
-        assert there in identities, point
-        seen.add(there)
-    assert seen == set(identities)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(3600)
-@with_strace
-def test_a_thousand_kills_at_all_system_calls_leave_the_version_before_or_the_new_one(
-    saver: Saver, tmp_path: Path
-) -> None:
-    old = {f"t{number:02}": np.full((60, 256), number, np.float32) for number in range(3)}
-    new = step(old, 0.05, 1)
-    save_file(old, tmp_path / "old.safetensors")
-    deltas = {"max-weights": "d.safetensors", "xor": "weight_v000001"}
-    for dialect, name in deltas.items():
-        delta.create(tmp_path / "old.safetensors", new, tmp_path / name, dialect=dialect, sync=False)  # type: ignore[arg-type]
-    kills: Counter[str] = Counter()
-    for dialect, name in deltas.items():
-        for shards in (False, True):
-            folder = tmp_path / f"{dialect}-{shards}"
-            folder.mkdir()
-            path = folder if shards else folder / "model.safetensors"
-            if shards:
-                save_sharded(old, folder, max_shard_size="130KB", sync=False)
-            else:
-                save_file(old, path)
-            before, seen = contents(folder), set()
-            arguments: dict[str, Any] = {"path": path, "deltas": [str(tmp_path / name)], "calls": "all"}
-            clean = saver.save("delta.apply", None, True, **arguments)
-            assert (clean.signal, clean.error) == (0, {})
-            identities = [delta.identity(tmp_path / "old.safetensors"), delta.identity(path)]
-            for call, count in clean.counted().items():
-                # Before it begins it reads "go" and the end of that line, each byte by itself.
-                for number in range(4 if call == "read" else 1, count + 1):
-                    put(folder, before)
-                    outcome = saver.save("delta.apply", f"{call}:signal=SIGKILL:when={number}", **arguments)
-                    # A thread that waits for another one may wait once less.
-                    if outcome.signal:
-                        assert outcome.signal == signal.SIGKILL
-                        kills[f"{dialect}, {'folder' if shards else 'file'}"] += 1
-                    there = delta.identity(path)
-                    assert there in identities, (dialect, shards, call, number)
-                    seen.add(there)
-            assert seen == set(identities)
-    print(dict(kills), kills.total())
-    assert kills.total() >= 1000
-
-
-# --- what is wrong -------------------------------------------------------------------------------------------------
-
-
-def test_chains_that_are_none_are_named(chain: Chain, tmp_path: Path) -> None:
-    def refused(*paths: Path) -> str:
-        with pytest.raises(FormatError) as error:
-            load_weights(list(paths))
-        return str(error.value)
-
-    base = chain.version(0)
-    assert "one between is missing [delta.chain]" in refused(base, chain.delta(1), chain.delta(3))
-    assert "it is the same change as" in refused(base, chain.delta(1), chain.delta(1))
-    assert "one between is missing" in refused(base, chain.delta(2), chain.delta(1))
-    assert "it builds on" in refused(base, chain.delta(3), chain.delta(2), chain.delta(1))
-    other = tmp_path / "fork.safetensors"
-    delta.create(base, step(chain.versions[0], 0.01, 99), other, sync=False)
-    assert "the chain forks" in refused(base, chain.delta(1), other)
-    assert "this is a delta" in refused(chain.delta(1))
-    assert "[delta.alone]" in refused(chain.delta(1))
-
-
-def test_folders_whose_deltas_lead_back_are_named(chain: Chain, tmp_path: Path) -> None:
-    shutil.copy(chain.delta(1), tmp_path / "there.safetensors")
-    delta.create(chain.version(1), chain.version(0), tmp_path / "back.safetensors", sync=False)
-    with pytest.raises(FormatError, match=r"lead back to the version that they begin with.*delta\.chain"):
-        load_weights([chain.version(0), tmp_path])
-    paths = [chain.version(0), tmp_path / "there.safetensors", tmp_path / "back.safetensors"]
-    assert_same(load_weights(paths).load(framework="numpy"), chain.versions[0])
-
-
-def test_steps_that_change_nothing_are_no_versions(chain: Chain, tmp_path: Path) -> None:
-    for number in (0, 1):
-        name = f"{number}-nothing.safetensors"
-        delta.create(chain.version(number), chain.version(number), tmp_path / name, sync=False)
-    nothing = [chain.version(0), tmp_path]
-    (tmp_path / "1-nothing.safetensors").rename(other := tmp_path / "other")
-    assert_same(load_weights(nothing).load(framework="numpy"), chain.versions[0])
-    other.rename(tmp_path / "1-nothing.safetensors")
-    for number in (1, 2):
-        shutil.copy(chain.delta(number), tmp_path / f"{number}.safetensors")
-    assert_same(load_weights([chain.version(0), tmp_path]).load(framework="numpy"), chain.versions[2])
-    found = list(delta.follow(chain.version(0), tmp_path, every=0.01, timeout=0))
-    assert [len(version.deltas) for version in found] == [1, 2]
-    listed = [chain.version(0), tmp_path / "0-nothing.safetensors", chain.delta(1), tmp_path / "1-nothing.safetensors"]
-    assert_same(load_weights([*listed, chain.delta(2)]).load(framework="numpy"), chain.versions[2])
-
-
-@pytest.mark.parametrize("dialect", ["max-weights", "xor"])
-def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: Any) -> None:
-    old = {f"t{number}": np.full((300, 256), number, np.float32) for number in range(4)}
-    versions = [old, step(old, 0.05, 1), step(old, 0.05, 2)]
-    save_file(old, base := tmp_path / "base.safetensors")
-    paths = []
-    for number, new in enumerate(versions[1:], 1):
-        name = f"{number}/weight_v000001" if dialect == "xor" else f"{number}.safetensors"
-        paths.append(tmp_path / name)
-        paths[-1].parent.mkdir(exist_ok=True)
-        delta.create(base, new, paths[-1], dialect=dialect, sync=False)
-    file = tmp_path / "model.safetensors"
-    program = "import sys; from max_weights import delta; delta.apply(sys.argv[1], sys.argv[2], sync=False)"
-    for _ in range(3):
-        shutil.copy(base, file)
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, file, paths[number % 2]], stderr=subprocess.PIPE, text=True
-            )
-            for number in range(6)
-        ]
-        said = [process.communicate()[1] for process in running]
-        ended = [process.returncode for process in running]
-        there = load_file(file)
-        assert any(all(there[name].tobytes() == one[name].tobytes() for name in old) for one in versions[1:])
-        assert 0 in ended
-        # Whoever comes later has another base than the other version needs, or finds its file replaced.
-        assert all("Error" in text for text, status in zip(said, ended, strict=True) if status), said
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("unfinished")] == []
-
-
-def test_a_wrong_base_is_named_before_a_value_of_it_is_used(chain: Chain) -> None:
-    weights = load_weights([chain.version(1), chain.delta(1)])
-    with pytest.raises(
-        FormatError, match=r"tensor 'a.weight': the base has other values .* elements 0 to 65535.*delta.base"
-    ):
-        weights.a.weight[0:1].to_numpy()
-    with pytest.raises(FormatError, match=r"delta\.base"):
-        weights.load(framework="numpy")
-
-
 def rewritten(path: Path, to: Path, change: Callable[[Tensors, dict[str, Any]], object]) -> Path:
     """A delta in which something was changed."""
     tensors, said = load_file(path), specification.metadata(path)
     change(tensors, said)
     save_file(tensors, to, {"max_weights.delta": json.dumps(said)})
     return to
-
-
-def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None:
-    def refused(change: Callable[[Tensors, dict[str, Any]], object]) -> str:
-        path = rewritten(chain.delta(1), tmp_path / "d.safetensors", change)
-        with pytest.raises(FormatError) as error:
-            load_weights([chain.version(0), path]).load(framework="numpy")
-        return str(error.value)
-
-    def row(position: int, column: int, value: int) -> Callable[[Tensors, dict[str, Any]], object]:
-        def change(tensors: Tensors, _: dict[str, Any]) -> None:
-            tensors["a.weight.blocks"][position, column] = value
-
-        return change
-
-    def record(place: int, value: int) -> Callable[[Tensors, dict[str, Any]], object]:
-        def change(tensors: Tensors, _: dict[str, Any]) -> None:
-            tensors["a.weight.changes"][place] ^= value
-
-        return change
-
-    for change in (record(0, 1), record(-1, 1), row(0, 6, 5)):
-        assert "[delta.changes]" in refused(change)
-        assert "tensor 'a.weight'" in refused(change)
-    assert "[delta.base]" in refused(row(1, 5, 5))
-    assert "is not in order" in refused(row(1, 0, 0))
-    assert "beyond the end" in refused(row(4, 0, 1 << 40))
-    assert "beyond the end" in refused(row(1, 1, 1 << 60))
-    assert "counts that no block has" in refused(row(0, 2, 1 << 32))
-    assert "are no changes of" in refused(row(0, 2, 5))
-    assert "leaves bytes out" in refused(row(0, 1, 1))
-    assert "are no changes of" in refused(row(0, 4, 1))
-    assert "no 'a.weight.changes'" in refused(lambda tensors, _: tensors.pop("a.weight.changes"))
-    assert "[delta.tensor]" in refused(lambda tensors, _: tensors.pop("a.weight.blocks"))
-    assert "columns of U64" in refused(lambda t, _: t.update({"a.weight.blocks": t["a.weight.blocks"][:, :6].copy()}))
-    assert "[delta.header]" in refused(lambda _, said: said.update(version=9))
-    assert "version 9" in refused(lambda _, said: said.update(version=9))
-    assert "no identity" in refused(lambda _, said: said.update(base="xyz"))
-    assert "are not those of a delta" in refused(lambda _, said: said.update(changed=[1]))
-    assert "both changed and removed" in refused(lambda _, said: said.update(removed=["a.weight"]))
-    assert "it is removed, but is not there" in refused(lambda _, said: said.update(removed=["nothing"]))
-    assert "it changed, but is not there" in refused(lambda _, said: said["changed"].update(x=("F32", [1])))
-    wider = refused(lambda _, said: said["changed"].update({"a.weight": ("F32", [300, 1000])}))
-    assert "it has float16 elements in the shape [300, 1000], but F32 in [300, 1000] changed" in wider
-
-
-def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="is a part of a tree"):
-        delta.create(load_weights(chain.version(0)).a, chain.version(0), tmp_path / "d.safetensors")
-    with pytest.raises(FormatError, match="it is no delta"):
-        delta.read(chain.version(0))
-    with pytest.raises(ValueError, match="no deltas"):
-        delta.apply(chain.version(0))
-    save_gguf({"a.weight": np.zeros((2, 32), np.float32)}, tmp_path / "a.gguf", quantize="q8_0")
-    with pytest.raises(UnsupportedError, match="no deltas"):
-        delta.identity(tmp_path / "a.gguf")
 
 
 # --- looked at without its base ------------------------------------------------------------------------------------

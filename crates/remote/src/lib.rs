@@ -21,6 +21,7 @@ mod hub;
 mod hub_cache;
 mod object;
 mod options;
+mod parts;
 mod ranges;
 mod runtime;
 mod same;

@@ -1,6 +1,5 @@
 //! A file on its way into a bucket: bytes come in any order, and each part is sent when all of its bytes are there, several at the same time.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,24 +15,17 @@ use max_weights::{Error, Result};
 use object_store::MultipartId;
 use object_store::multipart::PartId;
 use tokio::sync::OnceCell;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
 use crate::failure::{Class, Failure};
 use crate::file::{Asking, Place, RemoteFile, Tries, tried_or};
 use crate::object::There;
+use crate::parts::{Part, State, is_taken, part_size};
 use crate::runtime::{handle, wait};
 use crate::same::Standing;
 use crate::url::{Kind, shown};
 
-/// The bytes of a part where no more are needed.
-const PART: u64 = 8 << 20;
-/// The least that stores take, but for the last part.
-const LEAST_PART: u64 = 5 << 20;
-/// The most that they take.
-const MOST_PART: u64 = 5 << 30;
-/// The most parts of an upload.
-const MOST_PARTS: u64 = 10_000;
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
 /// Parts in memory for each that is sent: one more is filled meanwhile.
@@ -55,40 +47,6 @@ const MEANWHILE: &str = "which came meanwhile";
 
 /// A question what is there, and since when it is asked.
 type Asked = (Instant, JoinHandle<Result<Option<There>, Failure>>);
-
-/// A part that is being filled.
-struct Part {
-    bytes: Vec<u8>,
-    /// Bytes that have not come yet.
-    missing: u64,
-}
-
-#[derive(Default)]
-struct State {
-    /// By number.
-    open: HashMap<usize, Arc<Mutex<Part>>>,
-    under_way: usize,
-    sent: HashMap<usize, PartId>,
-    /// Bytes that have come, holes among them.
-    come: u64,
-    /// Why a part could not be sent; whoever sees it first says so.
-    failed: Option<Error>,
-    has_failed: bool,
-    tasks: Vec<AbortHandle>,
-    is_over: bool,
-    is_compared: bool,
-}
-
-impl State {
-    /// The error of a part that could not be sent.
-    fn check(&mut self) -> Result<()> {
-        if !self.has_failed {
-            return Ok(());
-        }
-        // The others that write are only told to stop.
-        Err(self.failed.take().unwrap_or(Error::Interrupted))
-    }
-}
 
 struct Shared {
     url: PathBuf,
@@ -145,7 +103,7 @@ impl ObjectUpload {
 
     /// Takes part in one that another process has begun, with parts of so many bytes.
     pub(crate) fn join(place: Destination, len: u64, part: u64, name: &str) -> Result<Self> {
-        if !(LEAST_PART..=MOST_PART).contains(&part) {
+        if !is_taken(part) {
             return Err(Error::Argument(format!("{}: parts of {part} bytes are not taken", shown(&place.0))));
         }
         let shared = Shared::new(place, len, part, (&[], IfExists::Replace));
@@ -153,13 +111,6 @@ impl ObjectUpload {
         shared.has_others.store(true, Ordering::Relaxed);
         Ok(Self(Arc::new(shared)))
     }
-}
-
-/// How long parts are: equal but for the last one, no more of them than stores take.
-fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
-    let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
-    let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
-    (part <= MOST_PART).then_some(part)
 }
 
 impl Shared {
@@ -633,21 +584,5 @@ fn noted(error: Error, note: &str) -> Error {
 impl Drop for ObjectUpload {
     fn drop(&mut self) {
         self.abort(true);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_no_more_and_no_shorter_than_stores_take() {
-        assert_eq!(part_size(1, None), Some(8 << 20));
-        assert_eq!(part_size(1, Some(1)), Some(5 << 20));
-        for len in [1 << 20, 80 << 30, 5 << 40] {
-            let part = part_size(len, None).expect("a size");
-            assert!(len.div_ceil(part) <= 10_000 && part >= 5 << 20, "{len}");
-        }
-        assert_eq!(part_size(100 << 40, None), None);
     }
 }
