@@ -145,7 +145,7 @@ def test_bases_and_deltas_are_read_by_url(chain: Chain) -> None:
 
 
 def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = tmp_path / "bucket"
+    bucket = tmp_path / "runs"  # a process keeps its connections to a bucket: a name that no other test has
     (bucket / "run-1.5/deltas").mkdir(parents=True)
     shutil.copy(chain.version(0), bucket / "run-1.5/base.safetensors")
     for name, path in zip(("z", "m", "a"), chain.deltas(), strict=True):
@@ -158,7 +158,7 @@ def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkey
             "AWS_SECRET_ACCESS_KEY": "b",
         }.items():
             monkeypatch.setenv(key, value)
-        base, deltas = "s3://bucket/run-1.5/base.safetensors", "s3://bucket/run-1.5/deltas"
+        base, deltas = "s3://runs/run-1.5/base.safetensors", "s3://runs/run-1.5/deltas"
         assert_same(load_weights([base, deltas]).load(framework="numpy"), chain.versions[-1])
         assert_same(load_weights([chain.version(0), deltas + "/"]).load(framework="numpy"), chain.versions[-1])
         shutil.copy(chain.version(0), tmp_path / "own.safetensors")
@@ -171,7 +171,7 @@ def test_deltas_of_a_folder_are_read_by_url(chain: Chain, tmp_path: Path, monkey
         with pytest.raises(FormatError, match=r"z\.safetensors.*one between is missing|one between is missing"):
             load_weights([base, deltas])
         with pytest.raises(ValueError, match=r"does not list what is in a folder"):
-            load_weights([base, server.file("bucket/run-1.5/deltas")])
+            load_weights([base, server.file("runs/run-1.5/deltas")])
 
 
 def test_commands_take_a_folder_of_several_deltas(chain: Chain, tmp_path: Path) -> None:
