@@ -12,7 +12,7 @@ use super::writer::Writer;
 use super::{MAX_HEADER, Options};
 use crate::buffer::Buffer;
 use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
-use crate::delta::{BLOCK, Scratch, changes};
+use crate::delta::{BLOCK, Scratch, changes, differing};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{self, Block, COLUMNS, Header};
@@ -54,7 +54,7 @@ impl Elements<'_> {
     }
 
     /// So many bytes from one byte on: where they are, or read into `room`. A mapping is read, since a file that is truncated is an error then.
-    fn piece<'a>(
+    pub(super) fn piece<'a>(
         &'a self,
         start: u64,
         len: usize,
@@ -240,6 +240,16 @@ impl Pair<'_> {
         self.comparisons.lock().unwrap_or_else(PoisonError::into_inner).push(comparison);
         Ok(())
     }
+}
+
+/// The elements of a block that differ, and what they are now.
+pub(super) fn compared<'a>(
+    old: &[u8],
+    new: &[u8],
+    width: usize,
+    scratch: &'a mut Scratch,
+) -> Result<(&'a [u16], &'a [u8])> {
+    differing(old, new, width, scratch).map_err(|error| Error::Argument(error.to_string()))
 }
 
 /// Records of all tensors, as they come, until it is known what is before them in the file.

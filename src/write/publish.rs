@@ -10,11 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::json;
 
-use super::delta::{DeltaSummary, Elements, NewTensor, Pair, pair};
+use super::delta::{DeltaSummary, Elements, NewTensor, Pair, compared, pair};
 use super::layout::{Declared, Stored};
 use super::{Options, Output, Replacement, zero_runs};
 use crate::budget;
 use crate::checkpoint::Checkpoint;
+use crate::delta::{BLOCK, Scratch};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::format::delta::published::{Checksum, Encoding, Hasher, Published};
@@ -126,8 +127,16 @@ pub(super) fn pairs<'a>(base: &'a Checkpoint, new: &'a [NewTensor<'a>]) -> Resul
 /// What changed of a tensor; none if nothing did.
 fn frame(pair: &Pair<'_>, form: &Published, interrupt: Interrupt<'_>) -> Result<Option<Frame>> {
     let Some(base) = &pair.base else { return Ok(None) };
-    let mut both =
-        Both { base, pair, hasher: Hasher::new(form.checksum), at: 0, old: Vec::new(), new: Vec::new(), elements: 0 };
+    let mut both = Both {
+        base,
+        pair,
+        hasher: Hasher::new(form.checksum),
+        at: 0,
+        old: Vec::new(),
+        new: Vec::new(),
+        scratch: Scratch::default(),
+        elements: 0,
+    };
     let bytes = match form.encoding {
         Encoding::Xor => {
             let mut changes = Changes { both: &mut both, interrupt, given: 0, failed: None };
@@ -167,6 +176,7 @@ struct Both<'a> {
     at: u64,
     old: Vec<u8>,
     new: Vec<u8>,
+    scratch: Scratch,
     /// How many changed.
     elements: u64,
 }
@@ -181,12 +191,10 @@ impl Both<'_> {
             elements.read(self.at, bytes, interrupt)?;
         }
         self.hasher.update(&self.new);
-        self.elements += match self.pair.width() {
-            2 => different::<2>(&self.old, &self.new),
-            4 => different::<4>(&self.old, &self.new),
-            8 => different::<8>(&self.old, &self.new),
-            _ => different::<1>(&self.old, &self.new),
-        };
+        let width = self.pair.width();
+        for (old, new) in self.old.chunks(BLOCK * width).zip(self.new.chunks(BLOCK * width)) {
+            self.elements += compared(old, new, width, &mut self.scratch)?.0.len() as u64;
+        }
         self.at += len as u64;
         Ok(len > 0)
     }
@@ -199,19 +207,21 @@ impl Both<'_> {
             if !self.read(interrupt)? {
                 break;
             }
-            for (place, (old, new)) in (start..).zip(self.old.iter().zip(&self.new)) {
-                if old == new {
-                    continue;
+            let blocks = self.old.chunks(BLOCK).zip(self.new.chunks(BLOCK));
+            for (first, (old, new)) in (start..).step_by(BLOCK).zip(blocks) {
+                let (numbers, bytes) = compared(old, new, 1, &mut self.scratch)?;
+                budget::reserve(&mut places, numbers.len() * size_of::<u32>())?;
+                for number in numbers {
+                    let Ok(place) = u32::try_from(first + u64::from(*number)) else {
+                        let name = text::shown(self.pair.new.name());
+                        let cause =
+                            format!("tensor '{name}' changed beyond its first 4 GiB: overwrite has places of 32 bits");
+                        return Err(Error::Argument(format!("{cause}; take xor")));
+                    };
+                    places.extend(place.to_le_bytes());
                 }
-                let Ok(place) = u32::try_from(place) else {
-                    let name = text::shown(self.pair.new.name());
-                    let cause =
-                        format!("tensor '{name}' changed beyond its first 4 GiB: overwrite has places of 32 bits");
-                    return Err(Error::Argument(format!("{cause}; take xor")));
-                };
-                budget::reserve(&mut places, size_of::<u32>())?;
-                places.extend(place.to_le_bytes());
-                values.push(*new);
+                budget::reserve(&mut values, bytes.len())?;
+                values.extend_from_slice(bytes);
             }
         }
         let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
@@ -219,12 +229,6 @@ impl Both<'_> {
         places.append(&mut values);
         Ok(places)
     }
-}
-
-/// How many elements of so many bytes are others.
-fn different<const WIDTH: usize>(old: &[u8], new: &[u8]) -> u64 {
-    let (old, new) = (old.as_chunks::<WIDTH>().0, new.as_chunks::<WIDTH>().0);
-    old.iter().zip(new).filter(|(old, new)| old != new).count() as u64
 }
 
 /// Both versions, combined by exclusive or, as the compressor reads them. It takes no errors: what fails ends early, and is said afterwards.

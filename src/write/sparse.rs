@@ -5,20 +5,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::delta::{DeltaSummary, NewTensor, Pair};
+use super::delta::{DeltaSummary, NewTensor, Pair, compared};
 use super::layout::{Declared, Stored};
 use super::publish::pairs;
 use super::{Options, Output};
 use crate::budget;
 use crate::checkpoint::Checkpoint;
+use crate::delta::{BLOCK, Scratch};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::format::delta::sparse::{NOTHING, SparseFile, names_of};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
-
-/// Bytes of both versions that are compared at a time: a multiple of the size of every element.
-const COMPARED: usize = 1 << 20;
 
 /// What changed of a tensor.
 struct Changed {
@@ -90,21 +88,15 @@ fn changed(pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Result<Option<Changed>>
         Err(Error::Argument(format!("tensor '{name}': {cause}; take another dialect")))
     };
     let mut found = Places::default();
-    let (mut old, mut new) = (Vec::new(), Vec::new());
-    for start in (0..pair.bytes).step_by(COMPARED) {
+    let width = (dtype.bits() / 8).max(1);
+    let (mut old, mut new, mut scratch) = (Vec::new(), Vec::new(), Scratch::default());
+    for start in (0..pair.bytes).step_by(BLOCK * width) {
         interrupt()?;
-        for (bytes, elements) in [(&mut old, base), (&mut new, pair.new.elements())] {
-            bytes.resize((pair.bytes - start).min(COMPARED as u64) as usize, 0);
-            elements.read(start, bytes, interrupt)?;
-        }
-        let are_near = match dtype.bits() / 8 {
-            0 | 1 => found.add::<1>(start, &old, &new),
-            2 => found.add::<2>(start, &old, &new),
-            4 => found.add::<4>(start, &old, &new),
-            8 => found.add::<8>(start, &old, &new),
-            _ => found.add::<16>(start, &old, &new),
-        };
-        if !are_near? {
+        let len = (pair.bytes - start).min((BLOCK * width) as u64) as usize;
+        let old = base.piece(start, len, &mut old, interrupt)?;
+        let new = pair.new.elements().piece(start, len, &mut new, interrupt)?;
+        let (numbers, values) = compared(old, new, width, &mut scratch)?;
+        if !found.add(start / width as u64, numbers, values)? {
             return refused(
                 "more than 4,294,967,295 elements that are the same lie before one that changed".to_owned(),
             );
@@ -140,18 +132,17 @@ struct Places {
 }
 
 impl Places {
-    /// Adds those of some bytes of both versions; false if one is too far from the one before it.
-    fn add<const WIDTH: usize>(&mut self, start: u64, old: &[u8], new: &[u8]) -> Result<bool> {
-        let first = start / WIDTH as u64;
-        let both = old.as_chunks::<WIDTH>().0.iter().zip(new.as_chunks::<WIDTH>().0);
-        for (place, (_, new)) in (first..).zip(both).filter(|(_, (old, new))| old != new) {
+    /// Adds those of a block, of which the first element has the number `first`; false if one is too far from the one before it.
+    fn add(&mut self, first: u64, numbers: &[u16], values: &[u8]) -> Result<bool> {
+        budget::reserve(&mut self.gaps, numbers.len())?;
+        for number in numbers {
+            let place = first + u64::from(*number);
             let Ok(gap) = u32::try_from(place - self.next) else { return Ok(false) };
-            budget::reserve(&mut self.gaps, 1)?;
             self.gaps.push(gap);
-            budget::reserve(&mut self.values, WIDTH)?;
-            self.values.extend_from_slice(new);
             self.next = place + 1;
         }
+        budget::reserve(&mut self.values, values.len())?;
+        self.values.extend_from_slice(values);
         Ok(true)
     }
 }

@@ -120,15 +120,58 @@ pub fn changes_at(
 ) -> Result<Option<Lists>> {
     level.require()?;
     check_block(new, width)?;
-    if old.len() != new.len() {
-        return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
-    }
+    check_same_length(old, new)?;
     Ok(match width {
         1 => record_of::<1, 1>(level, old, new, scratch, record),
         2 => record_of::<2, 1>(level, old, new, scratch, record),
         4 => record_of::<4, 2>(level, old, new, scratch, record),
         _ => record_of::<8, 4>(level, old, new, scratch, record),
     })
+}
+
+/// The elements of `width` bytes (1, 2, 4, 8 or 16) in which two versions of a block differ: their numbers, and what they are in `new`, one after the other.
+///
+/// # Errors
+/// As of [`changes`].
+pub fn differing<'a>(old: &[u8], new: &[u8], width: usize, scratch: &'a mut Scratch) -> Result<(&'a [u16], &'a [u8])> {
+    differing_at(Level::chosen()?, old, new, width, scratch)
+}
+
+/// [`differing`] with the instructions of a level, which must be available.
+///
+/// # Errors
+/// Those of [`differing`], and a level that is not available.
+pub fn differing_at<'a>(
+    level: Level,
+    old: &[u8],
+    new: &[u8],
+    width: usize,
+    scratch: &'a mut Scratch,
+) -> Result<(&'a [u16], &'a [u8])> {
+    level.require()?;
+    let is_sixteen = width == 16 && new.len().is_multiple_of(16) && new.len() / 16 <= BLOCK;
+    if !is_sixteen {
+        check_block(new, width)?;
+    }
+    check_same_length(old, new)?;
+    let Scratch { low, whole } = scratch;
+    // Where the lower "half" is all of an element, every one that differs is in the first list; a byte has no half.
+    match width {
+        1 => changed::<1, 1>(level, old, new, low, whole),
+        2 => changed::<2, 2>(level, old, new, low, whole),
+        4 => changed::<4, 4>(level, old, new, low, whole),
+        8 => changed::<8, 8>(level, old, new, low, whole),
+        _ => changed::<16, 16>(level, old, new, low, whole),
+    }
+    let list = if width == 1 { &*whole } else { &*low };
+    Ok((list.numbers(), list.values(width)))
+}
+
+fn check_same_length(old: &[u8], new: &[u8]) -> Result<()> {
+    if old.len() != new.len() {
+        return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
+    }
+    Ok(())
 }
 
 fn record_of<const WIDTH: usize, const LOW: usize>(
@@ -270,6 +313,27 @@ mod tests {
                 assert_eq!((of_level, lists.expect("blocks")), record(&old, &new, width), "{level} {width}");
             }
         }
+    }
+
+    #[test]
+    fn every_level_finds_the_elements_that_differ() {
+        for width in [1, 2, 4, 8, 16] {
+            for (elements, one_in) in [(BLOCK, 50), (1000, 1), (33, 2), (1, 1), (70, 5000)] {
+                let (old, new) = versions(width, elements, one_in, (elements + width) as u64);
+                let both = old.chunks(width).zip(new.chunks(width)).enumerate().filter(|(_, (old, new))| old != new);
+                let (numbers, values): (Vec<u16>, Vec<&[u8]>) =
+                    both.map(|(number, (_, new))| (number as u16, new)).unzip();
+                for level in Level::available() {
+                    let mut scratch = Scratch::default();
+                    let found = differing_at(level, &old, &new, width, &mut scratch).expect("blocks");
+                    assert_eq!(found, (&*numbers, &*values.concat()), "{level} {width} {elements}");
+                }
+            }
+        }
+        let mut scratch = Scratch::default();
+        assert!(differing(&[0; 4], &[0; 4], 3, &mut scratch).is_err());
+        assert!(differing(&[0; 8], &[0; 16], 16, &mut scratch).is_err());
+        assert!(differing(&[0; 24], &[0; 24], 16, &mut scratch).is_err());
     }
 
     /// A block, and the same with a share of its elements changed: the lower bytes of most, all bytes of some.

@@ -122,7 +122,14 @@ fn iota() -> __m512i {
 }
 
 /// For each width of an element, a bit for the first byte of each.
-const ONES: [u64; 9] = [0, u64::MAX, 0x5555_5555_5555_5555, 0, 0x1111_1111_1111_1111, 0, 0, 0, 0x0101_0101_0101_0101];
+const ONES: [u64; 17] = {
+    let (mut ones, mut width) = ([0; 17], 1);
+    while width <= 16 {
+        ones[width] = u64::MAX / ((1u128 << width) - 1) as u64;
+        width *= 2;
+    }
+    ones
+};
 
 /// Of the bytes of a chunk that differ, one bit for each element of which the lower half does, and one for each other that does.
 #[inline(always)]
@@ -136,7 +143,7 @@ fn elements<const WIDTH: usize, const LOW: usize>(differ: u64) -> (u64, u64) {
 }
 
 /// The elements of `WIDTH` bytes in which two arrays of the same length differ: in `low` those of which only the first `LOW` bytes do, with these, in
-/// `whole` the others. Of width 1 all are in `whole`.
+/// `whole` the others. Of width 1 all are in `whole`; with `LOW` = `WIDTH`, of others, in `low`.
 pub(crate) fn changed<const WIDTH: usize, const LOW: usize>(
     level: Level,
     old: &[u8],
