@@ -84,6 +84,15 @@ def test_another_object_is_found_where_conditions_are_ignored(server: FaultServe
         load(url, s3(server, request_bytes="1MB"))
 
 
+@pytest.mark.parametrize("kind", ["web", "s3"])
+def test_bytes_that_an_object_no_longer_has_are_those_of_another_one(server: FaultServer, kind: str) -> None:
+    url = server.file("bucket/a.safetensors") if kind == "web" else "s3://bucket/a.safetensors"
+    weights = max_weights.load_weights(url, remote=s3(server, request_bytes="1MB"))
+    server.set("shrinks=0", "if-match-ignored")
+    with pytest.raises(FileChangedError, match=r"a\.safetensors.*when it was opened, and has fewer now \(416"):
+        weights.load(["layers.7.weight"], framework="numpy")
+
+
 @pytest.mark.parametrize("fault", ["denied", "clock-skew"])
 def test_what_will_not_pass_is_asked_for_no_more_than_again_by_new_keys(server: FaultServer, fault: str) -> None:
     server.set(fault)

@@ -102,6 +102,11 @@ impl Failure {
         Self { class, cause }
     }
 
+    /// Whether the object has no bytes where they were asked for.
+    pub(crate) fn is_beyond_the_end(&self) -> bool {
+        self.cause.starts_with("416")
+    }
+
     /// What the answers to several requests say that are in one: the first that is a failure. What a request to remove does not find is removed.
     pub(crate) fn of_several(headers: &HeaderMap, answers: &str) -> Option<Self> {
         answers.match_indices("HTTP/1.1 ").find_map(|(at, line)| {

@@ -90,7 +90,7 @@ impl RemoteFile {
             let _pass = asking.gate.enter().await;
             let began = Instant::now();
             let answer = match head(place.get(0..FIRST, None), asking.options.stall).await {
-                Err(failure) if failure.cause.starts_with("416") => return Ok((0, None, String::new())),
+                Err(failure) if failure.is_beyond_the_end() => return Ok((0, None, String::new())),
                 answer => answer?,
             };
             let latency = began.elapsed();
@@ -154,7 +154,16 @@ impl RemoteFile {
             let _pass = self.asking.gate.enter().await;
             let began = Instant::now();
             let rest = at..whole.end;
-            let answer = head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await?;
+            let answer = match head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await
+            {
+                // They were there when it was opened.
+                Err(failure) if failure.is_beyond_the_end() => {
+                    let (then, cause) = (self.len(), failure.cause);
+                    let cause = format!("it had {then} bytes when it was opened, and has fewer now ({cause})");
+                    return Err(Failure::changed(cause));
+                }
+                answer => answer?,
+            };
             if answer.total != self.len() {
                 let (now, then) = (answer.total, self.len());
                 return Err(Failure::changed(format!("it had {then} bytes when it was opened, and has {now} now")));
