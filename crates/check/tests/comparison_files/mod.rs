@@ -1,6 +1,8 @@
 //! Checkpoints of a few bytes that the tests make for themselves.
 
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use max_weights::{Checkpoint, OpenOptions};
@@ -24,9 +26,17 @@ pub(crate) fn saved(entries: &[Entry<'_>], metadata: &str) -> Checkpoint {
 }
 
 fn opened(bytes: &[u8], name: &str) -> Checkpoint {
-    // It stays: a few files of a few bytes, which may be opened again.
-    let path = tempfile::tempdir().expect("a folder").keep().join(name);
-    std::fs::write(&path, bytes).expect("written");
+    // It stays, as it may be opened again; the same bytes are one file, however often the tests run.
+    let mut hash = DefaultHasher::new();
+    bytes.hash(&mut hash);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("comparison-{:016x}", hash.finish()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join(name);
+    if !path.exists() {
+        let mut file = tempfile::NamedTempFile::new_in(&folder).expect("a file");
+        file.write_all(bytes).expect("written");
+        file.persist(&path).expect("renamed");
+    }
     open(&path)
 }
 
