@@ -5,17 +5,11 @@
 //! what it gave the first time.
 
 use crate::error::{Error, Result};
-use crate::simd::{Changed, Level, changed};
+use crate::simd::{Changed, Level, Numbers, PASS, PASSED, RUN, changed, replace_run};
 
 /// Elements of a block.
 pub const BLOCK: usize = 1 << 16;
-/// A gap of [`PASSED`] elements, none of which is in the list.
-const PASS: u8 = 255;
-/// Gaps of a byte are less than this.
-const PASSED: usize = 254;
-/// The next byte says how many elements that follow are in the list, too.
-const RUN: u8 = 254;
-/// The most of these.
+/// The most elements that a run adds to the one before.
 const MAX_RUN: usize = 255;
 /// Fewer are written as gaps of nothing, which are not longer.
 const SHORT_RUN: usize = 3;
@@ -205,14 +199,23 @@ fn check_block(block: &[u8], width: usize) -> Result<()> {
 /// A record that is not one of these lists, or of places beyond the block: then nothing says what the block has. A block that [`changes`] would not
 /// take.
 pub fn apply(record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
+    apply_at(Level::chosen()?, record, lists, width, block)
+}
+
+/// [`apply`] with the instructions of a level, which must be available.
+///
+/// # Errors
+/// Those of [`apply`], and a level that is not available.
+pub fn apply_at(level: Level, record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
+    level.require()?;
     check_block(block, width)?;
     match width {
         // A byte has no lower half.
         1 if lists.low.count > 0 => None,
-        1 => apply_width::<1, 1>(record, lists, block),
-        2 => apply_width::<2, 1>(record, lists, block),
-        4 => apply_width::<4, 2>(record, lists, block),
-        _ => apply_width::<8, 4>(record, lists, block),
+        1 => apply_width::<1, 1>(level, record, lists, block),
+        2 => apply_width::<2, 1>(level, record, lists, block),
+        4 => apply_width::<4, 2>(level, record, lists, block),
+        _ => apply_width::<8, 4>(level, record, lists, block),
     }
     .ok_or_else(|| {
         let Lists { low, whole } = lists;
@@ -226,17 +229,23 @@ pub fn apply(record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Res
     })
 }
 
-fn apply_width<const WIDTH: usize, const LOW: usize>(record: &[u8], lists: Lists, block: &mut [u8]) -> Option<()> {
+fn apply_width<const WIDTH: usize, const LOW: usize>(
+    level: Level,
+    record: &[u8],
+    lists: Lists,
+    block: &mut [u8],
+) -> Option<()> {
     let (low, rest) = record.split_at_checked((lists.low.count as usize).checked_mul(LOW)?)?;
     let (whole, places) = rest.split_at_checked((lists.whole.count as usize).checked_mul(WIDTH)?)?;
     let elements = block.as_chunks_mut::<WIDTH>().0;
-    let places = replace::<WIDTH, LOW>(low, places, lists.low, elements)?;
-    let places = replace::<WIDTH, WIDTH>(whole, places, lists.whole, elements)?;
+    let places = replace::<WIDTH, LOW>(level, low, places, lists.low, elements)?;
+    let places = replace::<WIDTH, WIDTH>(level, whole, places, lists.whole, elements)?;
     places.is_empty().then_some(())
 }
 
 /// Replaces the first bytes of the elements of a list, and gives what of `places` is behind theirs.
 fn replace<'a, const WIDTH: usize, const BYTES: usize>(
+    level: Level,
     values: &[u8],
     places: &'a [u8],
     list: List,
@@ -244,32 +253,7 @@ fn replace<'a, const WIDTH: usize, const BYTES: usize>(
 ) -> Option<&'a [u8]> {
     let values = values.as_chunks::<BYTES>().0;
     match list.places {
-        Places::Gaps => {
-            let (mut at, mut left, mut values) = (0, places, values);
-            while !values.is_empty() {
-                let (gap, rest) = left.split_first()?;
-                left = rest;
-                match *gap {
-                    PASS => at += PASSED,
-                    RUN => {
-                        let (count, rest) = left.split_first()?;
-                        let (run, others) = values.split_at_checked(usize::from(*count))?;
-                        let places = elements.get_mut(at..at + run.len())?;
-                        places.iter_mut().zip(run).for_each(|(place, value)| place[..BYTES].copy_from_slice(value));
-                        at += run.len();
-                        (left, values) = (rest, others);
-                    }
-                    gap => {
-                        let (value, others) = values.split_first()?;
-                        at += usize::from(gap);
-                        elements.get_mut(at)?[..BYTES].copy_from_slice(value);
-                        at += 1;
-                        values = others;
-                    }
-                }
-            }
-            Some(left)
-        }
+        Places::Gaps => replace_by_gaps(level, values, places, elements),
         Places::Numbers => {
             let (numbers, rest) = places.split_at_checked(values.len() * 2)?;
             let mut after = 0;
@@ -284,6 +268,36 @@ fn replace<'a, const WIDTH: usize, const BYTES: usize>(
             Some(rest)
         }
     }
+}
+
+fn replace_by_gaps<'a, const WIDTH: usize, const BYTES: usize>(
+    level: Level,
+    mut values: &[[u8; BYTES]],
+    mut places: &'a [u8],
+    elements: &mut [[u8; WIDTH]],
+) -> Option<&'a [u8]> {
+    let mut numbers = Numbers::new();
+    while !values.is_empty() {
+        places = numbers.next(level, places, values.len(), elements.len());
+        let (now, later) = values.split_at_checked(numbers.get().len())?;
+        for (number, value) in numbers.get().iter().zip(now) {
+            elements.get_mut(usize::from(*number))?[..BYTES].copy_from_slice(value);
+        }
+        values = later;
+        if let [RUN, count, rest @ ..] = places
+            && !values.is_empty()
+        {
+            let (run, later) = values.split_at_checked(usize::from(*count))?;
+            let of_run = elements.get_mut(numbers.after..numbers.after + run.len())?;
+            replace_run(level, of_run, run);
+            numbers.after += run.len();
+            (places, values) = (rest, later);
+        } else if now.is_empty() {
+            // It ends, goes on beyond the block, or has a run of which the length is missing.
+            return None;
+        }
+    }
+    Some(places)
 }
 
 #[cfg(test)]
@@ -361,10 +375,12 @@ mod tests {
                     assert_eq!(old, new);
                     continue;
                 };
-                let mut block = old.clone();
-                for _ in 0..2 {
-                    apply(&record, lists, width, &mut block).expect("changes");
-                    assert!(block == new, "{width} {elements} {one_in}");
+                for level in Level::available() {
+                    let mut block = old.clone();
+                    for _ in 0..2 {
+                        apply_at(level, &record, lists, width, &mut block).expect("changes");
+                        assert!(block == new, "{level} {width} {elements} {one_in}");
+                    }
                 }
                 let changed = old.chunks(width).zip(new.chunks(width)).filter(|(old, new)| old != new).count();
                 assert_eq!((lists.low.count + lists.whole.count) as usize, changed);
@@ -409,12 +425,87 @@ mod tests {
         assert_eq!(lists, Some(Lists { low: List::EMPTY, whole }));
     }
 
+    /// Longer than vectors, and of every length of what is left behind them.
+    #[test]
+    fn every_level_replaces_gaps_that_pass_and_runs_between_them() {
+        for (seed, width) in [1, 2, 4, 8].into_iter().cycle().take(200).enumerate() {
+            let mut state = seed as u64 + 1;
+            let (mut new, mut at) = (vec![0; BLOCK * width], 0);
+            while at < BLOCK {
+                let run = if random(&mut state).is_multiple_of(4) { random(&mut state) % 700 } else { 1 };
+                for element in new.chunks_exact_mut(width).skip(at).take(run as usize) {
+                    element[0] = 1 + random(&mut state) as u8 % 255;
+                    element[width - 1] |= u8::from(random(&mut state).is_multiple_of(50));
+                }
+                at += (run + random(&mut state) % 300) as usize;
+            }
+            new.truncate((BLOCK - (random(&mut state) % 100) as usize) * width);
+            let old = vec![0; new.len()];
+            let (record, lists) = record(&old, &new, width);
+            for level in Level::available() {
+                let mut block = old.clone();
+                apply_at(level, &record, lists.expect("changes"), width, &mut block).expect("changes");
+                assert!(block == new, "{level} {seed}");
+            }
+        }
+    }
+
+    /// The number of the last element, 0xffff, is two bytes that are gaps that pass elsewhere.
+    #[test]
+    fn a_list_ends_where_its_elements_do() {
+        for in_first in 1..100 {
+            let mut new = vec![0; 2 * BLOCK];
+            new.chunks_exact_mut(2).take(in_first).for_each(|element| element[0] = 1);
+            new[2 * BLOCK - 1] = 1;
+            for apart in [1, 3] {
+                let mut new = new.clone();
+                new.chunks_exact_mut(2).skip(1).step_by(apart).take(in_first).for_each(|element| element[0] = 2);
+                let (record, lists) = record(&vec![0; 2 * BLOCK], &new, 2);
+                for level in Level::available() {
+                    let mut block = vec![0; 2 * BLOCK];
+                    apply_at(level, &record, lists.expect("changes"), 2, &mut block).expect("changes");
+                    assert!(block == new, "{level} {in_first}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn records_that_are_none_are_errors() {
+        for level in Level::available() {
+            records_that_are_none(level);
+        }
+    }
+
+    /// What is damaged is refused by each level, or makes of the block what the scalar code makes of it.
+    #[test]
+    fn every_level_says_the_same_of_damaged_records() {
+        let (old, new) = versions(2, 3000, 20, 9);
+        let (record, lists) = record(&old, &new, 2);
+        let lists = lists.expect("changes");
+        let mut state = 7;
+        for _ in 0..3000 {
+            let (mut damaged, mut lists) = (record.clone(), lists);
+            for _ in 0..=random(&mut state) % 3 {
+                let at = random(&mut state) as usize % damaged.len();
+                damaged[at] = [0, 1, 253, 254, 255, random(&mut state) as u8][random(&mut state) as usize % 6];
+            }
+            damaged.truncate(damaged.len() - (random(&mut state) % 3) as usize);
+            lists.low.count -= (random(&mut state) % 2) as u32;
+            let applied = Level::available().map(|level| {
+                let mut block = old.clone();
+                apply_at(level, &damaged, lists, 2, &mut block).ok().map(|()| block)
+            });
+            let all: Vec<_> = applied.collect();
+            assert!(all.iter().all(|block| *block == all[0]));
+        }
+    }
+
+    fn records_that_are_none(level: Level) {
         let low = List { count: 1, places: Places::Gaps };
         let lists = Lists { low, whole: List::EMPTY };
         let mut block = [0; 8];
-        let mut refused = |record: &[u8], lists| apply(record, lists, 2, &mut block).is_err();
+        let mut refused = |record: &[u8], lists| apply_at(level, record, lists, 2, &mut block).is_err();
         assert!(!refused(&[7, 3], lists));
         assert!(refused(&[7, 4], lists), "beyond the block");
         assert!(refused(&[7], lists) && refused(&[], lists), "too short");

@@ -122,7 +122,7 @@ fn iota() -> __m512i {
 }
 
 /// For each width of an element, a bit for the first byte of each.
-const ONES: [u64; 17] = {
+pub(super) const ONES: [u64; 17] = {
     let (mut ones, mut width) = ([0; 17], 1);
     while width <= 16 {
         ones[width] = u64::MAX / ((1u128 << width) - 1) as u64;

@@ -14,6 +14,7 @@ mod lanes;
 mod level;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod places;
 mod prefetch;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
@@ -26,6 +27,7 @@ pub(crate) use lanes::{Lanes, QUIET, are_regular};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, has_bf16, with_default_rounding};
+pub(crate) use places::{Numbers, PASS, PASSED, RUN, replace_run};
 pub(crate) use prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use prefetch::prefetch_line;
