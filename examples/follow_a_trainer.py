@@ -28,14 +28,16 @@ def model() -> torch.nn.Module:
 def train(folder: Path, steps: int) -> None:
     """Changes some weights, and writes what changed."""
     module = model()
-    chain = [folder / "base.safetensors"]
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     for step in range(1, steps + 1):
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter[torch.rand(parameter.shape) < 0.02] *= 1.01
         path = folder / "deltas" / f"step-{step:06}.safetensors"
-        delta.create(chain, dict(module.state_dict()), path, sync=False)
-        chain.append(path)
+        now = module.state_dict()
+        delta.create(before, now, path, sync=False)
+        for name, tensor in now.items():
+            before[name].copy_(tensor)
         time.sleep(1 / STEPS_EACH_SECOND)
 
 

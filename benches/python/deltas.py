@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import harness
 from delta_codecs import CODECS
@@ -26,6 +26,7 @@ RIVALS = {
     "sparse": "NumPy gaps and values",
 }
 OWN = {dialect: f"{harness.OURS}, {dialect}" for dialect in RIVALS}
+FILE = f"{harness.OURS}, the base a file"
 FILES = f"{harness.OURS}, two files"
 READ = "load_weights of the base alone"
 COPY = "torch: copy_ of all tensors"
@@ -92,19 +93,23 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     return {name: tensor.view(torch.uint8).reshape(-1).numpy() for name, tensor in tensors.items()}
 
 
-def _encode(folder: Path) -> Callable[[], object]:
-    from max_weights import delta, load_weights
+def _encode(*of_files: str) -> harness.Loader:
+    """Of versions in memory, but for those that are named."""
 
-    base = load_weights(folder / "base.safetensors")
-    new = load_weights(folder / "new.safetensors").load(framework="torch", copy=True)
-    return lambda: delta.create(base, new, folder / "out.safetensors", sync=False)
+    def load(folder: Path) -> Callable[[], object]:
+        from max_weights import delta
+
+        base, new = (_version(folder, name, name in of_files) for name in ("base", "new"))
+        return lambda: delta.create(base, new, folder / "out.safetensors", sync=False)
+
+    return load
 
 
-def _encode_files(folder: Path) -> Callable[[], object]:
-    from max_weights import delta, load_weights
+def _version(folder: Path, name: str, is_file: bool) -> Any:
+    from max_weights import load_weights
 
-    base, new = load_weights(folder / "base.safetensors"), load_weights(folder / "new.safetensors")
-    return lambda: delta.create(base, new, folder / "out.safetensors", sync=False)
+    weights = load_weights(folder / f"{name}.safetensors")
+    return weights if is_file else weights.load(framework="torch", copy=True)
 
 
 def _own_path(folder: Path, dialect: str) -> Path:
@@ -114,10 +119,9 @@ def _own_path(folder: Path, dialect: str) -> Path:
 
 def _encode_dialect(dialect: str) -> harness.Loader:
     def load(folder: Path) -> Callable[[], object]:
-        from max_weights import delta, load_weights
+        from max_weights import delta
 
-        base = load_weights(folder / "base.safetensors")
-        new = load_weights(folder / "new.safetensors").load(framework="torch", copy=True)
+        base, new = _version(folder, "base", False), _version(folder, "new", False)
         path = _own_path(folder, dialect)
 
         def run() -> object:
@@ -231,8 +235,9 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 CASES: harness.Cases = {
     ENCODE: {
-        harness.OURS: _encode,
-        FILES: _encode_files,
+        harness.OURS: _encode(),
+        FILE: _encode("base"),
+        FILES: _encode("base", "new"),
         **{OWN[dialect]: _encode_dialect(dialect) for dialect in RIVALS},
         **{RIVALS[dialect]: _encode_rival(dialect) for dialect in RIVALS},
     },
@@ -281,8 +286,7 @@ def measure(folder: Path, small: bool) -> Report:
             f" and half in runs of 256. Sizes: {', '.join(f'{name} {size}' for name, size in percent.items())}."
             " Ours compares every block before and after, the rivals of frames their checksums after, and that of gaps"
             " nothing; the rivals are on one thread. All write and read files."
-            " The new version is in memory, but for the row of two files; the base is a file for ours and in memory for"
-            " the rivals.",
+            " Both versions are in memory, but for the rows that name files.",
         ),
         samples=samples,
     )

@@ -8,137 +8,21 @@ use std::sync::{Mutex, PoisonError};
 
 use super::layout::{Declared, Stored};
 use super::output::Output;
+use super::version::{Elements, Version, VersionTensor};
 use super::writer::Writer;
 use super::{MAX_HEADER, Options};
-use crate::buffer::Buffer;
-use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
-use crate::delta::{BLOCK, Scratch, changes, differing};
+use crate::checkpoint::{Identity, hash_of_block};
+use crate::delta::{Scratch, changes, differing};
 use crate::dtype::DType;
-use crate::error::{Diagnostic, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::delta::{self, Block, COLUMNS, Header};
-use crate::load::Pieces;
-use crate::rules;
 use crate::source::Spooled;
-use crate::tensor::{Element, TensorInfo, checked_bytes};
-use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
 /// Blocks that a thread compares before it takes others.
 const AT_A_TIME: u64 = 64;
 /// What changed is in memory up to so many bytes, and in a temporary file beyond.
 const IN_MEMORY: usize = 64 << 20;
-
-/// A tensor of the new version.
-#[derive(Debug)]
-pub struct NewTensor<'a> {
-    name: String,
-    dtype: DType,
-    shape: Vec<u64>,
-    elements: Elements<'a>,
-}
-
-/// Where the elements of a tensor are, in C order.
-#[derive(Debug)]
-pub(super) enum Elements<'a> {
-    File(Pieces<'a>),
-    Memory(Buffer),
-}
-
-impl Elements<'_> {
-    /// Fills `out` from one byte on.
-    pub(super) fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        match self {
-            Self::File(pieces) => pieces.read(start / pieces.unit() as u64, out, interrupt),
-            Self::Memory(buffer) => buffer.read_bytes(start as usize, out, interrupt),
-        }
-    }
-
-    /// So many bytes from one byte on: where they are, or read into `room`. A mapping is read, since a file that is truncated is an error then.
-    pub(super) fn piece<'a>(
-        &'a self,
-        start: u64,
-        len: usize,
-        room: &'a mut Vec<u8>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<&'a [u8]> {
-        if let Self::Memory(buffer) = self
-            && !buffer.storage().is_mapped()
-            && let Some(bytes) = buffer.bytes().and_then(|bytes| bytes.get(start as usize..start as usize + len))
-        {
-            return Ok(bytes);
-        }
-        room.resize(len, 0);
-        self.read(start, room, interrupt)?;
-        Ok(room)
-    }
-
-    fn check_unchanged(&self) -> Result<()> {
-        match self {
-            Self::File(pieces) => pieces.check_unchanged(),
-            Self::Memory(_) => Ok(()),
-        }
-    }
-}
-
-/// The dtype of a tensor whose elements are plain.
-fn dtype(checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Result<DType> {
-    match info.element {
-        // Groups of elements of six bits do not end where blocks do.
-        Element::Plain(dtype) if dtype.bits() != 6 => Ok(dtype),
-        element => {
-            let cause = format!("elements of the type {element} have no deltas");
-            let path = &checkpoint.catalog().files()[info.file as usize].path;
-            Err(Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).path(path).unsupported())
-        }
-    }
-}
-
-impl<'a> NewTensor<'a> {
-    /// A tensor in memory; what is not contiguous is read in C order.
-    pub fn in_memory(name: String, buffer: Buffer) -> Self {
-        let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
-        Self { name, dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) }
-    }
-
-    /// All tensors of a checkpoint.
-    ///
-    /// # Errors
-    /// Tensors whose elements are not plain, such as packed blocks.
-    pub fn of_checkpoint(checkpoint: &'a Checkpoint) -> Result<Vec<Self>> {
-        let of_number = |(number, info): (usize, TensorInfo<'_>)| {
-            let elements = Elements::File(Pieces::new(checkpoint, number)?);
-            let (name, dtype) = (info.name.to_owned(), dtype(checkpoint, &info)?);
-            Ok(Self { name, dtype, shape: info.shape.to_vec(), elements })
-        };
-        checkpoint.catalog().table().iter().enumerate().map(of_number).collect()
-    }
-
-    /// Its name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What its elements are.
-    pub(super) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    /// Where its elements are.
-    pub(super) fn elements(&self) -> &Elements<'a> {
-        &self.elements
-    }
-
-    /// Its bytes; none of one that has more than can be counted.
-    #[expect(clippy::len_without_is_empty, reason = "it is not a collection")]
-    pub fn len(&self) -> u64 {
-        checked_bytes(&self.shape, self.dtype).unwrap_or_default()
-    }
-
-    fn bytes(&self) -> Result<u64> {
-        checked_bytes(&self.shape, self.dtype)
-            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::shown(&self.name))))
-    }
-}
 
 /// What a delta has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -174,28 +58,36 @@ struct Comparison {
 
 /// A tensor of the new version and the one of the base that it is compared with.
 pub(super) struct Pair<'a> {
-    pub(super) new: &'a NewTensor<'a>,
-    pub(super) base: Option<Elements<'a>>,
+    pub(super) name: &'a str,
+    pub(super) new: &'a VersionTensor<'a>,
+    pub(super) base: Option<&'a Elements<'a>>,
     pub(super) bytes: u64,
     comparisons: Mutex<Vec<Comparison>>,
     /// Bytes of records.
     size: AtomicU64,
 }
 
-impl Pair<'_> {
+impl<'a> Pair<'a> {
+    /// A tensor of the new version and that of the base, where that has one of the same dtype and shape.
+    pub(super) fn new(base: &'a Version<'a>, name: &'a str, new: &'a VersionTensor<'a>) -> Result<Self> {
+        let same = base.tensors.get(name).filter(|base| (base.dtype, &base.shape) == (new.dtype, &new.shape));
+        let (comparisons, size) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { name, new, base: same.map(|base| &base.elements), bytes: new.bytes(name)?, comparisons, size })
+    }
+
     /// Bytes that are replaced as one.
     pub(super) fn width(&self) -> usize {
         delta::width(self.new.dtype)
     }
 
     fn block_bytes(&self) -> u64 {
-        (BLOCK * self.width()) as u64
+        self.new.block_bytes()
     }
 
     /// An error if a file is no longer the one that was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
         self.new.elements.check_unchanged()?;
-        self.base.as_ref().map_or(Ok(()), Elements::check_unchanged)
+        self.base.map_or(Ok(()), Elements::check_unchanged)
     }
 
     fn blocks(&self) -> u64 {
@@ -216,7 +108,7 @@ impl Pair<'_> {
             let start = number * size;
             let len = size.min(self.bytes - start) as usize;
             let new = self.new.elements.piece(start, len, new, interrupt)?;
-            let Some(elements) = &self.base else {
+            let Some(elements) = self.base else {
                 of_target.push(hash_of_block(new));
                 continue;
             };
@@ -285,26 +177,21 @@ enum Change {
     },
 }
 
-/// Writes what changed from `base` to the new version as a delta at `path`; `done` counts the bytes of the new version that were compared.
+/// Writes what changed from `base` to the new version as a delta; `done` counts the bytes of the new version that were compared.
 ///
 /// Both are read once, in blocks. What changed waits in memory until all of it is known, and beyond 64 MiB in a temporary file. In the end nothing has
 /// changed, or all of the delta is there.
 ///
 /// # Errors
-/// Tensors without plain elements, two of one name, names that would be those of a changed tensor; what reading and writing say.
+/// Names that would be those of a changed tensor; what reading and writing say.
 pub fn delta(
-    base: &Checkpoint,
-    new: &[NewTensor<'_>],
+    base: &Version<'_>,
+    new: &Version<'_>,
     output: impl FnOnce(BTreeMap<String, String>) -> Output,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
-    let mut order: Vec<&NewTensor<'_>> = new.iter().collect();
-    order.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Some([one, _]) = order.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&one.name))));
-    }
-    let pairs = order.into_iter().map(|new| pair(base, new)).collect::<Result<Vec<_>>>()?;
+    let pairs = new.tensors.iter().map(|(name, new)| Pair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
     let mut jobs: Vec<(&Pair<'_>, Range<u64>)> = Vec::new();
     for pair in &pairs {
         let starts = (0..pair.blocks()).step_by(AT_A_TIME as usize);
@@ -322,44 +209,25 @@ pub fn delta(
     write(base, pairs, &aside, output, interrupt)
 }
 
-/// A tensor of the new version and that of the base, where that has one of the same dtype and shape.
-pub(super) fn pair<'a>(base: &'a Checkpoint, new: &'a NewTensor<'a>) -> Result<Pair<'a>> {
-    let catalog = base.catalog();
-    let number = catalog.find(&new.name);
-    let same = match number {
-        None => None,
-        Some(number) => {
-            let info = catalog.table().get(number);
-            let is_same = dtype(base, &info)? == new.dtype && info.shape == new.shape;
-            is_same.then(|| Pieces::new(base, number)).transpose()?
-        }
-    };
-    let (comparisons, size) = (Mutex::default(), AtomicU64::new(0));
-    Ok(Pair { new, base: same.map(Elements::File), bytes: new.bytes()?, comparisons, size })
-}
-
 /// Writes what changed of all tensors, which are in the order of their names.
 fn write(
-    base: &Checkpoint,
+    base: &Version<'_>,
     pairs: Vec<Pair<'_>>,
     aside: &Spooled,
     output: impl FnOnce(BTreeMap<String, String>) -> Output,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
-    let (mut summary, mut declared, mut of_names) = (DeltaSummary::default(), Vec::new(), Vec::new());
-    let (mut from, mut to) = (Identity::default(), Identity::default());
+    let (mut summary, mut declared) = (DeltaSummary::default(), Vec::new());
+    let mut target = Identity::default();
     let mut header = Header::new(String::new(), String::new());
-    let mut of_base: BTreeMap<&str, usize> = BTreeMap::new();
-    let catalog = base.catalog();
-    for (number, info) in catalog.table().iter().enumerate() {
-        of_base.insert(info.name, number);
-    }
-    let mut changes: BTreeMap<String, (Pair<'_>, Change)> = BTreeMap::new();
+    let mut changes: BTreeMap<&str, (Pair<'_>, Change)> = BTreeMap::new();
+    let mut hashes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for pair in pairs {
+        let name = pair.name;
         let mut comparison = std::mem::take(&mut *pair.comparisons.lock().unwrap_or_else(PoisonError::into_inner));
         comparison.sort_unstable_by_key(|some| some.first);
-        let NewTensor { name, dtype, shape, .. } = pair.new;
-        to.add(name, *dtype, shape, comparison.iter().flat_map(|some| some.target.iter().copied()));
+        let VersionTensor { dtype, shape, .. } = pair.new;
+        target.add(name, *dtype, shape, comparison.iter().flat_map(|some| some.target.iter().copied()));
         let is_same = pair.base.is_some() && pair.size.load(Ordering::Relaxed) == 0;
         let change = if is_same {
             Change::Nothing
@@ -374,32 +242,21 @@ fn write(
             }
             Change::Part { blocks, records }
         };
-        of_names.push((name.clone(), comparison.into_iter().flat_map(|some| some.base).collect::<Vec<u64>>()));
-        changes.insert(name.clone(), (pair, change));
-    }
-    // The identity of the base needs the hashes of what the new version has in another shape, or not at all.
-    let hashes: BTreeMap<String, Vec<u64>> = of_names.into_iter().collect();
-    for (name, number) in of_base {
-        let info = catalog.table().get(number);
-        let own = dtype(base, &info)?;
-        let known = changes.get(name).is_some_and(|(pair, _)| pair.base.is_some());
-        let blocks = match hashes.get(name).filter(|_| known) {
-            Some(blocks) => blocks.clone(),
-            None => hashes_of(base, number, own, interrupt)?,
-        };
-        from.add(name, own, info.shape, blocks);
-        if !changes.contains_key(name) {
-            header.removed.push(name.to_owned());
+        if pair.base.is_some() {
+            hashes.insert(name, comparison.into_iter().flat_map(|some| some.base).collect());
         }
+        changes.insert(name, (pair, change));
     }
-    (header.base, header.target) = (from.finish(), to.finish());
+    header.base = base.identity_with(|name| hashes.remove(name), interrupt)?;
+    header.target = target.finish();
+    header.removed = base.tensors.keys().filter(|name| !changes.contains_key(&***name)).cloned().collect();
     for (name, (pair, change)) in &changes {
         let plain = |name: String, dtype, shape| Declared { name, stored: Stored::Plain(dtype), shape };
         match change {
             Change::Nothing => summary.unchanged += 1,
             Change::Whole => {
                 summary.whole += 1;
-                declared.push(plain(name.clone(), pair.new.dtype, pair.new.shape.clone()));
+                declared.push(plain((*name).to_owned(), pair.new.dtype, pair.new.shape.clone()));
             }
             Change::Part { blocks, records } => {
                 summary.changed += 1;
@@ -409,7 +266,7 @@ fn write(
                 declared.push(plain(delta::changes_of(name), DType::UInt8, vec![bytes]));
                 declared.push(plain(delta::blocks_of(name), DType::UInt64, vec![blocks.len() as u64, COLUMNS as u64]));
                 let what = (pair.new.dtype.safetensors_name().to_owned(), pair.new.shape.clone());
-                header.changed.insert(name.clone(), what);
+                header.changed.insert((*name).to_owned(), what);
             }
         }
     }
@@ -419,7 +276,7 @@ fn write(
         return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
     }
     let output = output(BTreeMap::from([(delta::KEY.to_owned(), json)]));
-    summary.files = output.write(&declared, base.opened(), false, interrupt, |writer, _| {
+    summary.files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
         changes.iter().try_for_each(|(name, (pair, change))| match change {
             Change::Nothing => Ok(()),
             Change::Whole => write_whole(writer, pair, interrupt),
@@ -447,49 +304,9 @@ fn write_whole(writer: &Writer, pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Re
         interrupt()?;
         bytes.resize(size.min(pair.bytes - start) as usize, 0);
         pair.new.elements.read(start, &mut bytes, interrupt)?;
-        writer.write_bytes(&pair.new.name, start, &bytes, interrupt)?;
+        writer.write_bytes(pair.name, start, &bytes, interrupt)?;
     }
-    writer.write_bytes(&pair.new.name, pair.bytes, &[], interrupt)
-}
-
-/// The hashes of the blocks of a tensor.
-fn hashes_of(checkpoint: &Checkpoint, number: usize, dtype: DType, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
-    let pieces = Pieces::new(checkpoint, number)?;
-    let per_block = (BLOCK * delta::width(dtype) / pieces.unit()) as u64;
-    let (mut block, mut hashes) = (Vec::new(), Vec::new());
-    for start in (0..pieces.units()).step_by(per_block as usize) {
-        interrupt()?;
-        block.resize(per_block.min(pieces.units() - start) as usize * pieces.unit(), 0);
-        pieces.read(start, &mut block, interrupt)?;
-        hashes.push(hash_of_block(&block));
-    }
-    pieces.check_unchanged()?;
-    Ok(hashes)
-}
-
-/// The identity of a checkpoint, as deltas have it of their base and their target: 32 hexadecimal digits. Every byte is read, on all cores.
-///
-/// # Errors
-/// Tensors without plain elements; what reading says.
-pub fn identity(checkpoint: &Checkpoint, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<String> {
-    let catalog = checkpoint.catalog();
-    let mut names: Vec<(&str, usize)> = catalog.table().iter().enumerate().map(|(n, info)| (info.name, n)).collect();
-    names.sort_unstable();
-    let all: Mutex<BTreeMap<&str, Vec<u64>>> = Mutex::default();
-    in_order(threads(), names.clone(), interrupt, |(name, number), (): &mut (), go_on| {
-        let info = catalog.table().get(number);
-        let hashes = hashes_of(checkpoint, number, dtype(checkpoint, &info)?, go_on)?;
-        all.lock().unwrap_or_else(PoisonError::into_inner).insert(name, hashes);
-        done.fetch_add(info.bytes(), Ordering::Relaxed);
-        Ok(())
-    })?;
-    let mut identity = Identity::default();
-    let mut hashes = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (name, number) in names {
-        let info = catalog.table().get(number);
-        identity.add(name, dtype(checkpoint, &info)?, info.shape, hashes.remove(name).unwrap_or_default());
-    }
-    Ok(identity.finish())
+    writer.write_bytes(pair.name, pair.bytes, &[], interrupt)
 }
 
 /// One safetensors file of this path, as a delta is written.

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use super::Options;
-use super::delta::{DeltaSummary, NewTensor};
+use super::delta::DeltaSummary;
 use super::publish::publish;
 use super::sparse::sparse;
-use crate::checkpoint::{Checkpoint, Dialect};
+use super::version::Version;
+use crate::checkpoint::Dialect;
 use crate::error::{Error, Result};
 use crate::format::delta::published::Published;
 use crate::format::delta::sparse::SparseFile;
@@ -51,8 +52,8 @@ impl Form {
     /// Tensors that are new, are no more or have another dtype or shape, for which other libraries have no place; what reading and writing say.
     pub fn write(
         &self,
-        base: &Checkpoint,
-        new: &[NewTensor<'_>],
+        base: &Version<'_>,
+        new: &Version<'_>,
         path: &Path,
         options: Options,
         done: &AtomicU64,

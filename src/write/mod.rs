@@ -33,11 +33,12 @@ mod together;
 mod unfinished;
 mod update;
 mod verify;
+mod version;
 mod writer;
 mod zero_runs;
 
 pub use convert::{Item, convert};
-pub use delta::{DeltaSummary, NewTensor, delta, delta_file, identity};
+pub use delta::{DeltaSummary, delta, delta_file};
 pub use form::Form;
 pub use gguf::MetadataValue;
 pub use in_store::place_file;
@@ -57,6 +58,7 @@ pub use together::{Folder, Together};
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use update::{Update, update};
+pub use version::Version;
 pub use writer::Writer;
 
 /// How files are written.

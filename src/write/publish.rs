@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::json;
 
-use super::delta::{DeltaSummary, Elements, NewTensor, Pair, compared, pair};
+use super::delta::{DeltaSummary, Pair, compared};
 use super::layout::{Declared, Stored};
+use super::version::{Elements, Version};
 use super::{Options, Output, Replacement, zero_runs};
 use crate::budget;
-use crate::checkpoint::Checkpoint;
 use crate::delta::{BLOCK, Scratch};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -48,8 +48,8 @@ struct Frame {
 /// # Errors
 /// Tensors that are new, are no more or have another dtype or shape, for which these folders have no place; what reading and writing say.
 pub(super) fn publish(
-    base: &Checkpoint,
-    new: &[NewTensor<'_>],
+    base: &Version<'_>,
+    new: &Version<'_>,
     folder: &Path,
     form: &Published,
     options: Options,
@@ -67,7 +67,7 @@ pub(super) fn publish(
         let frame = frame(pair, form, go_on)?;
         done.fetch_add(pair.bytes, Ordering::Relaxed);
         let mut frames = frames.lock().unwrap_or_else(PoisonError::into_inner);
-        frames.extend(frame.map(|frame| (pair.new.name(), frame)));
+        frames.extend(frame.map(|frame| (pair.name, frame)));
         Ok(())
     })?;
     let frames = frames.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ pub(super) fn publish(
             sums.insert((*name).to_owned(), frame.checksum.digits().to_owned());
         }
         let output = Output::Safetensors { path: folder.join(FILE), metadata: Some(sums), options };
-        files = output.write(&declared, base.opened(), false, interrupt, |writer, _| {
+        files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
             frames.iter().try_for_each(|(name, frame)| writer.write_bytes(name, 0, &frame.bytes, interrupt))
         })?;
     }
@@ -101,32 +101,26 @@ pub(super) fn publish(
 }
 
 /// The tensors of both versions, which must be the same but for their values.
-pub(super) fn pairs<'a>(base: &'a Checkpoint, new: &'a [NewTensor<'a>]) -> Result<Vec<Pair<'a>>> {
+pub(super) fn pairs<'a>(base: &'a Version<'a>, new: &'a Version<'a>) -> Result<Vec<Pair<'a>>> {
     let refused = |name: &str, cause: &str| {
         Err(Error::Argument(format!(
             "tensor '{}' {cause}: a delta of this dialect has no place for that; write one of max-weights, or a whole version",
             text::shown(name)
         )))
     };
-    let mut pairs = BTreeMap::new();
-    for tensor in new {
-        let pair = pair(base, tensor)?;
-        if pair.base.is_none() {
-            return refused(tensor.name(), "is not in the base with this dtype and shape");
-        }
-        if pairs.insert(tensor.name(), pair).is_some() {
-            return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(tensor.name()))));
-        }
+    let pairs = new.tensors.iter().map(|(name, new)| Pair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
+    if let Some(pair) = pairs.iter().find(|pair| pair.base.is_none()) {
+        return refused(pair.name, "is not in the base with this dtype and shape");
     }
-    match base.catalog().table().iter().find(|info| !pairs.contains_key(info.name)) {
-        Some(info) => refused(info.name, "is not in the new version"),
-        None => Ok(pairs.into_values().collect()),
+    match base.tensors.keys().find(|name| !new.tensors.contains_key(&**name)) {
+        Some(name) => refused(name, "is not in the new version"),
+        None => Ok(pairs),
     }
 }
 
 /// What changed of a tensor; none if nothing did.
 fn frame(pair: &Pair<'_>, form: &Published, interrupt: Interrupt<'_>) -> Result<Option<Frame>> {
-    let Some(base) = &pair.base else { return Ok(None) };
+    let Some(base) = pair.base else { return Ok(None) };
     let mut both = Both {
         base,
         pair,
@@ -186,7 +180,7 @@ impl Both<'_> {
     fn read(&mut self, interrupt: Interrupt<'_>) -> Result<bool> {
         interrupt()?;
         let len = (self.pair.bytes - self.at).min(COMPARED as u64) as usize;
-        for (bytes, elements) in [(&mut self.old, self.base), (&mut self.new, self.pair.new.elements())] {
+        for (bytes, elements) in [(&mut self.old, self.base), (&mut self.new, &self.pair.new.elements)] {
             bytes.resize(len, 0);
             elements.read(self.at, bytes, interrupt)?;
         }
@@ -213,7 +207,7 @@ impl Both<'_> {
                 budget::reserve(&mut places, numbers.len() * size_of::<u32>())?;
                 for number in numbers {
                     let Ok(place) = u32::try_from(first + u64::from(*number)) else {
-                        let name = text::shown(self.pair.new.name());
+                        let name = text::shown(self.pair.name);
                         let cause =
                             format!("tensor '{name}' changed beyond its first 4 GiB: overwrite has places of 32 bits");
                         return Err(Error::Argument(format!("{cause}; take xor")));

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::delta::{DeltaSummary, NewTensor, Pair, compared};
+use super::delta::{DeltaSummary, Pair, compared};
 use super::layout::{Declared, Stored};
 use super::publish::pairs;
+use super::version::Version;
 use super::{Options, Output};
 use crate::budget;
-use crate::checkpoint::Checkpoint;
 use crate::delta::{BLOCK, Scratch};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -35,8 +35,8 @@ struct Changed {
 /// Tensors that are new, are no more or have another dtype or shape, for which these files have no place; elements that are no whole bytes, or are too far
 /// from each other; what reading and writing say.
 pub(super) fn sparse(
-    base: &Checkpoint,
-    new: &[NewTensor<'_>],
+    base: &Version<'_>,
+    new: &Version<'_>,
     path: &Path,
     form: SparseFile,
     options: Options,
@@ -49,7 +49,7 @@ pub(super) fn sparse(
         let changed = changed(pair, go_on)?;
         done.fetch_add(pair.bytes, Ordering::Relaxed);
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(changed.map(|changed| (pair.new.name(), changed)));
+        all.extend(changed.map(|changed| (pair.name, changed)));
         Ok(())
     })?;
     let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +71,7 @@ pub(super) fn sparse(
     };
     let declared: Vec<Declared> = tensors.iter().map(declare).collect();
     let output = Output::Safetensors { path: path.to_path_buf(), metadata: Some(form.metadata()), options };
-    let files = output.write(&declared, base.opened(), false, interrupt, |writer, _| {
+    let files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
         tensors.iter().try_for_each(|(name, _, _, bytes)| writer.write_bytes(name, 0, bytes, interrupt))
     })?;
     let [base, target] = form.versions();
@@ -81,10 +81,10 @@ pub(super) fn sparse(
 
 /// What changed of a tensor; none if nothing did.
 fn changed(pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Result<Option<Changed>> {
-    let Some(base) = &pair.base else { return Ok(None) };
-    let dtype = pair.new.dtype();
+    let Some(base) = pair.base else { return Ok(None) };
+    let dtype = pair.new.dtype;
     let refused = |cause: String| {
-        let name = text::shown(pair.new.name());
+        let name = text::shown(pair.name);
         Err(Error::Argument(format!("tensor '{name}': {cause}; take another dialect")))
     };
     let mut found = Places::default();
@@ -94,7 +94,7 @@ fn changed(pair: &Pair<'_>, interrupt: Interrupt<'_>) -> Result<Option<Changed>>
         interrupt()?;
         let len = (pair.bytes - start).min((BLOCK * width) as u64) as usize;
         let old = base.piece(start, len, &mut old, interrupt)?;
-        let new = pair.new.elements().piece(start, len, &mut new, interrupt)?;
+        let new = pair.new.elements.piece(start, len, &mut new, interrupt)?;
         let (numbers, values) = compared(old, new, width, &mut scratch)?;
         if !found.add(start / width as u64, numbers, values)? {
             return refused(

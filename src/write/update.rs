@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::convert::{Item, write_items};
-use super::delta::identity;
+use super::version::Version;
 use super::{Declared, Options, Output, Stored};
 use crate::budget;
 use crate::checkpoint::{Checkpoint, Delta, Dialect, OpenOptions, ShardName, check_chain, patches};
@@ -83,7 +83,7 @@ fn applied_by_identity(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<usize> {
-    let identity = identity(base, done, interrupt)?;
+    let identity = Version::of_checkpoint(base)?.identity(done, interrupt)?;
     match all.iter().rposition(|delta| delta.header().target == identity) {
         Some(position) => Ok(position + 1),
         None if first.header().base == identity => Ok(0),

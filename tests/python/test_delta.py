@@ -24,7 +24,7 @@ from conftest import ROOT
 from fault_server import FaultServer
 from max_weights import delta, load_weights
 from max_weights._core import command_line
-from max_weights.errors import ArgumentError, FormatError
+from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import saver
 
 __all__ = ["saver"]
@@ -109,6 +109,30 @@ def test_a_second_implementation_reads_what_was_written(chain: Chain) -> None:
         assert header.target == specification.identity(chain.versions[number])
         assert delta.identity(chain.version(number)) == header.target
     assert header.base == delta.read(chain.delta(number - 1)).target
+
+
+def test_versions_are_files_trees_or_tensors_in_memory(chain: Chain, tmp_path: Path) -> None:
+    written = chain.delta(2).read_bytes()
+    one, other = chain.version(1), chain.version(2)
+    path = tmp_path / "delta.safetensors"
+    for base, new in [(chain.versions[1], chain.versions[2]), (chain.versions[1], other), (one, chain.versions[2])]:
+        summary = delta.create(base, new, path, sync=False)
+        assert path.read_bytes() == written
+        assert (summary.removed, summary.whole) == (1, 2)
+    strided = {name: np.array(tensor, order="F") for name, tensor in chain.versions[1].items()}
+    delta.create(strided, load_weights(other), path, sync=False)
+    assert path.read_bytes() == written
+    folder = tmp_path / "weight_v000001"
+    same = {name: tensor for name, tensor in chain.versions[1].items() if name in ("a.weight", "b.weight")}
+    changed = {name: chain.versions[2][name] for name in same}
+    delta.create(same, changed, folder, dialect="xor", sync=False)
+    save_file(same, tmp_path / "base.safetensors")
+    assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), changed)
+    with pytest.raises(ValueError, match=re.escape("tensor 'b.weight' is not in the new version")):
+        delta.create(same, {"a.weight": same["a.weight"]}, tmp_path / "weight_v000002", dialect="xor")
+    six = {"six": max_weights.Buffer(max_weights.DType.float6_e2m3fn, (4,))}
+    with pytest.raises(UnsupportedError, match="elements of the type float6_e2m3fn have no deltas"):
+        delta.create(six, six, path)
 
 
 def test_a_base_and_deltas_are_one_checkpoint(chain: Chain) -> None:

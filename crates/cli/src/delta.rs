@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::Delta as File;
-use max_weights::write::{DeltaSummary, Form, NewTensor, Options, delta, delta_file, update};
+use max_weights::write::{DeltaSummary, Form, Options, Version, delta, delta_file, update};
 use max_weights::{Checkpoint, Error, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
@@ -211,11 +211,11 @@ fn write(
     let total = new.catalog().table().iter().map(|info| info.bytes()).sum();
     let written = {
         let _progress = Progress::new(&done, total);
-        let tensors = NewTensor::of_checkpoint(new)?;
+        let (base, new) = (Version::of_checkpoint(base)?, Version::of_checkpoint(new)?);
         let options = Options { sync: !no_sync, ..Options::default() };
         match form {
-            Some(form) => form.write(base, &tensors, out, options, &done, &uninterrupted)?,
-            None => delta(base, &tensors, delta_file(out.to_path_buf(), options), &done, &uninterrupted)?,
+            Some(form) => form.write(&base, &new, out, options, &done, &uninterrupted)?,
+            None => delta(&base, &new, delta_file(out.to_path_buf(), options), &done, &uninterrupted)?,
         }
     };
     let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = &written;

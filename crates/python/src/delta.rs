@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
 use max_weights::error::Error;
 use max_weights::load::apply_deltas;
 use max_weights::workers::now_and_then;
-use max_weights::write::{DeltaSummary, Form, NewTensor, Options, delta, delta_file, identity, update};
+use max_weights::write::{DeltaSummary, Form, Options, Version, delta, delta_file, update};
 use pyo3::prelude::*;
 
 use crate::buffer::writable;
@@ -32,42 +33,66 @@ fn summary(summary: DeltaSummary) -> Summary {
 /// How a delta is written: the dialect, the kind of checksums, the version, and that of the base.
 type Dialect = (String, String, Option<String>, Option<String>);
 
-/// Writes what changed from the checkpoint of `base` to that of `new`, or to tensors in memory by their names; with `dialect`, as another library does.
+/// A version of a checkpoint: a tree, or tensors by their names.
+#[derive(FromPyObject)]
+pub(crate) enum VersionArgument<'py> {
+    Tree(Bound<'py, WeightsNode>),
+    Named(Vec<(String, Bound<'py, Buffer>)>),
+}
+
+/// The same, without Python.
+enum Tensors {
+    Checkpoint(Arc<Checkpoint>),
+    Memory(Vec<(String, max_weights::buffer::Buffer)>),
+}
+
+impl VersionArgument<'_> {
+    fn tensors(self) -> Outcome<Tensors> {
+        Ok(match self {
+            Self::Tree(tree) => Tensors::Checkpoint(tree.get().shared().checkpoint()?),
+            Self::Named(named) => {
+                Tensors::Memory(named.into_iter().map(|(name, tensor)| (name, tensor.get().tensor().clone())).collect())
+            }
+        })
+    }
+}
+
+impl Tensors {
+    fn version(&self) -> Result<Version<'_>, Error> {
+        match self {
+            Self::Checkpoint(checkpoint) => Version::of_checkpoint(checkpoint),
+            Self::Memory(tensors) => Version::in_memory(tensors.iter().cloned()),
+        }
+    }
+}
+
+/// Writes what changed from one version of a checkpoint to another; with `dialect`, as another library does.
 #[pyfunction]
-#[pyo3(signature = (base, path, *, new=None, tensors=None, dialect=None, sync=true, progress=None))]
+#[pyo3(signature = (base, new, path, *, dialect=None, sync=true, progress=None))]
 pub(crate) fn write_delta(
-    base: &Bound<'_, WeightsNode>,
+    py: Python<'_>,
+    base: VersionArgument<'_>,
+    new: VersionArgument<'_>,
     path: PathBuf,
-    new: Option<&Bound<'_, WeightsNode>>,
-    tensors: Option<Vec<(String, Bound<'_, Buffer>)>>,
     dialect: Option<Dialect>,
     sync: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Summary> {
-    let py = base.py();
-    let old = base.get().shared().checkpoint()?;
-    let new = new.map(|new| new.get().shared().checkpoint()).transpose()?;
     let form = match &dialect {
         None => None,
         Some((name, checksum, version, base)) => Form::new(name, &path, version.as_deref(), base.as_deref(), checksum)?,
     };
-    let tensors: Vec<_> = tensors
-        .unwrap_or_default()
-        .into_iter()
-        .map(|(name, buffer)| NewTensor::in_memory(name, buffer.get().tensor().clone()))
-        .collect();
-    let of_files = new.as_ref().map_or(0, |new| new.catalog().table().iter().map(|info| info.bytes()).sum());
-    let bytes = of_files + tensors.iter().map(NewTensor::len).sum::<u64>();
+    let (base, new) = (base.tensors()?, new.tensors()?);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let written = detached(py, || {
+        let (base, new) = (base.version()?, new.version()?);
+        let bytes = new.bytes();
         let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let mut all = new.as_ref().map_or(Ok(Vec::new()), |new| NewTensor::of_checkpoint(new))?;
-        all.extend(tensors);
         let options = Options { sync, ..Options::default() };
         let go_on = now_and_then(&go_on);
         let written = match &form {
-            Some(form) => form.write(&old, &all, &path, options, &done, &go_on)?,
-            None => delta(&old, &all, delta_file(path, options), &done, &go_on)?,
+            Some(form) => form.write(&base, &new, &path, options, &done, &go_on)?,
+            None => delta(&base, &new, delta_file(path, options), &done, &go_on)?,
         };
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(written)
@@ -78,7 +103,9 @@ pub(crate) fn write_delta(
 /// The identity of a checkpoint, as deltas have it of their base and their target.
 #[pyfunction]
 pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
-    over_weights(node, &[], None, |checkpoint, _, done, go_on| identity(checkpoint, done, go_on))
+    over_weights(node, &[], None, |checkpoint, _, done, go_on| {
+        Version::of_checkpoint(checkpoint)?.identity(done, go_on)
+    })
 }
 
 /// The form of a delta; the identities of its base and its target, or what another library calls them; dtype and shape of the tensors that changed in

@@ -324,8 +324,8 @@ def weights_are_held(
     node: WeightsNode, names: Sequence[str], tensors: Sequence[Buffer], *, threads: int | None = None
 ) -> list[bool]: ...
 def write_delta(
-    base: WeightsNode, path: str, *, new: WeightsNode | None = None, tensors: Sequence[tuple[str, Buffer]] | None =
-    None, dialect: tuple[str, str, str | None, str | None] | None = None, sync: bool = True, progress: _Progress = None,
+    base: WeightsNode | Sequence[tuple[str, Buffer]], new: WeightsNode | Sequence[tuple[str, Buffer]], path: str, *,
+    dialect: tuple[str, str, str | None, str | None] | None = None, sync: bool = True, progress: _Progress = None,
 ) -> tuple[str, str, int, int, int, int, int, list[PathLike[str]]]: ...  # fmt: skip
 def identity_of(node: WeightsNode) -> str: ...
 def delta_header(

@@ -1,0 +1,185 @@
+//! The two versions of a checkpoint that a delta is between: tensors of files, or in memory.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::buffer::Buffer;
+use crate::checkpoint::{Checkpoint, Identity, hash_of_block};
+use crate::delta::BLOCK;
+use crate::dtype::DType;
+use crate::error::{Diagnostic, Error, Result};
+use crate::format::delta;
+use crate::load::Pieces;
+use crate::rules;
+use crate::tensor::{Element, TensorInfo, checked_bytes};
+use crate::text;
+use crate::workers::{Interrupt, in_order, threads};
+
+/// The tensors of a version, by their names.
+#[derive(Debug, Default)]
+pub struct Version<'a> {
+    pub(super) tensors: BTreeMap<String, VersionTensor<'a>>,
+    /// The paths that are read, and not written over.
+    pub(super) opened: &'a [PathBuf],
+}
+
+/// A tensor of a version.
+#[derive(Debug)]
+pub(super) struct VersionTensor<'a> {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<u64>,
+    pub(super) elements: Elements<'a>,
+}
+
+/// Where the elements of a tensor are, in C order.
+#[derive(Debug)]
+pub(super) enum Elements<'a> {
+    File(Pieces<'a>),
+    Memory(Buffer),
+}
+
+impl<'a> Version<'a> {
+    /// All tensors of a checkpoint.
+    ///
+    /// # Errors
+    /// Tensors whose elements are not plain, such as packed blocks.
+    pub fn of_checkpoint(checkpoint: &'a Checkpoint) -> Result<Self> {
+        let of_number = |(number, info): (usize, TensorInfo<'_>)| {
+            let elements = Elements::File(Pieces::new(checkpoint, number)?);
+            let dtype = plain(info.element).map_err(|fault| {
+                fault.tensor(info.name).path(&checkpoint.catalog().files()[info.file as usize].path).unsupported()
+            })?;
+            Ok((info.name.to_owned(), VersionTensor { dtype, shape: info.shape.to_vec(), elements }))
+        };
+        let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
+        Ok(Self { tensors, opened: checkpoint.opened() })
+    }
+
+    /// Tensors in memory; what is not contiguous is read in C order.
+    ///
+    /// # Errors
+    /// Two of one name; elements of six bits.
+    pub fn in_memory(buffers: impl IntoIterator<Item = (String, Buffer)>) -> Result<Self> {
+        let mut version = Self::default();
+        for (name, buffer) in buffers {
+            plain(Element::Plain(buffer.dtype())).map_err(|fault| fault.tensor(&name).unsupported())?;
+            let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
+            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) };
+            if version.tensors.contains_key(&name) {
+                return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&name))));
+            }
+            version.tensors.insert(name, tensor);
+        }
+        Ok(version)
+    }
+
+    /// The bytes of all tensors that have no more than can be counted.
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.tensors.iter().map(|(name, tensor)| tensor.bytes(name).unwrap_or_default());
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Its identity, as deltas have it of their base and their target: 32 hexadecimal digits. Every byte is read, on all cores; `done` counts them.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn identity(&self, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<String> {
+        let all: Mutex<BTreeMap<&str, Vec<u64>>> = Mutex::default();
+        in_order(threads(), self.tensors.iter().collect(), interrupt, |(name, tensor), (): &mut (), go_on| {
+            let hashes = tensor.hashes(name, go_on)?;
+            all.lock().unwrap_or_else(PoisonError::into_inner).insert(name, hashes);
+            done.fetch_add(tensor.bytes(name)?, Ordering::Relaxed);
+            Ok(())
+        })?;
+        let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.identity_with(|name| all.remove(name), interrupt)
+    }
+
+    /// Its identity, where the hashes of the blocks of some tensors are known; the others are read.
+    pub(super) fn identity_with(
+        &self,
+        mut known: impl FnMut(&str) -> Option<Vec<u64>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<String> {
+        let mut identity = Identity::default();
+        for (name, tensor) in &self.tensors {
+            let hashes = known(name).map_or_else(|| tensor.hashes(name, interrupt), Ok)?;
+            identity.add(name, tensor.dtype, &tensor.shape, hashes);
+        }
+        Ok(identity.finish())
+    }
+}
+
+/// The dtype of elements that are plain.
+fn plain(element: Element) -> Result<DType, Diagnostic> {
+    match element {
+        // Groups of elements of six bits do not end where blocks do.
+        Element::Plain(dtype) if dtype.bits() != 6 => Ok(dtype),
+        element => Err(Diagnostic::new(rules::CAST_PAIR, format!("elements of the type {element} have no deltas"))),
+    }
+}
+
+impl VersionTensor<'_> {
+    /// Its bytes.
+    pub(super) fn bytes(&self, name: &str) -> Result<u64> {
+        checked_bytes(&self.shape, self.dtype)
+            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::shown(name))))
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_bytes(&self) -> u64 {
+        (BLOCK * delta::width(self.dtype)) as u64
+    }
+
+    /// The hashes of its blocks.
+    fn hashes(&self, name: &str, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
+        let (size, bytes) = (self.block_bytes(), self.bytes(name)?);
+        let (mut room, mut hashes) = (Vec::new(), Vec::new());
+        for start in (0..bytes).step_by(size as usize) {
+            interrupt()?;
+            let len = size.min(bytes - start) as usize;
+            hashes.push(hash_of_block(self.elements.piece(start, len, &mut room, interrupt)?));
+        }
+        self.elements.check_unchanged()?;
+        Ok(hashes)
+    }
+}
+
+impl Elements<'_> {
+    /// Fills `out` from one byte on.
+    pub(super) fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        match self {
+            Self::File(pieces) => pieces.read(start / pieces.unit() as u64, out, interrupt),
+            Self::Memory(buffer) => buffer.read_bytes(start as usize, out, interrupt),
+        }
+    }
+
+    /// So many bytes from one byte on: where they are, or read into `room`. A mapping is read, since a file that is truncated is an error then.
+    pub(super) fn piece<'a>(
+        &'a self,
+        start: u64,
+        len: usize,
+        room: &'a mut Vec<u8>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<&'a [u8]> {
+        if let Self::Memory(buffer) = self
+            && !buffer.storage().is_mapped()
+            && let Some(bytes) = buffer.bytes().and_then(|bytes| bytes.get(start as usize..start as usize + len))
+        {
+            return Ok(bytes);
+        }
+        room.resize(len, 0);
+        self.read(start, room, interrupt)?;
+        Ok(room)
+    }
+
+    /// An error if its file is no longer the one that was opened.
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        match self {
+            Self::File(pieces) => pieces.check_unchanged(),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}
