@@ -51,6 +51,7 @@ Run = Callable[[], object]
 def forks(folder: Path) -> Iterator[None]:
     """Run the process that ranks are forked from; `Ranks` in this process and in its children finds it."""
     path = str(folder / "ranks.socket")
+    Path(path).unlink(missing_ok=True)  # of a run before, in a folder that stays
     command = [sys.executable, str(Path(__file__).resolve()), path]
     process = subprocess.Popen(command, env=os.environ | harness.RETAINED_HEAP)
     try:
