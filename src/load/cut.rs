@@ -184,6 +184,12 @@ impl Cut {
         start..self.ranges.iter().map(|range| range.end).max().unwrap_or_default()
     }
 
+    /// How many bytes that are not wanted are between two ranges of neighbouring rows that are, on average.
+    pub(super) fn between(&self) -> usize {
+        let count = self.ranges.iter().filter(|range| !range.is_empty()).count();
+        self.row.saturating_sub(self.payload()) / count.max(1)
+    }
+
     /// Whether what is not wanted is skipped: there is much of it, or rows are too long to be read as a whole.
     pub(super) fn skips(&self) -> bool {
         let Range { start, end } = self.reach();
@@ -213,6 +219,21 @@ impl Cut {
             let (own, after) = std::mem::take(&mut rest).split_at_mut(range.end - at);
             parts.push(Part { offset: offset + start as u64, bytes: &mut own[start - at..] });
             (rest, at) = (after, range.end);
+        }
+        parts
+    }
+
+    /// What is wanted of these rows, each range where it goes to in `out`; the first that is wanted of them is at `offset` in a source.
+    pub(super) fn parts_in_place<'a>(&self, rows: Range<usize>, offset: u64, out: &'a mut [u8]) -> Vec<Part<'a>> {
+        let first = self.row_start(rows.start) + self.reach().start;
+        let (mut parts, mut rest) = (Vec::with_capacity(rows.len() * self.ranges.len()), out);
+        for row in rows {
+            let start = self.row_start(row);
+            for range in self.ranges.iter().filter(|range| !range.is_empty()) {
+                let (bytes, later) = std::mem::take(&mut rest).split_at_mut(range.len());
+                parts.push(Part { offset: offset + (start + range.start - first) as u64, bytes });
+                rest = later;
+            }
         }
         parts
     }

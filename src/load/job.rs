@@ -29,6 +29,8 @@ pub(super) struct Sizes {
     pub(super) written: usize,
     /// Results of this size are written past the caches.
     pub(super) streamed: usize,
+    /// Where as little as this lies between what is wanted of rows, it is read with them.
+    pub(super) across: usize,
 }
 
 /// Memory that a job writes to, or its place on a device.
@@ -59,13 +61,22 @@ impl Room for &mut [u8] {
 }
 
 impl Sizes {
-    /// From the page cache: what is converted stays in the caches of a core.
-    pub(super) const WARM: Self =
-        Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20, written: usize::MAX, streamed: 8 << 20 };
-    /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
-    pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, ..Self::WARM };
+    /// From the page cache: what is converted stays in the caches of a core, and another read takes as long as a few more bytes do.
+    pub(super) const WARM: Self = Self {
+        read: 4 << 20,
+        converted: 256 << 10,
+        fetched: 8 << 20,
+        written: usize::MAX,
+        streamed: 8 << 20,
+        across: 6 << 10,
+    };
+    /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way; of rows that are near each other,
+    /// all pages come in any case.
+    pub(super) const COLD: Self =
+        Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, across: usize::MAX, ..Self::WARM };
     /// From a server: a job is many requests at the same time.
-    pub(super) const SERVED: Self = Self { read: 64 << 20, converted: 8 << 20, fetched: 16 << 20, ..Self::WARM };
+    pub(super) const SERVED: Self =
+        Self { read: 64 << 20, converted: 8 << 20, fetched: 16 << 20, across: usize::MAX, ..Self::WARM };
 }
 
 /// Bytes of a file that go to memory one after the other.
@@ -124,6 +135,8 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
     len: usize,
     /// The rows that the bytes are, and what is wanted of each.
     rows: Option<(Range<usize>, &'a Cut)>,
+    /// Whether what lies between is not read.
+    apart: bool,
     swap: Swap,
     conversion: Conversion,
     stream: bool,
@@ -174,11 +187,12 @@ impl Run {
         let most = if plain { sizes.read } else { sizes.converted };
         let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
         let stream = rest.len() >= sizes.streamed;
+        let apart = self.cut.as_ref().is_some_and(|cut| cut.between() > sizes.across);
         let mut push = |offset: u64, len: usize, payload: usize, rows| {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
             let staged = out.staged();
-            let piece = Piece { offset, len, rows, swap, conversion, stream, out };
+            let piece = Piece { offset, len, rows, apart, swap, conversion, stream, out };
             match jobs.last_mut() {
                 Some(job) if deflated.is_some() && job.deflated == deflated => {
                     job.pieces.push(piece);
@@ -225,7 +239,16 @@ impl Run {
 impl<R> Piece<'_, R> {
     /// Whether its bytes go to their place as they come.
     fn is_plain(&self) -> bool {
-        self.conversion == Conversion::Nothing && self.rows.is_none() && self.swap == Swap::Nothing
+        self.is_as_stored() && self.rows.is_none()
+    }
+
+    /// Whether the bytes that are wanted of its rows go to their place as they are.
+    fn is_of_rows(&self) -> bool {
+        self.is_as_stored() && self.rows.is_some()
+    }
+
+    fn is_as_stored(&self) -> bool {
+        self.conversion == Conversion::Nothing && self.swap == Swap::Nothing
     }
 }
 
@@ -283,9 +306,9 @@ impl<'a, R: Copy> Job<'a, R> {
     /// The same work with room in memory for each piece.
     pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
         let pieces = self.pieces.into_iter().zip(rooms);
-        let pieces = pieces.map(|(Piece { offset, len, rows, swap, conversion, .. }, out)| {
+        let pieces = pieces.map(|(Piece { offset, len, rows, apart, swap, conversion, .. }, out)| {
             // What the device reads next stays in the caches.
-            Piece { offset, len, rows, swap, conversion, stream: false, out }
+            Piece { offset, len, rows, apart, swap, conversion, stream: false, out }
         });
         Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged, deflated: self.deflated }
     }
@@ -363,20 +386,32 @@ impl Job<'_> {
             let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
             return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
         }
-        let size: usize = self.pieces.iter().map(|piece| piece.len).sum();
+        let all_apart = file.read_across() == 0;
+        let is_placed = |piece: &Piece<'_>| (piece.apart || all_apart) && piece.is_of_rows();
+        let (placed, made_later): (Vec<_>, Vec<_>) = self.pieces.into_iter().partition(is_placed);
+        let lens = || made_later.iter().map(|piece| piece.len);
+        let size: usize = lens().sum();
         if read.len() < size {
             read.resize(size, 0);
         }
-        let lens = || self.pieces.iter().map(|piece| piece.len);
-        let with_gaps = file.read_across() > 0;
-        let parts = memory::parts(read, lens()).zip(&self.pieces);
-        let parts = parts.flat_map(|(bytes, piece)| match (&piece.rows, with_gaps) {
-            (Some((rows, cut)), false) => cut.parts(rows.clone(), piece.offset, bytes),
-            _ => vec![Part { offset: piece.offset, bytes }],
-        });
-        file.read(&mut parts.collect::<Vec<_>>(), interrupt)?;
+        let mut parts = Vec::new();
+        for (bytes, piece) in memory::parts(read, lens()).zip(&made_later) {
+            match &piece.rows {
+                Some((rows, cut)) if piece.apart || all_apart => {
+                    parts.extend(cut.parts(rows.clone(), piece.offset, bytes));
+                }
+                _ => parts.push(Part { offset: piece.offset, bytes }),
+            }
+        }
+        for Piece { offset, rows, out, .. } in placed {
+            if let Some((rows, cut)) = rows {
+                parts.extend(cut.parts_in_place(rows, offset, out));
+            }
+        }
+        parts.sort_by_key(|part| part.offset);
+        file.read(&mut parts, interrupt)?;
         let lens: Vec<usize> = lens().collect();
-        for (bytes, piece) in memory::parts(read, lens).zip(self.pieces) {
+        for (bytes, piece) in memory::parts(read, lens).zip(made_later) {
             piece.make(bytes, made)?;
         }
         Ok(())

@@ -12,7 +12,7 @@ import pytest
 import max_weights
 from max_weights import Buffer
 from max_weights.errors import ArgumentError
-from max_weights.sharding import Shard, ShardingStrategy, experts, tables
+from max_weights.sharding import Segment, Shard, ShardingStrategy, experts, tables
 from max_weights.sharding._shares import Share
 from test_loading import FILES, raw
 
@@ -471,6 +471,26 @@ def test_a_function_may_cut_several_axes(models: Path, dtype: str | None) -> Non
     out = np.zeros_like(expected)
     weights.load(name, shard=Shard(1, 2, strategies), dtype=dtype, out={name: out})
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [None, "float32"])
+@pytest.mark.parametrize("copy", [None, True])
+def test_columns_of_long_rows_are_read_without_what_is_between(make_file: Any, dtype: Any, copy: bool | None) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 64, 9000)).astype(np.float16)
+    weights = max_weights.load_weights(make_file({"w": ("F16", list(values.shape), values.tobytes())}))
+    expected = values.astype(dtype or np.float16)
+    for rank, part in enumerate(np.split(expected, 4, 2)):
+        shard = Shard(rank, 4, S.axiswise(2, 4))
+        assert raw(weights.load(shard=shard, dtype=dtype, copy=copy)["w"]) == part.tobytes()
+    for rank in range(3):
+        halves = [expected[:, :, start + 1500 * rank : start + 1500 * (rank + 1)] for start in (0, 4500)]
+        shard = Shard(rank, 3, S.segmented(3, 2, [Segment.even(4500)] * 2))
+        assert raw(weights.load(shard=shard, dtype=dtype, copy=copy)["w"]) == np.concatenate(halves, 2).tobytes()
+        corner = S(3, lambda weight, i, n: weight[:, i * 20 : i * 20 + 21, i * n * 1000 : i * n * 1000 + 700])
+        shard = Shard(rank, 3, {"w": corner})
+        out = np.zeros((3, 21, 700), expected.dtype)
+        weights.load(shard=shard, dtype=dtype, out={"w": out})
+        np.testing.assert_array_equal(out, expected[:, rank * 20 : rank * 20 + 21, rank * 3000 : rank * 3000 + 700])
 
 
 def test_elements_of_half_a_byte_are_split_between_bytes(make_file: Any) -> None:
