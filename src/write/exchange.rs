@@ -43,7 +43,7 @@ pub(super) struct Pieces {
     is_exchanged: Vec<bool>,
 }
 
-/// What a rank has of a piece: the number of a tensor, the byte of the piece at which that would begin (below 0 before it), rows.
+/// What a rank has of a piece: which of its parts, the byte of the piece at which the tensor would begin (below 0 before it), rows.
 type Own = (usize, i128, Vec<Move>);
 
 impl Pieces {
@@ -153,12 +153,13 @@ impl Pieces {
     fn own(&self, together: &Together, piece: &Piece, rank: u32) -> Result<Vec<Own>> {
         let mut own = Vec::new();
         for &number in &self.order[piece.tensors.clone()] {
-            let Some(owned) = together.owned(number, rank)? else { continue };
             let start = together.range(number).start;
             let clip = piece.range.start.max(start) - start..piece.range.end.saturating_sub(start);
-            let rows = owned.within(&clip);
-            if !rows.is_empty() {
-                own.push((number, i128::from(start) - i128::from(piece.range.start), rows));
+            for (part, owned) in together.owned(number, rank)? {
+                let rows = owned.within(&clip);
+                if !rows.is_empty() {
+                    own.push((part, i128::from(start) - i128::from(piece.range.start), rows));
+                }
             }
         }
         Ok(own)
@@ -192,11 +193,11 @@ impl Pieces {
         pieces.sort_by_key(|one| one.owner);
         let (mut rest, mut scratch) = (message, Vec::new());
         for one in pieces {
-            for (number, _, rows) in self.own(together, one, rank)? {
+            for (part, _, rows) in self.own(together, one, rank)? {
                 for rows in &rows {
                     let len = usize::try_from(rows.bytes()).unwrap_or(usize::MAX);
                     let (now, later) = rest.split_at_mut_checked(len).ok_or_else(short)?;
-                    copy_rows(&parts[number], rows, now.chunks_mut(rows.len as usize), &mut scratch, interrupt)?;
+                    copy_rows(&parts[part], rows, now.chunks_mut(rows.len as usize), &mut scratch, interrupt)?;
                     rest = later;
                 }
             }
@@ -229,11 +230,11 @@ impl Pieces {
         let (mut rest, mut scratch) = (arrived, Vec::new());
         for peer in 0..together.world() {
             for (one, bytes) in &mut pieces {
-                for (number, start, rows) in self.own(together, one, peer)? {
+                for (part, start, rows) in self.own(together, one, peer)? {
                     for rows in &rows {
                         let target = rows_of(bytes.as_mut_slice(), start + i128::from(rows.from), rows)?;
                         if peer == rank {
-                            copy_rows(&parts[number], rows, target, &mut scratch, interrupt)?;
+                            copy_rows(&parts[part], rows, target, &mut scratch, interrupt)?;
                             continue;
                         }
                         let len = usize::try_from(rows.bytes()).unwrap_or(usize::MAX);
@@ -251,7 +252,7 @@ impl Pieces {
 /// Whether what a rank has of a tensor are many short rows of it.
 fn has_short_rows(together: &Together, number: usize) -> Result<bool> {
     for rank in 0..together.world() {
-        if let Some(owned) = together.owned(number, rank)? {
+        for (_, owned) in together.owned(number, rank)? {
             let rows = owned.within(&(0..u64::MAX));
             if !rows.is_empty() {
                 return Ok(rows.iter().any(|rows| rows.rows >= MANY && rows.len < SHORT));
@@ -305,25 +306,29 @@ mod tests {
 
     use super::*;
     use crate::dtype::DType;
-    use crate::load::ranks::{Mesh, Split};
+    use crate::load::ranks::{Mesh, Split, Written};
     use crate::memory::Storage;
     use crate::workers::uninterrupted;
-    use crate::write::{Declared, Destination, Folder, Options, Stored};
+    use crate::write::{Declared, Destination, Folder, Options, Parts, Stored};
 
     const WORLD: u32 = 3;
 
     fn together(tensors: &[(&[u64], Option<usize>)], most: u64) -> Together {
+        let mesh = |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![Split::Shard { axis }]).expect("a mesh");
+        let of = tensors.iter().map(|(_, mesh)| *mesh).collect();
+        files(tensors, most, Parts::Placed(of, vec![mesh(0), mesh(1)])).expect("files")
+    }
+
+    fn files(tensors: &[(&[u64], Option<usize>)], most: u64, parts: Parts) -> Result<Together> {
         let declare = |(number, (shape, _)): (usize, &(&[u64], _))| Declared {
             name: format!("t{number}"),
             stored: Stored::Plain(DType::Float32),
             shape: shape.to_vec(),
         };
         let declared = tensors.iter().enumerate().map(declare).collect();
-        let mesh = |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![Split::Shard { axis }]).expect("a mesh");
         let (stem, to) = ("model".to_owned(), Destination::default());
         let folder = Folder { path: "folder".into(), stem, most, options: Options::default(), to };
-        let sharings = tensors.iter().map(|(_, mesh)| *mesh).collect();
-        Together::new(folder, declared, &BTreeMap::new(), sharings, (vec![mesh(0), mesh(1)], WORLD)).expect("files")
+        Together::new(folder, declared, &BTreeMap::new(), (parts, WORLD))
     }
 
     fn byte(at: u64) -> u8 {
@@ -342,8 +347,7 @@ mod tests {
 
     /// What a rank has of each tensor, as far as it is the one to write it.
     fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
-        let part = |number: usize| {
-            let own = together.written(number, rank).expect("written");
+        let part = |(number, own): (usize, Written)| {
             let mut bytes = vec![0; own.bytes as usize];
             for rows in own.moves {
                 for (row, at) in (0..rows.rows).flat_map(|row| (0..rows.len).map(move |at| (row, at))) {
@@ -354,7 +358,7 @@ mod tests {
             let storage = Storage::of_bytes(&bytes).expect("memory");
             Buffer::contiguous_at(storage, 0, DType::UInt8, &[bytes.len() as i64]).expect("a part")
         };
-        (0..together.tensors().len()).map(part).collect()
+        together.written(rank).expect("written").into_iter().map(part).collect()
     }
 
     /// All pieces that ranks write, when they have exchanged everything: file, range, bytes.
@@ -408,6 +412,35 @@ mod tests {
             let all: u64 = (0..files).map(|file| together.file_bytes(file)).sum();
             assert_eq!((0..WORLD).map(|rank| pieces.bytes(rank)).sum::<u64>(), all);
         }
+    }
+
+    #[test]
+    fn boxes_of_which_a_rank_has_several_or_none_are_the_bytes_of_the_file() {
+        let boxes = vec![
+            vec![
+                (2, std::iter::once(0..11).collect()),
+                (0, vec![0..7, 0..2]),
+                (0, vec![3..7, 5..9]),
+                (4, vec![0..0, 0..3]),
+            ],
+            vec![(1, vec![0..5, 0..3]), (0, vec![0..3, 2..9]), (5, Vec::new())],
+            vec![(3, vec![0..2, 0..4]), (0, vec![3..7, 2..5])],
+        ];
+        for part in [40, 1 << 20] {
+            let together = files(&TENSORS, u64::MAX, Parts::Boxes(boxes.clone())).expect("files");
+            let pieces = Pieces::new(&together, &[Some(part)]).expect("pieces");
+            let mut written = exchanged(&together, &pieces);
+            written.sort_by_key(|(_, range, _)| range.start);
+            let bytes: Vec<u8> = written.into_iter().flat_map(|(.., bytes)| bytes).collect();
+            assert!(bytes == image(&together, 0), "parts of {part}");
+        }
+        let error = |boxes| files(&TENSORS, u64::MAX, Parts::Boxes(boxes)).expect_err("refused").to_string();
+        assert!(error(boxes[..2].to_vec()).contains("boxes of another number of ranks"));
+        assert!(error(vec![vec![(6, Vec::new())], Vec::new(), Vec::new()]).contains("there is no tensor 6"));
+        let boxes = vec![vec![(2, std::iter::once(1..12).collect())], Vec::new(), Vec::new()];
+        let outside = files(&TENSORS, u64::MAX, Parts::Boxes(boxes)).expect("files");
+        let error = outside.written(0).expect_err("11 elements").to_string();
+        assert!(error.contains("tensor 't2': a tensor of the shape [11] has no box [1..12]"), "{error}");
     }
 
     #[test]

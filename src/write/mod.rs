@@ -46,7 +46,7 @@ pub use layout::{Declared, Layout, Place, Stored};
 pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
 pub use metadata::{Change, Edited, edit_metadata};
 pub use output::Output;
-pub use rank_writer::{Begun, PlacedBox, RankWriter};
+pub use rank_writer::{Begun, RankWriter};
 pub use replacement::Replacement;
 pub use run::declare;
 pub use safetensors::MAX_HEADER;
@@ -54,7 +54,7 @@ pub use save::{laid_out, save, write_to_memory};
 pub use shards::Shards;
 pub use sink::Destination;
 pub use task::Task;
-pub use together::{Folder, Together};
+pub use together::{Folder, Parts, Together};
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use update::{Update, update};

@@ -2,7 +2,6 @@
 //! written; the others open them by their paths. What is saved by URL are uploads: those of the one that begins, which the others join by their names.
 
 use std::fs::File;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use super::exchange::Pieces;
@@ -13,7 +12,7 @@ use super::together::Together;
 use super::{Replacement, Stored};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::load::ranks::{Move, Owned, Written};
+use crate::load::ranks::Move;
 use crate::memory::Block;
 use crate::source::store::{IfExists, SentPart, Upload, is_url, join};
 use crate::text;
@@ -117,15 +116,13 @@ enum Target {
     Joined(Option<Box<dyn Upload>>),
 }
 
-/// A box of a tensor: the number of that, a range of each of its axes, and what lies there.
-pub type PlacedBox = (usize, Vec<Range<u64>>, Buffer);
-
 /// Some of the bytes that a rank writes.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     file: usize,
     /// The first byte of the tensor there.
     start: u64,
+    tensor: usize,
     part: usize,
     rows: Move,
 }
@@ -160,12 +157,7 @@ impl RankWriter {
         parts: Vec<Buffer>,
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
-        if parts.len() != together.tensors().len() {
-            return Err(Error::Argument("there is another number of tensors".to_owned()));
-        }
-        let own = (0..parts.len()).map(|number| Ok((number, together.written(number, rank)?)));
-        let own = own.collect::<Result<Vec<_>>>()?;
-        let mut writer = Self::new(together, rank, unfinished, own, parts)?;
+        let mut writer = Self::new(together, rank, unfinished, parts)?;
         if !is_url(&together.folder.path) {
             let pieces = Pieces::new(together, &vec![None; unfinished.len()])?;
             writer.open_files(unfinished)?;
@@ -198,34 +190,12 @@ impl RankWriter {
         writer.exchange(pieces);
         Ok(writer)
     }
-    /// The same for boxes, each of the tensor of this number, of which no other rank has anything; for files on a disk.
-    ///
-    /// # Errors
-    /// As of [`RankWriter::open`]; a tensor that is not there.
-    pub fn open_boxes(together: &Together, rank: u32, unfinished: &[PathBuf], boxes: Vec<PlacedBox>) -> Result<Self> {
-        let (mut own, mut parts) = (Vec::with_capacity(boxes.len()), Vec::with_capacity(boxes.len()));
-        for (number, ranges, part) in boxes {
-            if number >= together.tensors().len() {
-                return Err(Error::Argument(format!("there is no tensor {number}")));
-            }
-            let owned = |shape: &[u64], unit| Owned::of_box(shape, unit, &ranges).map(|owned| owned.all());
-            own.push((number, together.of_tensor(number, owned)?));
-            parts.push(part);
-        }
-        let mut writer = Self::new(together, rank, unfinished, own, parts)?;
-        writer.open_files(unfinished)?;
-        Ok(writer)
-    }
 
-    /// Of each part: its tensor, and what is written of it.
-    fn new(
-        together: &Together,
-        rank: u32,
-        unfinished: &[PathBuf],
-        own: Vec<(usize, Written)>,
-        parts: Vec<Buffer>,
-    ) -> Result<Self> {
-        let count = together.shards.files.len();
+    fn new(together: &Together, rank: u32, unfinished: &[PathBuf], parts: Vec<Buffer>) -> Result<Self> {
+        let (own, count) = (together.written(rank)?, together.shards.files.len());
+        if parts.len() != own.len() {
+            return Err(Error::Argument("there is another number of parts".to_owned()));
+        }
         if unfinished.len() != count {
             return Err(Error::Argument("there is another number of files".to_owned()));
         }
@@ -245,7 +215,7 @@ impl RankWriter {
             let (file, start) = (together.file(number), together.range(number).start);
             for rows in own.moves {
                 bytes += rows.bytes();
-                cut(rows, |rows| jobs.push(Job { file, start, part: at, rows }));
+                cut(rows, |rows| jobs.push(Job { file, start, tensor: number, part: at, rows }));
             }
         }
         // Ranks begin in different files, as a filesystem lets one at a time write to a file.
@@ -269,7 +239,7 @@ impl RankWriter {
 
     /// What is exchanged is not written by those that have it.
     fn exchange(&mut self, pieces: Pieces) {
-        self.jobs.retain(|job| !pieces.has(job.part));
+        self.jobs.retain(|job| !pieces.has(job.tensor));
         self.bytes = self.jobs.iter().map(|job| job.rows.bytes()).sum::<u64>() + pieces.bytes(self.rank);
         self.pieces = pieces;
     }

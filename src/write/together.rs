@@ -31,14 +31,72 @@ pub struct Folder {
     pub to: Destination,
 }
 
+/// What ranks have of the tensors.
+#[derive(Debug, Clone)]
+pub enum Parts {
+    /// One part of each tensor: by the number of its mesh; all of it on every rank where there is none.
+    Placed(Vec<Option<usize>>, Vec<Mesh>),
+    /// Boxes that no other rank has, of each rank: the number of a tensor, and a range of each axis of it.
+    Boxes(Vec<Vec<(usize, Vec<Range<u64>>)>>),
+}
+
+impl Parts {
+    /// Of each tensor the ranks that have boxes of it, and which of theirs that are, in this order.
+    ///
+    /// # Errors
+    /// A mesh or a tensor that is not there, boxes of another number of ranks.
+    fn holders(&self, count: usize, world: u32) -> Result<Vec<Vec<(u32, usize)>>> {
+        let mut holders = vec![Vec::new(); count];
+        match self {
+            Self::Placed(of, meshes) => {
+                if of.len() != count || of.iter().flatten().any(|mesh| *mesh >= meshes.len()) {
+                    return Err(Error::Argument("a tensor has a mesh that is not there".to_owned()));
+                }
+            }
+            Self::Boxes(boxes) => {
+                if boxes.len() != world as usize {
+                    return Err(Error::Argument("there are boxes of another number of ranks".to_owned()));
+                }
+                for (rank, own) in (0..).zip(boxes) {
+                    for (part, (number, _)) in own.iter().enumerate() {
+                        let of = holders.get_mut(*number);
+                        of.ok_or_else(|| Error::Argument(format!("there is no tensor {number}")))?.push((rank, part));
+                    }
+                }
+            }
+        }
+        Ok(holders)
+    }
+
+    /// What the parts are a function of.
+    fn numbers(&self) -> Vec<u64> {
+        match self {
+            Self::Placed(of, meshes) => {
+                let of = of.iter().map(|mesh| mesh.map_or(u64::MAX, |mesh| mesh as u64));
+                meshes.iter().flat_map(Mesh::numbers).chain(of).collect()
+            }
+            Self::Boxes(boxes) => {
+                let of_box = |(number, ranges): &(usize, Vec<Range<u64>>)| {
+                    let bounds: Vec<u64> = ranges.iter().flat_map(|range| [range.start, range.end]).collect();
+                    [*number as u64, bounds.len() as u64].into_iter().chain(bounds)
+                };
+                boxes
+                    .iter()
+                    .flat_map(|own| std::iter::once(own.len() as u64).chain(own.iter().flat_map(of_box)))
+                    .collect()
+            }
+        }
+    }
+}
+
 /// The files of a checkpoint that several ranks write, and who writes what.
 #[derive(Debug)]
 pub struct Together {
     pub(super) folder: Folder,
     tensors: Vec<Declared>,
-    /// The mesh of each tensor, by number; none where every rank has all of it.
-    sharings: Vec<Option<usize>>,
-    meshes: Vec<Mesh>,
+    parts: Parts,
+    /// Of each tensor the ranks that have boxes of it, and which of theirs that are.
+    holders: Vec<Vec<(u32, usize)>>,
     world: u32,
     pub(super) shards: Shards,
     pub(super) layouts: Vec<Layout>,
@@ -51,17 +109,14 @@ impl Together {
     /// What `world` ranks write of these tensors.
     ///
     /// # Errors
-    /// As of [`Shards::new`] and [`Layout::safetensors`]; a mesh that is not there.
+    /// As of [`Shards::new`] and [`Layout::safetensors`]; a mesh or a tensor that is not there.
     pub fn new(
         folder: Folder,
         tensors: Vec<Declared>,
         metadata: &std::collections::BTreeMap<String, String>,
-        sharings: Vec<Option<usize>>,
-        (meshes, world): (Vec<Mesh>, u32),
+        (parts, world): (Parts, u32),
     ) -> Result<Self> {
-        if sharings.len() != tensors.len() || sharings.iter().flatten().any(|mesh| *mesh >= meshes.len()) {
-            return Err(Error::Argument("a tensor has a mesh that is not there".to_owned()));
-        }
+        let holders = parts.holders(tensors.len(), world)?;
         let shards = Shards::new(&folder.stem, &tensors, folder.most)?;
         let layouts =
             shards.layouts(&tensors, |_, of_file| Layout::safetensors(of_file, Some(metadata), &folder.options))?;
@@ -80,17 +135,12 @@ impl Together {
                 }
             }
         }
-        for mesh in &meshes {
-            for number in mesh.numbers() {
-                add(&number.to_le_bytes());
-            }
-        }
-        for sharing in &sharings {
-            add(&sharing.map_or(u64::MAX, |mesh| mesh as u64).to_le_bytes());
+        for number in parts.numbers() {
+            add(&number.to_le_bytes());
         }
         add(&world.to_le_bytes());
         let hash = hash.finalize().into();
-        Ok(Self { folder, tensors, sharings, meshes, world, shards, layouts, places, hash })
+        Ok(Self { folder, tensors, parts, holders, world, shards, layouts, places, hash })
     }
 
     /// A hash of where everything lies and of who has what.
@@ -98,30 +148,52 @@ impl Together {
         self.hash
     }
 
-    /// What a rank has of a tensor, and writes of it.
+    /// The parts that a rank has, each of one tensor, by its number: what it writes of that.
     ///
     /// # Errors
-    /// As of [`Owned::of_rank`].
-    pub fn written(&self, number: usize, rank: u32) -> Result<Written> {
-        Ok(self.owned(number, rank)?.map(|owned| owned.all()).unwrap_or_default())
+    /// As of [`Owned::of_rank`] and [`Owned::of_box`]; a rank that is not there.
+    pub(super) fn written(&self, rank: u32) -> Result<Vec<(usize, Written)>> {
+        let of = |number, part| {
+            let owned = self.part(number, rank, part)?;
+            Ok((number, owned.map(|owned| owned.all()).unwrap_or_default()))
+        };
+        match &self.parts {
+            Parts::Placed(..) => (0..self.tensors.len()).map(|number| of(number, number)).collect(),
+            Parts::Boxes(boxes) => {
+                let own =
+                    boxes.get(rank as usize).ok_or_else(|| Error::Argument(format!("there is no rank {rank}")))?;
+                own.iter().enumerate().map(|(part, (number, _))| of(*number, part)).collect()
+            }
+        }
     }
 
-    /// The same; `None` of a tensor that the rank has nothing of.
-    pub(super) fn owned(&self, number: usize, rank: u32) -> Result<Option<Owned>> {
-        let mesh = self.sharings[number].map(|mesh| &self.meshes[mesh]);
-        self.of_tensor(number, |shape, unit| Owned::of_rank(shape, unit, mesh, (rank, self.world), number as u64))
+    /// What a rank has of a tensor: which of its parts, and what it is.
+    pub(super) fn owned(&self, number: usize, rank: u32) -> Result<Vec<(usize, Owned)>> {
+        let holders = &self.holders[number];
+        let boxes =
+            &holders[holders.partition_point(|(of, _)| *of < rank)..holders.partition_point(|(of, _)| *of <= rank)];
+        let parts = match self.parts {
+            Parts::Placed(..) => &[(rank, number)][..],
+            Parts::Boxes(_) => boxes,
+        };
+        let owned = parts.iter().map(|&(_, part)| Ok(self.part(number, rank, part)?.map(|owned| (part, owned))));
+        owned.filter_map(Result::transpose).collect()
     }
 
-    pub(super) fn of_tensor<T: Default>(
-        &self,
-        number: usize,
-        owned: impl Fn(&[u64], (u64, u64)) -> Result<T>,
-    ) -> Result<T> {
+    /// A part of a tensor; none of one that the rank has nothing of.
+    fn part(&self, number: usize, rank: u32, part: usize) -> Result<Option<Owned>> {
         let tensor = &self.tensors[number];
-        let Stored::Plain(dtype) = tensor.stored else { return Ok(T::default()) };
+        let Stored::Plain(dtype) = tensor.stored else { return Ok(None) };
         let per = elements_per_group(dtype);
         let unit = (per as u64, (per * dtype.bits() / 8) as u64);
-        owned(&tensor.shape, unit).map_err(|error| match error {
+        let owned = match &self.parts {
+            Parts::Placed(of, meshes) => {
+                let mesh = of[number].map(|mesh| &meshes[mesh]);
+                Owned::of_rank(&tensor.shape, unit, mesh, (rank, self.world), number as u64)
+            }
+            Parts::Boxes(boxes) => Owned::of_box(&tensor.shape, unit, &boxes[rank as usize][part].1).map(Some),
+        };
+        owned.map_err(|error| match error {
             Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(&tensor.name))),
             other => other,
         })

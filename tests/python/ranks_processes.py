@@ -18,14 +18,15 @@ def run(
     *cases: str,
     ranks: Iterable[int] = range(RANKS),
     program: str = "ranks",
+    world: int = RANKS,
     **environment: str,
 ) -> Found:
-    """What these ranks found, by case."""
+    """What these ranks of `world` found, by case."""
     command = [
         sys.executable,
         str(Path(__file__).with_name(f"{program}_program.py")),
         str(folder),
-        str(RANKS),
+        str(world),
         rendezvous,
         *cases,
     ]

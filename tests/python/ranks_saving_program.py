@@ -110,7 +110,6 @@ def refused() -> dict[str, Any]:
     found = {
         "partial": save({"a": partial}),
         "url": save(good, "https://example.org/model"),
-        "writer_url": raised(lambda: WeightsWriter("s3://bucket/model")),
         "writer_part": raised(lambda: WeightsWriter(folder).prepare_global_plan([SavePlan(_half())])),
         "tied": save(good, tied="alias"),
         "verify": save(good, verify=True),
@@ -215,18 +214,45 @@ def writer() -> dict[str, Any]:
     }
 
 
-def _dcp_error(state: dict[str, Any], instead: Any = None) -> str:
-    """What `dcp.save` says of this; with `instead`, rank 1 does that in place of writing."""
+def _stage(rank: int) -> dict[str, torch.Tensor]:
+    """What a rank of a pipeline has alone."""
+    return {f"layers.{rank}.weight": numbers(400, 30) + rank, f"layers.{rank}.bias": numbers(30) - rank}
+
+
+def writer_groups() -> dict[str, Any]:
+    """`dcp.save` by a part of the ranks, and of tensors that other ranks do not have."""
+    wrong = []
+    both = dist.new_group([1, 3])
+    for name, group, members in (("pipeline", None, range(ranks.RANKS)), ("part", both, (1, 3))):
+        if ranks.RANK in members:
+            writer = WeightsWriter(FOLDER / name, max_shard_size="20KB")
+            dcp.save(_stage(ranks.RANK) | {"shared": numbers(7)}, storage_writer=writer, process_group=group)
+            whole = {key: tensor for rank in members for key, tensor in _stage(rank).items()}
+            if content(FOLDER / name) != alone(name, whole | {"shared": numbers(7)}, "20KB"):
+                wrong.append(name)
+    dist.barrier()
+    if ranks.RANK == 2:
+        dcp.save(_stage(2), storage_writer=WeightsWriter(FOLDER / "one"), no_dist=True)
+        if content(FOLDER / "one") != alone("one", _stage(2), "5GB"):
+            wrong.append("one")
+    dist.barrier()
+    folder = FOLDER / ("elsewhere" if ranks.RANK == 2 else "here")
+    differs = _dcp_error({"a": numbers(4, 4)}, folder=folder)
+    return {"wrong": wrong, "differs": differs, "left": sorted(content(folder))}
+
+
+def _dcp_error(state: dict[str, Any], instead: Any = None, folder: Path | None = None) -> list[str]:
+    """What `dcp.save` says of this, of each rank; with `instead`, rank 1 does that in place of writing."""
     if instead is not None and ranks.RANK == 1:
         saving.RankSave = functools.partial(Failing, instead=instead)  # type: ignore[misc, assignment]
     try:
-        dcp.save(state, storage_writer=WeightsWriter(FOLDER / "writer-5GB"))
+        dcp.save(state, storage_writer=WeightsWriter(folder or FOLDER / "writer-5GB"))
     except dcp.CheckpointException as error:
-        return "; ".join(f"rank {rank}: {failed[0]}" for rank, failed in sorted(error.failures.items()))
+        return [str(failed[0]) for _, failed in sorted(error.failures.items())]
     finally:
         saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
         dist.barrier()
-    return "nothing"
+    return []
 
 
 class Failing:

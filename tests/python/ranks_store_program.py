@@ -9,12 +9,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import Replicate, Shard
+from torch.futures import Future
 
 import max_weights
 import ranks_program as ranks
 from max_weights import save_sharded
 from max_weights._ranks import saving
+from max_weights.errors import RankError
+from max_weights.integrations.distributed import WeightsReader, WeightsWriter
 from max_weights.remote import Remote
 from ranks_program import FOLDER, every_placement, line, numbers, placed, raised
 from ranks_saving_program import content
@@ -82,19 +88,78 @@ class _Failing:
         return taken
 
 
-def _over(rank: int, instead: Any) -> dict[str, Any]:
+def _dcp_save(tensors: dict[str, tuple[torch.Tensor, Any, Any]], **options: Any) -> None:
+    own: dict[str, Any] = {name: placed(tensor, mesh, how) for name, (tensor, mesh, how) in tensors.items()}
+    writer = _Noting(URL, remote=_remote(), **options)
+    try:
+        dcp.save(own, storage_writer=writer)
+    except dcp.CheckpointException as error:
+        if {rank: str(failed) for rank, (failed, _) in error.failures.items()} != dict.fromkeys(
+            range(ranks.RANKS), str(writer.failed)
+        ):
+            raise
+        raise error.failures[0][0] from None
+    except RuntimeError:  # torch's own connection to a rank that is gone
+        assert writer.failed is not None
+        raise writer.failed from None
+
+
+class _Noting(WeightsWriter):
+    """It notes why it could not write."""
+
+    failed: RankError | None = None
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        try:
+            return super().write_data(plan, planner)
+        except RankError as error:
+            self.failed = error
+            raise
+
+
+def store_dcp() -> dict[str, Any]:
+    """The same by `dcp.save`; `dcp.load` of what it wrote."""
+    wrong = []
+    for size in ("700", "20MB"):
+        tensors = every_placement() if size == "700" else every_placement() | _large()
+        del tensors["strided_alone"]  # of which torch's planner makes boxes that overlap, and refuses them
+        whole = {name: tensor for name, (tensor, _, _) in tensors.items()}
+        expected = save_sharded(whole, FOLDER / f"dcp-{size}-{ranks.RANK}", max_shard_size=size, sync=False)
+        _dcp_save(tensors, max_shard_size=size)
+        if _stored() != content(expected[0].parent):
+            wrong.append(size)
+        own: dict[str, Any] = {}
+        for name, (tensor, mesh, how) in tensors.items():
+            own[name] = placed(torch.zeros_like(tensor), mesh, how)
+        dcp.load(own, storage_reader=WeightsReader(URL, remote=_remote()))
+        for name, (tensor, mesh, how) in tensors.items():
+            if not torch.equal(own[name].to_local().double(), placed(tensor, mesh, how).to_local().double()):
+                wrong.append(f"{size} {name}")
+        dist.barrier()
+    return {"wrong": wrong, "files": len(expected)}
+
+
+def _over(rank: int, instead: Any, save: Any = _save) -> dict[str, Any]:
     """A save over an older one, in which a rank does this when it has sent something."""
     if not _stored():
         dist.barrier()
-        _save(_large(), max_shard_size="20MB")
+        save(_large(), max_shard_size="20MB")
     dist.barrier()
     before = _stored()
     dist.barrier()
     if rank == ranks.RANK:
         saving.RankSave = functools.partial(_Failing, instead=instead)  # type: ignore[misc, assignment]
-    failed = raised(lambda: _save(_large(1), max_shard_size="20MB", timeout=20))
+    failed = raised(lambda: save(_large(1), max_shard_size="20MB", timeout=20))
     saving.RankSave = max_weights._core.RankSave  # type: ignore[misc]
     return {"failed": failed, "same": _stored() == before, "files": len(before)}
+
+
+def _again(found: dict[str, Any], save: Any = _save) -> dict[str, Any]:
+    dist.barrier()
+    save(_large(1), max_shard_size="20MB")
+    whole = {name: tensor for name, (tensor, _, _) in _large(1).items()}
+    expected = save_sharded(whole, FOLDER / f"again-{ranks.RANK}", max_shard_size="20MB", sync=False)
+    return found | {"again": _stored() == content(expected[0].parent)}
 
 
 def _fail() -> None:
@@ -102,15 +167,31 @@ def _fail() -> None:
 
 
 def store_raised() -> dict[str, Any]:
-    return _over(1, _fail)
+    return _again(_over(1, _fail))
+
+
+def store_dcp_raised() -> dict[str, Any]:
+    return _again(_over(1, _fail, _dcp_save), _dcp_save)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def store_killed_one() -> dict[str, Any]:
-    return _over(2, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    return _over(2, _kill)
 
 
 def store_killed_first() -> dict[str, Any]:
-    return _over(0, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    return _over(0, _kill)
+
+
+def store_dcp_killed_one() -> dict[str, Any]:
+    return _over(1, _kill, _dcp_save)
+
+
+def store_dcp_killed_first() -> dict[str, Any]:
+    return _over(0, _kill, _dcp_save)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from ranks_processes import RANKS, Found, refused_on_all, run, same_on_all
 
-CASES = ["placements", "modules", "refused", "reader", "writer", "full_disk"]
+CASES = ["placements", "modules", "refused", "reader", "writer", "writer_groups", "full_disk"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,6 @@ def test_files_of_modules_are_those_of_one_process_byte_for_byte(found: Found) -
     ("case", "why"),
     [
         ("partial", "tensor 'a': it is placed as P(sum): its values are sums over ranks"),
-        ("writer_url", "'s3://bucket/model': dcp.save writes to a folder that all ranks see, not to a URL"),
         ("writer_part", "tensor 'a': ranks write 8 of its 16 elements"),
         ("tied", "save_sharded by several ranks has no tied="),
         ("verify", "save_sharded by several ranks has no verify="),
@@ -88,9 +87,26 @@ def test_dcp_save_writes_the_files_of_one_process_and_dcp_load_reads_them(found:
 
 def test_dcp_save_that_fails_leaves_the_old_files_alone(found: Found) -> None:
     for rank in found["writer"]:
-        assert "'step' is not a tensor, and safetensors files have tensors alone" in rank["failed"]["step"]
-        assert "rank 1: [Errno 28] No space left on device" in rank["failed"]["full"]
+        assert "'step' is not a tensor, and safetensors files have tensors alone" in rank["failed"]["step"][0]
+        assert len(rank["failed"]["full"]) == RANKS
+        for text in rank["failed"]["full"]:
+            assert text.startswith("rank 1 (host ")
+            assert "No space left on device" in text
+            assert text.endswith("; what was in the folder is as it was")
         assert rank["same"], "the older files, and none beside them"
+
+
+def test_dcp_save_of_a_part_of_the_ranks_or_of_stages_of_a_pipeline_is_that_of_one_process(found: Found) -> None:
+    assert [rank["wrong"] for rank in found["writer_groups"]] == [[]] * RANKS
+
+
+def test_dcp_save_names_a_rank_that_writes_to_another_folder(found: Found) -> None:
+    for rank in found["writer_groups"]:
+        assert len(rank["differs"]) == RANKS
+        for text in rank["differs"]:
+            assert text.startswith("rank 2 (host ")
+            assert "saves to another folder, with other metadata or other sizes than rank 0" in text
+        assert rank["left"] == []
 
 
 def test_what_one_rank_cannot_write_is_the_error_of_all_and_leaves_the_old_files_alone(found: Found) -> None:

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use max_weights::error::Error;
 use max_weights::load::ranks::Mesh;
 use max_weights::source::store::SentPart;
 use max_weights::workers::now_and_then;
-use max_weights::write::{Begun, Declared, Folder, Options, PlacedBox, RankWriter, Stored, Together};
+use max_weights::write::{Begun, Declared, Folder, Options, Parts, RankWriter, Stored, Together};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -23,8 +24,8 @@ use crate::remote::StoreHandle;
 use crate::save::destination;
 use crate::tensor::Buffer;
 
-/// A tensor by its number, a range of each of its axes, and what lies there.
-type PythonBox<'py> = (usize, Vec<(u64, u64)>, Bound<'py, Buffer>);
+/// A tensor by its number, and a range of each of its axes.
+type PythonBox = (usize, Vec<(u64, u64)>);
 
 /// The files of a checkpoint that several ranks write. Every rank that gives the same arguments has the same files.
 ///
@@ -32,9 +33,10 @@ type PythonBox<'py> = (usize, Vec<(u64, u64)>, Bound<'py, Buffer>);
 ///     folder: Where they go.
 ///     tensors: The name, dtype and shape of each.
 ///     metadata: That of every file.
+///     world: How many ranks there are.
 ///     sharings: The number of the mesh of each tensor; None where every rank has all of it.
 ///     meshes: As for `RankPlan`.
-///     world: How many ranks there are.
+///     boxes: Instead of these, what each rank has: numbers of tensors, and a range of each axis of them.
 ///     alignment: As for `save_tensors`.
 ///     sync: As for `save_tensors`.
 ///     stem: As for `save_tensors`.
@@ -52,17 +54,18 @@ pub(crate) struct RankSave {
 #[pymethods]
 impl RankSave {
     #[new]
-    #[pyo3(signature = (folder, tensors, metadata, sharings, *, meshes, world, alignment, sync, stem, max_shard_size,
-                        store=None))]
+    #[pyo3(signature = (folder, tensors, metadata, *, world, sharings=Vec::new(), meshes=Vec::new(), boxes=None,
+                        alignment, sync, stem, max_shard_size, store=None))]
     #[expect(clippy::too_many_arguments, reason = "all that the files are a function of, by name")]
     fn new(
         py: Python<'_>,
         folder: PathBuf,
         tensors: Vec<(String, Bound<'_, PyAny>, Vec<u64>)>,
         metadata: BTreeMap<String, String>,
+        world: u32,
         sharings: Vec<Option<usize>>,
         meshes: Vec<PythonMesh>,
-        world: u32,
+        boxes: Option<Vec<Vec<PythonBox>>>,
         alignment: u64,
         sync: bool,
         stem: String,
@@ -75,10 +78,15 @@ impl RankSave {
         };
         let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
         let together = detached(py, || {
-            let meshes = self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?;
+            let parts = match boxes {
+                Some(boxes) => {
+                    Parts::Boxes(boxes.into_iter().map(|own| own.into_iter().map(placed).collect()).collect())
+                }
+                None => Parts::Placed(sharings, self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?),
+            };
             let options = Options { alignment, sync };
             let folder = Folder { path: folder, stem, most: max_shard_size, options, to };
-            Together::new(folder, tensors, &metadata, sharings, (meshes, world))
+            Together::new(folder, tensors, &metadata, (parts, world))
         })?;
         Ok(Self { together, begun: Mutex::default(), share: Mutex::default() })
     }
@@ -103,25 +111,6 @@ impl RankSave {
             let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
             RankWriter::open(&self.together, rank, (&unfinished, begun.as_mut()), parts, &interrupt)
         })?;
-        let bytes = share.bytes();
-        *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
-        Ok(bytes)
-    }
-
-    /// The same for boxes that no other rank has: the number of a tensor, a range of each axis, memory.
-    fn open_boxes(
-        &self,
-        py: Python<'_>,
-        rank: u32,
-        unfinished: Vec<PathBuf>,
-        boxes: Vec<PythonBox<'_>>,
-    ) -> Outcome<u64> {
-        let placed = |(number, ranges, part): PythonBox<'_>| -> PlacedBox {
-            let ranges = ranges.into_iter().map(|(start, stop)| start..stop).collect();
-            (number, ranges, part.get().tensor().clone())
-        };
-        let boxes: Vec<PlacedBox> = boxes.into_iter().map(placed).collect();
-        let share = detached(py, || RankWriter::open_boxes(&self.together, rank, &unfinished, boxes))?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
         Ok(bytes)
@@ -202,6 +191,10 @@ impl RankSave {
             self.together.remove_abandoned();
         });
     }
+}
+
+fn placed((number, ranges): PythonBox) -> (usize, Vec<Range<u64>>) {
+    (number, ranges.into_iter().map(|(start, stop)| start..stop).collect())
 }
 
 fn not_open() -> Error {

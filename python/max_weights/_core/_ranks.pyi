@@ -11,7 +11,7 @@ from max_weights.dtype import DType
 
 _Rows = Sequence[tuple[int, int, int, int, int]]
 _Ends = tuple[int, int]
-_PlacedBox = tuple[int, Sequence[tuple[int, int]], Buffer]
+_Box = tuple[int, Sequence[tuple[int, int]]]
 
 @final
 class RankPlan:
@@ -61,8 +61,9 @@ class RankSave:
 
     def __new__(
         cls, folder: str | PathLike[str], tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
-        metadata: Mapping[str, str], sharings: Sequence[int | None], *,
-        meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]], world: int,
+        metadata: Mapping[str, str], *, world: int, sharings: Sequence[int | None] = ...,
+        meshes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[tuple[int | None, int]]]] = ...,
+        boxes: Sequence[Sequence[_Box]] | None = None,
         alignment: int, sync: bool, stem: str, max_shard_size: int, store: RemoteStore | None = None,
     ) -> Self: ...  # fmt: skip
     def hash(self) -> bytes:
@@ -72,8 +73,6 @@ class RankSave:
     def open(self, rank: int, unfinished: Sequence[str | PathLike[str]], parts: Sequence[Buffer]) -> int:
         """Opens the unfinished files to write what a rank has to write of these parts; returns how many bytes that
         are."""
-    def open_boxes(self, rank: int, unfinished: Sequence[str | PathLike[str]], boxes: Sequence[_PlacedBox]) -> int:
-        """The same for boxes that no other rank has: the number of a tensor, a range of each axis, memory."""
     def write(self, most: int) -> int:
         """Writes about so many of the bytes that are left, of those that are not exchanged; returns how many, 0 at the
         end."""

@@ -1,4 +1,6 @@
-"""`save_sharded(group=)`: several ranks write one checkpoint, each what it has, where it will be in the end."""
+"""`save_sharded(group=)` and `dcp.save`: several ranks write one checkpoint, each what it has, where it will be in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from max_weights._core import Buffer, RankSave, __version__, shown
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
 from max_weights._ranks.placements import Meshes, refusal, splits_of, together
-from max_weights._ranks.session import Session
+from max_weights._ranks.session import Members, Session
 from max_weights._saved_paths import paths_of
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch.distributed as dist
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from max_weights._ranks.placements import Mesh
     from max_weights.dtype import DType
 
-__all__ = ["ROUND", "Files", "save_in_group"]
+__all__ = ["Files", "save_boxes", "save_in_group"]
 
 ROUND = 256 << 20
 """So many bytes are written by a rank before all say that they could."""
@@ -48,18 +50,28 @@ class Files:
     def save(
         self,
         tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
-        sharings: Sequence[int | None],
-        meshes: Sequence[Mesh],
         world: int,
+        sharings: Sequence[int | None] = (),
+        meshes: Sequence[Mesh] = (),
+        boxes: Sequence[Sequence[tuple[int, Sequence[tuple[int, int]]]]] | None = None,
     ) -> RankSave:
-        """Return where these tensors lie: their names, dtypes, shapes, and the numbers of their meshes."""
+        """Return where these tensors lie: their names, dtypes, shapes.
+
+        Args:
+            tensors: What is saved.
+            world: How many ranks save.
+            sharings: The number of the mesh of each tensor.
+            meshes: What ranks have.
+            boxes: What each rank has, where there are no meshes: numbers of tensors, and a range of each axis.
+        """
         return RankSave(
             self.folder,
             tensors,
             self.metadata,
-            sharings,
-            meshes=meshes,
             world=world,
+            sharings=sharings,
+            meshes=meshes,
+            boxes=boxes,
             alignment=self.alignment,
             sync=self.sync,
             stem=self.stem,
@@ -120,40 +132,79 @@ def save_in_group(
         progress: A function of (bytes done, bytes of all) that this rank writes, or True for a bar.
     """
     with Session(group, timeout, "save_sharded") as session:
-        session.note = "what was in the folder is as it was"
-        parts, save = _begun(session, items, buffer_of, files)
-        report, finish = progress_of(progress)
-        try:
-            return _written(session, parts, save, report)
-        except BaseException:
-            # Also on the ranks that have begun nothing: the one that has may be gone.
-            save.discard()
-            raise
-        finally:
-            finish()
+        parts: list[_Part] = []
+
+        def own() -> dict[str, Any]:
+            meshes = Meshes(session.ranks)
+            parts.extend(_Part.of(name, tensor, meshes, buffer_of) for name, tensor in sorted(items()))
+            return {
+                "tensors": digest([part.name, part.own.dtype.name, part.shape] for part in parts),
+                "placements": digest([part.name, part.placements] for part in parts),
+                "meshes": meshes.tables,
+            }
+
+        def save_of(records: Sequence[Mapping[str, Any]]) -> RankSave:
+            return files.save(
+                [(part.name, part.own.dtype, part.shape) for part in parts],
+                session.size,
+                [part.sharing for part in parts],
+                together([one["meshes"] for one in records]),
+            )
+
+        save = _agreed(session, files, own, save_of)
+        return _saved(session, [part.own for part in parts], save, progress)
 
 
-def _begun(
-    session: Session,
-    items: Callable[[], Sequence[tuple[str, object]]],
-    buffer_of: Callable[[str, object], Buffer],
+def save_boxes(
+    members: Members,
+    tensors: Sequence[tuple[str, DType | str, Sequence[int]]],
+    boxes: Callable[[], Iterable[tuple[int, Sequence[tuple[int, int]], Buffer]]],
     files: Files,
-) -> tuple[list[_Part], RankSave]:
-    """Agree on what is saved, and on where everything lies."""
+    timeout: float,
+) -> None:
+    """Save boxes of tensors, each of which one of several ranks has.
+
+    Args:
+        members: The ranks.
+        tensors: Names, dtypes and shapes.
+        boxes: Returns those of this rank: the number of a tensor, a range of each axis, and what lies there.
+        files: Where they go.
+        timeout: For how many seconds ranks wait for each other.
+    """
+    with Session(members, timeout, "dcp.save") as session:
+        buffers: list[Buffer] = []
+
+        def own() -> dict[str, Any]:
+            placed = []
+            for number, ranges, buffer in boxes():
+                placed.append((number, ranges))
+                buffers.append(buffer)
+            return {"boxes": placed}
+
+        def save_of(records: Sequence[Mapping[str, Any]]) -> RankSave:
+            of_all = [[(number, list(map(tuple, ranges))) for number, ranges in one["boxes"]] for one in records]
+            return files.save(tensors, session.size, boxes=of_all)
+
+        _saved(session, buffers, _agreed(session, files, own, save_of), None)
+
+
+def _agreed(
+    session: Session,
+    files: Files,
+    own: Callable[[], Mapping[str, Any]],
+    save_of: Callable[[Sequence[Mapping[str, Any]]], RankSave],
+) -> RankSave:
+    """Agree on what is saved, of which this rank has `own`, and on where everything lies, by what all have."""
+    session.note = "what was in the folder is as it was"
     error: Exception | None = None
     record: dict[str, Any] = {}
-    parts: list[_Part] = []
     try:
-        meshes = Meshes(session.ranks)
-        parts = [_Part.of(name, tensor, meshes, buffer_of) for name, tensor in sorted(items())]
         record = {
             "files": [],
             "weights": "",
             "versions": f"torch {torch.__version__}, max_weights {__version__}",
-            "tensors": digest([part.name, part.own.dtype.name, part.shape] for part in parts),
-            "placements": digest([part.name, part.placements] for part in parts),
             "to": digest([files.folder, dict(files.metadata), files.max_shard_size, files.stem, files.alignment]),
-            "meshes": meshes.tables,
+            **own(),
         }
     except Exception as failed:
         error = failed
@@ -169,23 +220,31 @@ def _begun(
     )
     save: RankSave | None = None
     try:
-        save = files.save(
-            [(part.name, part.own.dtype, part.shape) for part in parts],
-            [part.sharing for part in parts],
-            together([one["meshes"] for one in records]),
-            session.size,
-        )
+        save = save_of(records)
     except Exception as failed:
         error = failed
     hashes = session.agree({"plan": "" if save is None else save.hash().hex()}, error)
     one_plan = {"plan": "has other files in its plan"}
     require_alike(session, [old | new for old, new in zip(records, hashes, strict=True)], one_plan)
     assert save is not None
-    return parts, save
+    return save
+
+
+def _saved(session: Session, own: Sequence[Buffer], save: RankSave, progress: Progress | bool | None) -> list[Path]:
+    """Write what this rank has; after an error, nothing of it is left."""
+    report, finish = progress_of(progress)
+    try:
+        return _written(session, own, save, report)
+    except BaseException:
+        # Also on the ranks that have begun nothing: the one that has may be gone.
+        save.discard()
+        raise
+    finally:
+        finish()
 
 
 def _written(
-    session: Session, parts: Sequence[_Part], save: RankSave, report: Callable[[int, int], object] | None
+    session: Session, own: Sequence[Buffer], save: RankSave, report: Callable[[int, int], object] | None
 ) -> list[Path]:
     """Write what this rank has to write, and see that all do."""
 
@@ -200,7 +259,6 @@ def _written(
 
     first = session.rank == 0
     begun = agreed(lambda: {"paths": save.begin() if first else []})[0]["paths"]
-    own = [part.own for part in parts]
     sizes = [one["bytes"] for one in agreed(lambda: {"bytes": save.open(session.rank, begun, own)})]
     own_size, done = sizes[session.rank], 0
 

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -26,7 +27,7 @@ from max_weights.errors import ArgumentError, RankError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Session"]
+__all__ = ["Members", "Session"]
 
 _BEAT = 0.25
 """Seconds between two signs of life."""
@@ -35,11 +36,26 @@ _SILENT = 1.2
 _sessions: dict[str, int] = {}
 
 
+@dataclass(frozen=True)
+class Members:
+    """Ranks of a group that is not known here, for one session."""
+
+    ranks: Sequence[int]
+    """The global ranks, by their rank in the group."""
+    name: str
+    """What no other session is called."""
+
+    @staticmethod
+    def own_rank() -> int:
+        """Return the global rank of this process."""
+        return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
 class Session:
     """The ranks of a process group, for one load or save.
 
     Args:
-        group: The process group; `None` for all ranks.
+        group: The process group, or its members; `None` for all ranks.
         timeout: For how many seconds ranks wait for each other.
         what: What they do, for messages.
         whole: The session that these ranks are a part of, and their numbers there.
@@ -47,12 +63,13 @@ class Session:
 
     def __init__(
         self,
-        group: dist.ProcessGroup | None,
+        group: dist.ProcessGroup | Members | None,
         timeout: float,
         what: str,
         whole: tuple[Session, Sequence[int]] | None = None,
     ) -> None:
-        if not dist.is_available() or not dist.is_initialized():
+        is_alone = isinstance(group, Members) and len(group.ranks) == 1
+        if not is_alone and (not dist.is_available() or not dist.is_initialized()):
             raise ArgumentError(f"{what}: group= needs torch.distributed.init_process_group()")
         if not timeout > 0:
             raise ArgumentError(f"timeout must be a number of seconds above 0, not {timeout!r}")
@@ -61,22 +78,18 @@ class Session:
         self.host = host_name()
         self._whole: Session | None = None if whole is None else whole[0]
         if whole is None:
-            user: Any = dist.group.WORLD if group is None else group
-            self.rank = dist.get_rank(user)
-            if user is None or self.rank < 0:
-                raise ArgumentError(f"{what}: this process is not in the group")
-            self.ranks = dist.get_process_group_ranks(user)
+            members, self.backend = _members_of(group, what)
+            self.ranks: Sequence[int] = members.ranks
             """The global ranks, by their rank in the group."""
+            self.rank = self.ranks.index(Members.own_rank())
             self._numbers: Sequence[int] = range(len(self.ranks))
             self.note: str = ""
             """What to add to errors: what state things are in then."""
-            self.backend = dist.get_backend_config(user)
             self.device = torch.device("cpu")
             """Where memory has to be that is sent."""
             if "nccl" in self.backend and "gloo" not in self.backend:
                 self.device = torch.device("cuda", torch.cuda.current_device())
-            _sessions[user.group_name] = _sessions.get(user.group_name, 0) + 1
-            self._name = f"max_weights/{user.group_name}/{_sessions[user.group_name]}"
+            self._name = f"max_weights/{members.name}"
         else:
             outer, self._numbers = whole
             self.rank = self._numbers.index(outer.rank)
@@ -346,6 +359,18 @@ class Session:
                         time.sleep(0.01)
 
         _briefly(acknowledge)
+
+
+def _members_of(group: dist.ProcessGroup | Members | None, what: str) -> tuple[Members, str]:
+    """Return who is in a group, and its backends."""
+    if isinstance(group, Members):
+        return group, "" if len(group.ranks) == 1 else dist.get_backend_config()
+    user: Any = dist.group.WORLD if group is None else group
+    if user is None or dist.get_rank(user) < 0:
+        raise ArgumentError(f"{what}: this process is not in the group")
+    number = _sessions[user.group_name] = _sessions.get(user.group_name, 0) + 1
+    members = Members(dist.get_process_group_ranks(user), f"{user.group_name}/{number}")
+    return members, dist.get_backend_config(user)
 
 
 def _briefly(do: Callable[[], None]) -> None:

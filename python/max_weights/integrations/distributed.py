@@ -4,9 +4,9 @@ safetensors files.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,11 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from max_weights._core import infos, printable, shown
+from max_weights._core import infos, shown
 from max_weights._lazy import lazy_state_dict
 from max_weights._ranks.boxes import Box, read_boxes, tensors_of
-from max_weights._ranks.saving import ROUND, Files
+from max_weights._ranks.saving import Files, save_boxes
+from max_weights._ranks.session import Members
 from max_weights._saving import buffer_of, metadata_of
 from max_weights._sizes import bytes_of
 from max_weights._weights import load_weights
@@ -34,13 +35,14 @@ from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from torch.distributed import ProcessGroup
     from torch.distributed.checkpoint.planner import ReadItem, WriteItem
 
     from max_weights._buffer import Buffer
-    from max_weights._core import RankSave, WeightInfo, WeightsNode
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights.remote import Remote
 
     Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -59,6 +61,7 @@ class WeightsReader(StorageReader):
         group: The ranks that load, to read for each other: each byte is read by one of them, and sent to those that
             need it. Without it, each reads what it needs; for files on a disk that is the faster way.
         timeout: For how many seconds the ranks of `group` wait for one that does not answer.
+        remote: How URLs are opened.
 
     Raises:
         RankError: on all ranks of `group`, what went wrong on one of them.
@@ -66,14 +69,21 @@ class WeightsReader(StorageReader):
         MissingFileError: there is no such file.
     """
 
-    def __init__(self, path: Paths, *, group: ProcessGroup | None = None, timeout: float = 600.0) -> None:
-        self._group, self._timeout = group, timeout
+    def __init__(
+        self,
+        path: Paths,
+        *,
+        group: ProcessGroup | None = None,
+        timeout: float = 600.0,
+        remote: Remote | None = None,
+    ) -> None:
+        self._group, self._timeout, self._remote = group, timeout, remote
         self.reset()
         self._open(path)
 
     def _open(self, path: Paths) -> None:
         self._path = path
-        self._weights: WeightsNode = load_weights(path)
+        self._weights: WeightsNode = load_weights(path, remote=self._remote)
         self._infos: dict[str, WeightInfo] = {info.name: info for info in infos(self._weights)}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -172,35 +182,35 @@ class WeightsReader(StorageReader):
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """What the coordinator tells all ranks: the tensors, and the unfinished files that they write to."""
+class _ToSave:
+    """What the coordinator tells all ranks: who they are, and the tensors of which they have boxes."""
 
-    files: Files
+    members: Members
     tensors: list[tuple[str, str, list[int]]]
-    unfinished: Sequence[str] = ()
-
-    def save(self) -> RankSave:
-        return self.files.save(self.tensors, [None] * len(self.tensors), [], 1)
 
 
 class WeightsWriter(StorageWriter):
     """The storage writer of `torch.distributed.checkpoint.save(state_dict, storage_writer=WeightsWriter(folder))`.
 
-    Every process writes the parts that its plan says straight to their places in the final safetensors files, with the
-    index of Hugging Face if they are several: nothing is gathered, and nothing is put together later. The files are,
-    byte for byte, those that `save_sharded` writes of the whole tensors on one process. They take their places when all
-    processes have written; what was in the folder before is as it was until then, and after an error.
+    It writes the files that `save_sharded` writes of the whole tensors on one process, byte for byte, in the way of
+    `save_sharded(group=)`: every process writes the parts that its plan says straight to their places in the final
+    safetensors files, or sends its share of the parts of uploads, with the index of Hugging Face if they are several.
+    They take their places when all processes have written; what was in the folder before is as it was until then, and
+    after an error, which is that of all processes.
 
     Args:
-        folder: Where the files go: all processes have to see it under this path.
+        folder: Where the files go: all processes have to see it under this path. Or the URL of one, as for
+            `save_sharded`.
         metadata: As for `save_sharded`.
         max_shard_size: As for `save_sharded`.
         name: As for `save_sharded`.
         alignment: As for `save_sharded`.
         sync: As for `save_sharded`.
+        remote: As for `save_sharded`.
+        timeout: As for `save_sharded`.
 
     Raises:
-        ArgumentError: the folder is a URL, or the size is not valid (a ValueError).
+        ArgumentError: the size is not valid (a ValueError).
     """
 
     def __init__(
@@ -212,87 +222,74 @@ class WeightsWriter(StorageWriter):
         name: str = "model",
         alignment: int = 64,
         sync: bool = True,
+        remote: Remote | None = None,
+        timeout: float = 600.0,
     ) -> None:
-        size = bytes_of(max_shard_size)
-        self._files = Files(_folder(folder), metadata_of(metadata), size, name, alignment, sync)
-        self._rank = 0
-        self._save: RankSave | None = None
+        size, store = bytes_of(max_shard_size), None if remote is None else remote._store
+        self._files = Files(os.fsdecode(folder), metadata_of(metadata), size, name, alignment, sync, store)
+        self._timeout = timeout
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin another save, to this folder if there is one; files that one before has not finished are removed."""
-        self._discard()
+        """Begin another save, to this folder or URL if there is one."""
         if checkpoint_id is not None:
-            self._files = replace(self._files, folder=_folder(checkpoint_id))
+            self._files = replace(self._files, folder=os.fsdecode(checkpoint_id))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether this may be a folder."""
-        return "://" not in os.fspath(checkpoint_id)
+        """Return whether this may be a folder, as every path and every URL may."""
+        return bool(os.fspath(checkpoint_id))
 
-    def set_up_storage_writer(self, *_: object, **options: object) -> None:
-        """Take the rank of this process."""
-        rank = options.get("rank", 0)
-        self._rank = rank if isinstance(rank, int) else 0
+    def set_up_storage_writer(self, *_: object, **__: object) -> None:
+        """Do nothing: the ranks meet when they write."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan unchanged.
+        """Return the plan, with the rank of this process.
 
         Raises:
-            ArgumentError: something of it is not a tensor (a ValueError).
+            ArgumentError: something of it is not a tensor, or it leaves out what did not change (a ValueError).
         """
+        if not plan.usable:
+            raise ArgumentError("the planner leaves out what it has planned before: WeightsWriter needs whole plans")
         for item in plan.items:
             if item.tensor_data is None:
                 raise ArgumentError(
                     f"'{shown(item.index.fqn)}' is not a tensor, and safetensors files have tensors alone: save it in "
                     "another way"
                 )
-        return plan
+        return replace(plan, storage_data=Members.own_rank())
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Work out where everything lies, make the unfinished files, and tell all ranks.
+        """Work out which tensors all have together, and tell all ranks.
 
         Raises:
             ArgumentError: ranks have different tensors of one name, or no rank has some part (a ValueError).
         """
-        begun = _Begun(self._files, tensors_of(item for plan in plans for item in plan.items))
-        self._save = begun.save()
-        begun = replace(begun, unfinished=self._save.begin())
-        return [replace(plan, storage_data=begun) for plan in plans]
+        # A name of its own for each save: one that a rank has not come to does not confuse the next.
+        members = Members([plan.storage_data for plan in plans], f"dcp/{uuid.uuid4()}")
+        to_save = _ToSave(members, tensors_of(item for plan in plans for item in plan.items))
+        return [replace(plan, storage_data=to_save) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what the plan says; all of it is written when this returns."""
-        begun = plan.storage_data
-        assert isinstance(begun, _Begun)
-        save = self._save or begun.save()
-        numbers = {name: number for number, (name, _, _) in enumerate(begun.tensors)}
-        try:
-            boxes = [_box(numbers[item.index.fqn], item, planner) for item in plan.items]
-            save.open_boxes(self._rank, begun.unfinished, boxes)
-            while save.write(ROUND):
-                pass
-            save.flush()
-        except BaseException:
-            self._save = self._save or save
-            self._discard()
-            for path in begun.unfinished:  # the coordinator does not hear of this before the next save
-                with contextlib.suppress(OSError):
-                    os.remove(path)
-            raise
+        """Write what the plan says, together with all ranks; the files are in their places when this returns."""
+        to_save = plan.storage_data
+        assert isinstance(to_save, _ToSave)
+        numbers = {name: number for number, (name, _, _) in enumerate(to_save.tensors)}
+        sizes: list[int] = []
+
+        def boxes() -> Iterator[tuple[int, list[tuple[int, int]], Buffer]]:
+            for item in plan.items:
+                box = _box(numbers[item.index.fqn], item, planner)
+                sizes.append(box[2].nbytes)
+                yield box
+
+        save_boxes(to_save.members, to_save.tensors, boxes, self._files, self._timeout)
         done: Future[list[WriteResult]] = Future()
-        rows = zip(plan.items, boxes, strict=True)
-        done.set_result([WriteResult(item.index, buffer.nbytes, None) for item, (_, _, buffer) in rows])
+        rows = zip(plan.items, sizes, strict=True)
+        done.set_result([WriteResult(item.index, size, None) for item, size in rows])
         return done
 
     def finish(self, *_: object, **__: object) -> None:
-        """Put the files into their places."""
-        assert self._save is not None
-        save, self._save = self._save, None
-        save.finish()
-
-    def _discard(self) -> None:
-        save, self._save = self._save, None
-        if save is not None:
-            save.discard()
+        """Do nothing: the files are in their places already."""
 
 
 def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[tuple[int, int]], Buffer]:
@@ -304,17 +301,6 @@ def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[
         raise ArgumentError(f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}")
     ranges = [(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)]
     return number, ranges, buffer_of(item.index.fqn, data.detach())
-
-
-def _folder(path: str | os.PathLike[str]) -> str:
-    """Return a folder as text; a URL is refused."""
-    folder = os.fsdecode(path)
-    if "://" in folder:
-        raise ArgumentError(
-            f"'{printable(folder)}': dcp.save writes to a folder that all ranks see, not to a URL: "
-            "save_sharded(state, url, group=) writes there"
-        )
-    return folder
 
 
 def _goes_straight(info: WeightInfo, lengths: torch.Size, target: torch.Tensor) -> bool:
