@@ -31,6 +31,7 @@ pub use hub::{ModelCache, find_in_cache};
 pub use locate::ShardName;
 pub use near_paths::with_near_paths;
 pub use objects::FileObject;
+pub(crate) use packed::Unpacker;
 pub use shards::{IndexedShard, compare_with_index};
 pub use tree::{Tree, TreeLimits, TreeLine};
 

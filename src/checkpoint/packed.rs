@@ -1,122 +1,124 @@
 //! What zstd compressed within a file, as it is unpacked: read in parts, with memory that is bounded whatever it unpacks to.
 
-use std::io;
+use std::fmt;
 use std::ops::Range;
 
-use ruzstd::decoding::errors::FrameDecoderError;
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
+use crate::budget;
 use crate::error::{Error, Result};
 use crate::source::{Part, Source};
 use crate::workers::Interrupt;
 
-/// What is unpacked in one step, and read of the file for it.
-pub(super) const STEP: usize = 1 << 20;
+/// What is read of the file at a time.
 const READ: usize = 128 << 10;
-/// How far back what follows may refer: memory that is taken beside what is kept. zstd takes 8 MiB at most, unless it is told otherwise.
-pub(super) const WINDOW: u64 = 32 << 20;
+/// What is unpacked of a frame before it is handed on: as much as its largest block, so that all of it stays in the cache of a core.
+const PART: usize = 128 << 10;
+/// How far back what follows may refer, as a power of two: 32 MiB, memory that is taken beside what is kept. zstd takes 8 MiB at most, unless it is told
+/// otherwise.
+const WINDOW_LOG: u32 = 25;
 
-/// Unpacks the one frame that a range of a file is, and hands it to `take` in parts; what is wrong with it becomes the error that `fault` makes.
-pub(super) fn unpack(
-    file: &dyn Source,
-    range: &Range<u64>,
-    interrupt: Interrupt<'_>,
-    fault: &dyn Fn(String) -> Error,
-    take: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let (mut decoder, mut packed, mut part) = (FrameDecoder::new(), Packed::default(), Vec::new());
-    let mut feed = Feed::new(file, range, &mut packed, interrupt);
-    let damaged = |feed: &mut Feed<'_>, error: FrameDecoderError| {
-        let failed = feed.failed.take();
-        failed.unwrap_or_else(|| fault(format!("its bytes are no whole frame of zstd: {error}")))
-    };
-    decoder.set_max_window_size(WINDOW);
-    decoder.reset(&mut feed).map_err(|error| damaged(&mut feed, error))?;
-    loop {
-        interrupt()?;
-        let step = BlockDecodingStrategy::UptoBytes(STEP);
-        let is_last = decoder.decode_blocks(&mut feed, step).map_err(|error| damaged(&mut feed, error))?;
-        part.clear();
-        // A list takes whatever is written to it.
-        decoder.collect_to_writer(&mut part).map_err(|error| fault(error.to_string()))?;
-        take(&part)?;
-        if is_last {
-            break;
-        }
-    }
-    if let (Some(said), Some(is)) = (decoder.get_checksum_from_data(), decoder.get_calculated_checksum())
-        && said != is
-    {
-        return Err(fault(format!("the checksum of its frame is {is:08x}, but it says {said:08x}")));
-    }
-    if !feed.is_at_end() {
-        return Err(fault("bytes follow its frame".to_owned()));
-    }
-    Ok(())
-}
-
-/// The bytes of a range that were read and not unpacked.
+/// Unpacks a range of a file, from its start to its end.
 #[derive(Default)]
-pub(super) struct Packed {
-    bytes: Vec<u8>,
+pub(crate) struct Unpacker {
+    /// That of the last range is taken again for the next.
+    decoder: Option<Decoder<'static>>,
+    /// Bytes of the range that were read, and how many of them were unpacked.
+    packed: Vec<u8>,
     used: usize,
-    /// How many bytes of the range were read or left out.
+    /// How many bytes of the range were read.
     read: u64,
+    part: Vec<u8>,
 }
 
-/// A range of a file, as the decoder reads it.
-pub(super) struct Feed<'a> {
-    file: &'a dyn Source,
-    item: &'a Range<u64>,
-    packed: &'a mut Packed,
-    interrupt: Interrupt<'a>,
-    /// Why it could not be read.
-    pub(super) failed: Option<Error>,
-}
-
-impl<'a> Feed<'a> {
-    pub(super) fn new(
-        file: &'a dyn Source,
-        item: &'a Range<u64>,
-        packed: &'a mut Packed,
-        interrupt: Interrupt<'a>,
-    ) -> Self {
-        Self { file, item, packed, interrupt, failed: None }
-    }
-
-    fn left(&self) -> u64 {
-        (self.item.end - self.item.start).saturating_sub(self.packed.read)
-    }
-
-    pub(super) fn is_at_end(&self) -> bool {
-        self.packed.used == self.packed.bytes.len() && self.left() == 0
-    }
-
-    /// Leaves bytes out; those beyond the end are none.
-    pub(super) fn skip(&mut self, len: u64) {
-        let there = ((self.packed.bytes.len() - self.packed.used) as u64).min(len);
-        self.packed.used += there as usize;
-        self.packed.read += (len - there).min(self.left());
-    }
-}
-
-impl io::Read for Feed<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.packed.used == self.packed.bytes.len() {
-            let len = self.left().min(READ as u64) as usize;
-            self.packed.bytes.resize(len, 0);
-            self.packed.used = 0;
-            let part = Part { offset: self.item.start + self.packed.read, bytes: &mut self.packed.bytes };
-            if let Err(error) = self.file.read(&mut [part], self.interrupt) {
-                self.failed = Some(error);
-                return Err(io::Error::other("the file"));
-            }
-            self.packed.read += len as u64;
+impl Unpacker {
+    /// Begins at the start of a range.
+    pub(super) fn restart(&mut self) {
+        self.packed.clear();
+        (self.used, self.read) = (0, 0);
+        // What is left of a frame is forgotten with all of it, should that fail.
+        if self.decoder.as_mut().is_some_and(|decoder| decoder.reinit().is_err()) {
+            self.decoder = None;
         }
-        let there = &self.packed.bytes[self.packed.used..];
-        let len = there.len().min(out.len());
-        out[..len].copy_from_slice(&there[..len]);
-        self.packed.used += len;
-        Ok(len)
+    }
+
+    /// Whether all of the range was unpacked.
+    pub(super) fn is_at_end(&self, range: &Range<u64>) -> bool {
+        self.used == self.packed.len() && self.read == range.end - range.start
+    }
+
+    /// Unpacks what comes next into `out`; returns how many bytes that are, and whether a frame ends with them. They are fewer than there is room for only if
+    /// it does. What may be left out between frames is a frame of no bytes.
+    pub(super) fn step(
+        &mut self,
+        file: &dyn Source,
+        range: &Range<u64>,
+        out: &mut [u8],
+        interrupt: Interrupt<'_>,
+        fault: &dyn Fn(String) -> Error,
+    ) -> Result<(usize, bool)> {
+        let damaged = |cause: &dyn fmt::Display| fault(format!("its bytes are no whole frame of zstd: {cause}"));
+        let decoder = match &mut self.decoder {
+            Some(decoder) => decoder,
+            none => {
+                let mut decoder = Decoder::new().map_err(|error| damaged(&error))?;
+                decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).map_err(|error| damaged(&error))?;
+                none.insert(decoder)
+            }
+        };
+        let mut out = OutBuffer::around(out);
+        loop {
+            let left = range.end - range.start - self.read;
+            if self.used == self.packed.len() && left > 0 {
+                interrupt()?;
+                self.packed.resize(left.min(READ as u64) as usize, 0);
+                self.used = 0;
+                let part = Part { offset: range.start + self.read, bytes: &mut self.packed };
+                file.read(&mut [part], interrupt)?;
+                self.read += self.packed.len() as u64;
+            }
+            let before = (self.used, out.pos());
+            let mut packed = InBuffer::around(&self.packed[self.used..]);
+            let next = decoder.run(&mut packed, &mut out).map_err(|error| damaged(&error))?;
+            self.used += packed.pos();
+            if next == 0 || out.pos() == out.capacity() {
+                return Ok((out.pos(), next == 0));
+            }
+            if before == (self.used, out.pos()) {
+                return Err(damaged(&"they end before it does"));
+            }
+        }
+    }
+
+    /// Unpacks the one frame that a range of a file is, and hands it to `take` in parts; what is wrong with it becomes the error that `fault` makes.
+    pub(super) fn frame(
+        &mut self,
+        file: &dyn Source,
+        range: &Range<u64>,
+        interrupt: Interrupt<'_>,
+        fault: &dyn Fn(String) -> Error,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.restart();
+        let mut part = std::mem::take(&mut self.part);
+        if part.is_empty() {
+            part = budget::zeroed(PART)?;
+        }
+        loop {
+            interrupt()?;
+            let (len, is_end) = self.step(file, range, &mut part, interrupt, fault)?;
+            take(&part[..len])?;
+            if is_end {
+                break;
+            }
+        }
+        self.part = part;
+        if self.is_at_end(range) { Ok(()) } else { Err(fault("bytes follow its frame".to_owned())) }
+    }
+}
+
+impl fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unpacker behind {} bytes", self.read)
     }
 }

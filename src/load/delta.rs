@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::buffer::Buffer;
-use crate::checkpoint::{Delta, Overlay, Patches, check_chain, overlay, patches};
+use crate::checkpoint::{Delta, Overlay, Patches, Unpacker, check_chain, overlay, patches};
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{Exclusive, parts};
 use crate::rules;
@@ -47,16 +47,11 @@ struct Patched<'a> {
     patches: Patches,
 }
 
-impl Patched<'_> {
-    /// What becomes of the tensor.
-    fn composed(&self, new: &mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<()> {
-        new.resize(self.bytes.len(), 0);
-        let read = |out: &mut [u8]| {
-            out.copy_from_slice(self.bytes);
-            Ok(())
-        };
-        self.patches.compose(new, &read, interrupt)
-    }
+/// What a thread keeps between tensors that are composed as a whole.
+#[derive(Default)]
+struct Room {
+    new: Vec<u8>,
+    unpacker: Unpacker,
 }
 
 /// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order; `others` are names of tensors that are there, too, and are
@@ -88,9 +83,9 @@ pub fn apply_deltas(
             None => {}
         }
     }
-    in_order(threads(), patched.iter().collect(), interrupt, |target: &Patched<'_>, new: &mut Vec<u8>, go_on| {
-        target.composed(new, go_on)?;
-        done.fetch_add(new.len() as u64, Ordering::Relaxed);
+    in_order(threads(), patched.iter().collect(), interrupt, |target: &Patched<'_>, room: &mut Room, go_on| {
+        target.patches.check(target.bytes, &mut room.new, &mut room.unpacker, go_on)?;
+        done.fetch_add(target.bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     })?;
     let mut jobs = Vec::new();
@@ -155,12 +150,11 @@ pub fn apply_deltas(
         threads(),
         patched.iter_mut().collect(),
         interrupt,
-        |target: &mut Patched<'_>, new: &mut Vec<u8>, go_on| {
-            target.composed(new, go_on)?;
-            let count = if *target.bytes == **new { &unchanged } else { &changed };
+        |target: &mut Patched<'_>, room: &mut Room, go_on| {
+            let is_other = target.patches.write(target.bytes, &mut room.new, &mut room.unpacker, go_on)?;
+            let count = if is_other { &changed } else { &unchanged };
             count.fetch_add(1, Ordering::Relaxed);
-            target.bytes.copy_from_slice(new);
-            done.fetch_add(new.len() as u64, Ordering::Relaxed);
+            done.fetch_add(target.bytes.len() as u64, Ordering::Relaxed);
             Ok(())
         },
     )?;

@@ -4,6 +4,7 @@
 //! mapped keeps its bytes. What goes to a store ([`Store`](crate::source::store::Store)) is sent in parts, and gets its name at the end. [`Layout`] says where each tensor lies, and [`Writer`] takes tensors in any order and part by part. An [`Output`] is one or several
 //! files of a format, which [`save`] fills with what is in memory, and [`convert`] with tensors of a checkpoint, each converted on its way.
 
+mod aside;
 mod convert;
 mod delta;
 mod exchange;
@@ -35,7 +36,6 @@ mod update;
 mod verify;
 mod version;
 mod writer;
-mod zero_runs;
 
 pub use convert::{Item, convert};
 pub use delta::{DeltaSummary, delta, delta_file};

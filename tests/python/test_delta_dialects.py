@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 import delta_dialects as dialects
 import delta_specification as specification
 import max_weights
+from command_line import measured
 from delta_dialects import INDEX, Tensors, publish, write_prime_rl, write_trl
 from fault_server import FaultServer
 from max_weights import delta, load_weights, save_sharded
@@ -541,6 +542,29 @@ def test_what_a_sparse_file_has_no_place_for_is_named(chain: Chain, tmp_path: Pa
 
 
 KINDS = [np.uint8, np.int8, np.float16, np.uint16, np.int32, np.float32, np.int64, np.float64]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two versions of 256 MB, of which half of the bytes changed to values that nobody can compress."""
+    folder = tmp_path_factory.mktemp("large")
+    old = np.zeros(256_000_000, np.uint8)
+    save_file({"w": old}, folder / "old.safetensors")
+    old[::2] = np.random.default_rng(0).integers(1, 256, old.size // 2, np.uint8)
+    save_file({"w": old}, folder / "new.safetensors")
+    return folder / "old.safetensors", folder / "new.safetensors"
+
+
+@pytest.mark.parametrize("dialect", ["xor", "overwrite", "sparse"])
+def test_what_changed_waits_in_a_file_if_it_is_much(large: tuple[Path, Path], tmp_path: Path, dialect: str) -> None:
+    path = tmp_path / ("000001.safetensors" if dialect == "sparse" else "weight_v000001")
+    done, peak = measured("delta", "create", *large, path, "--dialect", dialect, "--no-sync")
+    assert (done.status, done.stderr) == (0, "")
+    file = path if dialect == "sparse" else path / "model-00000-of-00001.safetensors"
+    assert file.stat().st_size > 128_000_000
+    assert peak < 150, "the limit of 64 MiB, the program, and what a thread compares and compresses at a time"
+    now, new = (load_weights(paths).w[-9000:].numpy() for paths in ([large[0], path], large[1]))
+    assert np.array_equal(now, new)
 
 
 def random_versions(random: np.random.Generator) -> list[Tensors]:

@@ -101,6 +101,13 @@ def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
         assert "tensor 'w'" in said
         assert "[delta.changes]" in said or "[delta.base]" in said
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + b"\0")
+    assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + frame)
+    assert "bytes follow its frame" in damage.refused(frame=lambda frame: b"\x50\x2a\x4d\x18\x01\0\0\0a" + frame)
+    # The size that the frame declares.
+    assert "no whole frame" in damage.refused(frame=lambda frame: frame[:5] + bytes([frame[5] ^ 1]) + frame[6:])
+    with_sum = zstandard.ZstdCompressor(write_checksum=True).compress(bytes([1] * 1000))
+    wrong = with_sum[:-1] + bytes([with_sum[-1] ^ 1])
+    assert "no whole frame of zstd: Restored data doesn't match checksum" in damage.refused(frame=lambda _: wrong)
     assert "unpacks to 999 bytes, but the tensor has 1000" in damage.refused(raw=bytes(999))
     assert "unpacks to more than the 1000 bytes of the tensor" in damage.refused(raw=bytes(1001))
 
@@ -111,6 +118,16 @@ def test_a_frame_that_unpacks_to_much_more_takes_no_memory(damage: Damage) -> No
     for encoding in ("xor", "overwrite"):
         said = damage.refused(encoding, frame=lambda _: bomb)
         assert "more than the 1000 bytes" in said or "more follows its 0 places" in said
+
+
+def test_a_frame_whose_window_is_large_is_refused(damage: Damage) -> None:
+    def packed(window_log: int) -> bytes:
+        parameters = zstandard.ZstdCompressionParameters(window_log=window_log, write_content_size=False)
+        compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        return compressor.compress(b"\x01" * 1001) + compressor.flush()
+
+    assert "more than the 1000 bytes" in damage.refused(frame=lambda _: packed(25))
+    assert "Frame requires too much memory" in damage.refused(frame=lambda _: packed(26))
 
 
 def test_places_that_are_wrong_are_named(damage: Damage) -> None:

@@ -13,6 +13,7 @@ use crate::text;
 use crate::workers::Interrupt;
 
 use super::super::OpenOptions;
+use super::super::packed::Unpacker;
 use super::open::header_of;
 use super::overlay::Overlay;
 use super::{Content, Delta};
@@ -76,8 +77,9 @@ impl Delta {
             ChangedElements { name: info.name.to_owned(), changed: elements, elements: Some(elements) }
         }));
         if let Content::Patches { patches, .. } = &self.content {
+            let mut unpacker = Unpacker::default();
             for (name, patch) in patches {
-                let (changed, elements) = patch.extent(name, interrupt)?;
+                let (changed, elements) = patch.extent(name, &mut unpacker, interrupt)?;
                 all.push(ChangedElements { name: name.clone(), changed, elements });
             }
         }

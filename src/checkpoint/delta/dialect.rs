@@ -16,7 +16,8 @@ use crate::source::Source;
 use crate::tensor::{Element, TensorInfo, TensorTable};
 use crate::text;
 
-use super::patch::{Change, Patch, SparseChange};
+use super::patch::{Change, Patch};
+use super::sparse::SparseChange;
 use super::{Content, Delta, words};
 
 /// The form of a delta.

@@ -6,11 +6,13 @@
 
 mod check;
 mod dialect;
+mod frame;
 mod identity;
 mod open;
 mod overlay;
 mod patch;
 mod source;
+mod sparse;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

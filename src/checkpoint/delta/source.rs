@@ -11,6 +11,8 @@ use crate::source::{Filesystem, Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
+use super::super::packed::Unpacker;
+use super::frame::Base;
 use super::overlay::Overlay;
 use super::patch::Patches;
 
@@ -61,17 +63,25 @@ impl ChangedTensor {
     /// All bytes of a tensor that is composed as a whole.
     fn composed(&self, patches: &Patches, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
         let mut all = budget::zeroed(budget::saturating_usize(self.span.len()))?;
-        let read = |bytes: &mut [u8]| self.base.read(&mut [Part { offset: self.span.start(), bytes }], interrupt);
-        patches.compose(&mut all, &read, interrupt)?;
+        let read = |start: usize, bytes: &mut [u8]| {
+            self.base.read(&mut [Part { offset: self.span.start() + start as u64, bytes }], interrupt)
+        };
+        let base = Base { read: &read, in_parts: self.is_near() };
+        patches.compose(&mut all, base, &mut Unpacker::default(), interrupt)?;
         Ok(all)
+    }
+
+    /// Whether the base is on this machine. What is asked for over a network is one request.
+    fn is_near(&self) -> bool {
+        matches!(self.base.filesystem(), Some(Filesystem::Disk | Filesystem::Memory))
     }
 
     /// Fills `out` with bytes of a tensor of which blocks are composed.
     fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let read =
             |at, bytes: &mut [u8]| self.base.read(&mut [Part { offset: self.span.start() + at, bytes }], interrupt);
-        // What is asked for over a network is one request. On a disk, a block is changed while the processor's cache has it.
-        let at_once = !matches!(self.base.filesystem(), Some(Filesystem::Disk | Filesystem::Memory));
+        // On a disk, a block is changed while the processor's cache has it.
+        let at_once = !self.is_near();
         if at_once {
             read(offset, out)?;
         }

@@ -6,10 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
-
-use super::super::packed::{Feed, Packed, STEP, WINDOW};
+use super::super::packed::Unpacker;
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::distributed::Item;
@@ -18,6 +15,8 @@ use crate::rules;
 use crate::source::{Part, Source};
 use crate::workers::Interrupt;
 
+/// What is unpacked in one step.
+const STEP: usize = 1 << 20;
 /// What torch.save writes beside the elements of a tensor: an item that unpacks to more than that is no piece.
 pub(super) const BESIDE: u64 = 1 << 20;
 /// Of an item, this much that was unpacked last is kept, and up to twice as much: threads that read it do not come in its order.
@@ -120,42 +119,19 @@ impl Unpacked {
     /// Unpacks the next bytes.
     fn advance(&self, state: &mut State, interrupt: Interrupt<'_>) -> Result<()> {
         interrupt()?;
-        let State { decoder, packed, recent, first, is_in_frame, has_ended } = state;
-        let mut feed = Feed::new(&*self.file, &self.item, packed, interrupt);
-        let damaged = |feed: Feed<'_>, error: FrameDecoderError| {
-            feed.failed.unwrap_or_else(|| self.fault(format!("its bytes are no whole stream of zstd: {error}")))
-        };
-        if !*is_in_frame {
-            if feed.is_at_end() {
-                *has_ended = true;
-                *decoder = FrameDecoder::new(); // what it has as a window is not needed any more
-                return Ok(());
-            }
-            decoder.set_max_window_size(WINDOW);
-            match decoder.reset(&mut feed) {
-                Ok(()) => *is_in_frame = true,
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
-                    feed.skip(u64::from(length));
-                }
-                Err(error) => return Err(damaged(feed, error)),
-            }
+        let State { unpacker, recent, first, is_in_frame, has_ended } = state;
+        if !*is_in_frame && unpacker.is_at_end(&self.item) {
+            *has_ended = true;
+            *unpacker = Unpacker::default(); // what it has as a window is not needed any more
             return Ok(());
         }
-        let is_last = match decoder.decode_blocks(&mut feed, BlockDecodingStrategy::UptoBytes(STEP)) {
-            Ok(is_last) => is_last,
-            Err(error) => return Err(damaged(feed, error)),
-        };
-        budget::reserve(recent, decoder.can_collect())?;
-        // A list takes whatever is written to it.
-        decoder.collect_to_writer(&mut *recent).map_err(|error| self.fault(error.to_string()))?;
-        if is_last {
-            *is_in_frame = false;
-            if let (Some(said), Some(found)) = (decoder.get_checksum_from_data(), decoder.get_calculated_checksum())
-                && said != found
-            {
-                return Err(self.fault(format!("its checksum is {found:08x}, but it says {said:08x}")));
-            }
-        }
+        let start = recent.len();
+        budget::reserve(recent, STEP)?;
+        recent.resize(start + STEP, 0);
+        let unpacked =
+            unpacker.step(&*self.file, &self.item, &mut recent[start..], interrupt, &|cause| self.fault(cause));
+        recent.truncate(start + unpacked.as_ref().map_or(0, |(len, _)| *len));
+        *is_in_frame = !unpacked?.1;
         if recent.len() > 2 * RECENT {
             let gone = recent.len() - RECENT;
             recent.drain(..gone);
@@ -213,8 +189,7 @@ impl Source for Unpacked {
 /// How far an item is unpacked.
 #[derive(Default)]
 struct State {
-    decoder: FrameDecoder,
-    packed: Packed,
+    unpacker: Unpacker,
     /// What was unpacked last, and where that begins.
     recent: Vec<u8>,
     first: u64,

@@ -31,6 +31,7 @@ fn bzip2(bytes: &[u8]) -> Vec<u8> {
 const XZ: &[u8] = b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4F\x02\0!\x01\x16\0\0\0t/\xe5\xa3\x01\0\x03\x80\x04N.\0(S\xe3\0]\xfc=\xa4\0\x01\x1c\x04o,\x9c\xc1\x1f\xb6\xf3}\x01\0\0\0\0\x04YZ";
 const LZMA: &[u8] = b"]\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\0@\x01\x05t\xd1:\x0f\xff\xff\xfc?\0\0";
 const ZSTD: &[u8] = b"(\xb5/\xfd$\x04!\0\0\x80\x04N.t\xaeKH";
+const PICKLE_NONE: &[u8] = b"\x80\x04N.";
 const LZ4: &[u8] = b"\x04\x22M\x18h@\x04\0\0\0\0\0\0\0\xcd\x04\0\0\x80\x80\x04N.\0\0\0\0";
 
 #[test]
@@ -173,6 +174,21 @@ fn a_stream_of_lzma_is_unpacked_whatever_window_and_model_liblzma_takes() {
     );
     // More than a decoder may take is not looked at.
     assert_eq!(found("a.joblib", &with_window(u32::MAX)), ["archive.damaged"]);
+}
+
+#[test]
+fn a_frame_of_zstd_is_unpacked_whatever_window_zstd_takes_by_itself() {
+    // A block of four bytes that are as they are, and a window of some power of two.
+    let with_window = |log: u8| [&b"(\xb5/\xfd\0"[..], &[(log - 10) << 3], &[4 << 3 | 1, 0, 0], PICKLE_NONE].concat();
+    for log in 10..=27 {
+        assert_eq!(kind_of("a.joblib", &with_window(log)), "pickle (zstd)", "a window of 2^{log}");
+    }
+    for log in [28, 31, 41] {
+        assert_eq!(found("a.joblib", &with_window(log)), ["archive.damaged"], "a window of 2^{log}");
+    }
+    let mut wrong = ZSTD.to_vec();
+    *wrong.last_mut().unwrap() ^= 1;
+    assert_eq!(found("a.joblib", &wrong), ["archive.damaged"], "another checksum");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::context::{Context, Pace};
 const PIECE: usize = 64 << 10;
 /// The most memory for the window of a decoder, in KiB: xz -9 needs 65 MiB, and nothing that is meant to be read needs more than twice that.
 const MAX_WINDOW_KIB: u32 = 128 << 10;
+const KIB_LOG: u32 = 10;
 /// The most parameters of LZMA in a zip archive.
 const LZMA_PROPERTIES: u16 = 5;
 
@@ -189,7 +190,11 @@ fn decode(
             }
             drive(&mut lzma_rust2::LzmaReader::new_with_props(reader, size, properties, dictionary, None)?)
         }
-        Packing::Zstd => drive(&mut ruzstd::decoding::StreamingDecoder::new(reader).map_err(io::Error::other)?),
+        Packing::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(reader)?.single_frame();
+            decoder.window_log_max(MAX_WINDOW_KIB.ilog2() + KIB_LOG)?;
+            drive(&mut decoder)
+        }
         Packing::Lz4 => drive(&mut lz4_flex::frame::FrameDecoder::new(reader)),
     })
 }
