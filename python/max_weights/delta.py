@@ -250,10 +250,11 @@ def apply_into(
 ) -> AppliedDelta:
     """Make tensors in memory what deltas say, in place, on all cores.
 
-    Every block that changes is compared with the base before the first one is written, and with what it should be after
-    that. A block may have the changes already, so that applying again changes nothing, and finishes what was
-    interrupted. Tensors of a device are taken to the host one after the other, and each is compared and written by
-    itself. Nobody may use the tensors meanwhile.
+    Every block that changes is compared with the base before it is written, and with what it should be after that. If
+    one cannot be done, those before it are undone: what blocks had is kept, which takes as much memory as the deltas
+    have, beyond 32 MB a temporary file. A block may have the changes already, so that applying again changes nothing,
+    and finishes what was interrupted. Tensors of a device are taken to the host one after the other, and each is
+    compared and written by itself. Nobody may use the tensors meanwhile.
 
     Of distributed tensors (`DTensor`, as of FSDP2 and tensor parallelism) each rank has a part, and all ranks call this
     together. Those that change are put together on each rank, one after the other, compared as wholes, and each rank
@@ -272,7 +273,8 @@ def apply_into(
 
     Raises:
         FormatError: a tensor is no version of the chain (rule `delta.base`), has another dtype or shape, or is not
-            there (`delta.tensor`): then nothing was changed, without a group.
+            there (`delta.tensor`), or a delta is damaged (`delta.changes`): then all are what they were, without a
+            group.
         RankError: on all ranks, what went wrong on one of them. Some tensors may be those of the new version then;
             applying again finishes it.
     """

@@ -1,9 +1,11 @@
-//! Deltas applied to tensors in memory, in place: all blocks that change are compared before the first is written, and each after it was.
+//! Deltas applied to tensors in memory, in place: each block is compared before and after, and all are what they were before if one cannot be done.
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use super::undo::{Replacements, Undo};
 use crate::buffer::Buffer;
 use crate::checkpoint::{Delta, Overlay, Patches, Unpacker, check_chain, overlay, patches};
 use crate::error::{Diagnostic, Error, Result};
@@ -55,16 +57,16 @@ struct Room {
 }
 
 /// Makes tensors in memory, of their names in a checkpoint, what deltas say, in their order; `others` are names of tensors that are there, too, and are
-/// left as they are. `done` counts bytes of the tensors, which are gone through
-/// twice.
+/// left as they are. `done` counts bytes of the tensors.
 ///
 /// A block of a tensor may be that of the base, of the result, or of a version between: so what was interrupted is finished by doing it again, and
-/// doing it twice changes nothing. Memory is taken for some blocks of changes on each thread; with deltas of other libraries, for a tensor.
+/// doing it twice changes nothing. Memory is taken for some blocks of changes on each thread, and for what they replace, beyond 32 MiB in a temporary
+/// file; with deltas of other libraries, for a tensor.
 ///
 /// # Errors
 /// Deltas that do not build on each other, that change or remove tensors that are not there, or have another dtype or shape; blocks that are those of no
-/// version: then nothing was changed. Changes that do not give what they should, and files that cannot be read: then some blocks are those of the new
-/// version.
+/// version, and changes that do not give what they should: then everything is as it was. Tensors that a delta has as wholes, and those of other libraries'
+/// deltas, are replaced last: if a file of these cannot be read, some are those of the new version.
 pub fn apply_deltas(
     deltas: &[Delta],
     tensors: &mut [(String, Exclusive<Buffer>)],
@@ -85,67 +87,20 @@ pub fn apply_deltas(
     }
     in_order(threads(), patched.iter().collect(), interrupt, |target: &Patched<'_>, room: &mut Room, go_on| {
         target.patches.check(target.bytes, &mut room.new, &mut room.unpacker, go_on)?;
-        done.fetch_add(target.bytes.len() as u64, Ordering::Relaxed);
+        done.fetch_add(target.bytes.len() as u64 / 2, Ordering::Relaxed);
         Ok(())
     })?;
-    let mut jobs = Vec::new();
-    for (number, target) in targets.iter().enumerate() {
-        if target.whole.is_none() {
-            let size = (target.overlay.block_bytes() * AT_A_TIME) as usize;
-            jobs.extend(target.bytes.chunks(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
-        }
-    }
-    // How many of its changes each block has.
-    let states: Vec<Vec<AtomicU32>> =
-        targets.iter().map(|target| (0..target.overlay.blocks_in_all()).map(|_| AtomicU32::new(0)).collect()).collect();
-    let overlays: Vec<&Overlay> = targets.iter().map(|target| &target.overlay).collect();
-    in_order(threads(), jobs, interrupt, |(number, position, bytes), room: &mut Vec<u8>, go_on| {
-        let overlay = overlays[number];
-        let numbers = numbers(overlay, position, bytes.len());
-        let records = overlay.records(&numbers, room, go_on)?;
-        for (block, bytes) in numbers.zip(bytes.chunks(overlay.block_bytes() as usize)) {
-            let applied = overlay.applied(block, &records, bytes)?;
-            states[number][block as usize].store(applied as u32, Ordering::Relaxed);
-        }
-        done.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(())
-    })?;
+    let (changed, unchanged) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let counts = (&changed, &unchanged);
+    apply_blocks(&mut targets, |target| target.whole.is_none(), counts, done, interrupt)?;
     let mut summary = AppliedDeltas::default();
     for target in &mut targets {
         if let Some((delta, span)) = target.whole {
             summary.whole += 1;
             read_whole(delta, span, target.bytes, interrupt)?;
-            done.fetch_add(span.len(), Ordering::Relaxed);
         }
     }
-    let mut jobs = Vec::new();
-    let mut overlays = Vec::new();
-    for (number, Target { bytes, overlay, whole }) in targets.into_iter().enumerate() {
-        let size = (overlay.block_bytes() * AT_A_TIME) as usize;
-        overlays.push((overlay, whole.is_some()));
-        jobs.extend(bytes.chunks_mut(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
-    }
-    let (changed, unchanged) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    in_order(threads(), jobs, interrupt, |(number, position, bytes), room: &mut Vec<u8>, go_on| {
-        let ((overlay, is_new), len) = (&overlays[number], bytes.len() as u64);
-        let numbers = numbers(overlay, position, bytes.len());
-        let records = overlay.records(&numbers, room, go_on)?;
-        for (block, bytes) in numbers.zip(bytes.chunks_mut(overlay.block_bytes() as usize)) {
-            let of_block = records.iter().filter(|of_layer| of_layer.has(block)).count();
-            let applied = match is_new {
-                true => overlay.applied(block, &records, bytes)?,
-                false => states[number][block as usize].load(Ordering::Relaxed) as usize,
-            };
-            if applied == of_block {
-                unchanged.fetch_add(usize::from(of_block > 0), Ordering::Relaxed);
-                continue;
-            }
-            overlay.go_on(block, &records, applied, bytes)?;
-            changed.fetch_add(1, Ordering::Relaxed);
-        }
-        done.fetch_add(len, Ordering::Relaxed);
-        Ok(())
-    })?;
+    apply_blocks(&mut targets, |target| target.whole.is_some(), counts, done, interrupt)?;
     in_order(
         threads(),
         patched.iter_mut().collect(),
@@ -154,12 +109,61 @@ pub fn apply_deltas(
             let is_other = target.patches.write(target.bytes, &mut room.new, &mut room.unpacker, go_on)?;
             let count = if is_other { &changed } else { &unchanged };
             count.fetch_add(1, Ordering::Relaxed);
-            done.fetch_add(target.bytes.len() as u64, Ordering::Relaxed);
+            done.fetch_add(target.bytes.len().div_ceil(2) as u64, Ordering::Relaxed);
             Ok(())
         },
     )?;
     (summary.changed, summary.unchanged) = (changed.into_inner(), unchanged.into_inner());
     Ok(summary)
+}
+
+/// Makes the blocks of some targets what their deltas say; if one cannot be done, all are what they were before.
+fn apply_blocks(
+    targets: &mut [Target<'_>],
+    which: impl Fn(&Target<'_>) -> bool,
+    (changed, unchanged): (&AtomicUsize, &AtomicUsize),
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let (mut jobs, mut overlays) = (Vec::new(), Vec::new());
+    for (number, target) in targets.iter_mut().enumerate() {
+        let is_one = which(target);
+        let Target { bytes, overlay, .. } = target;
+        let size = (overlay.block_bytes() * AT_A_TIME) as usize;
+        if is_one {
+            jobs.extend(bytes.chunks_mut(size).enumerate().map(|(position, bytes)| (number, position, bytes)));
+        }
+        overlays.push(&*overlay);
+    }
+    let undo = Mutex::new(Undo::new());
+    let applied = in_order(threads(), jobs, interrupt, |(number, position, bytes), kept: &mut Kept, go_on| {
+        let (overlay, len) = (overlays[number], bytes.len() as u64);
+        let (numbers, size) = (numbers(overlay, position, bytes.len()), overlay.block_bytes());
+        let Kept { room, replaced } = kept;
+        let records = overlay.records(&numbers, room, go_on)?;
+        let mut apply = |block: u64, bytes: &mut [u8]| {
+            let of_block = records.iter().filter(|of_layer| of_layer.has(block)).count();
+            let applied = overlay.applied(block, &records, bytes)?;
+            if applied == of_block {
+                unchanged.fetch_add(usize::from(of_block > 0), Ordering::Relaxed);
+                return Ok(());
+            }
+            changed.fetch_add(1, Ordering::Relaxed);
+            overlay.go_on(block, &records, applied, bytes, &mut |change, block_before: &[u8]| {
+                replaced.keep((number, block * size), change, block_before)
+            })
+        };
+        let mut blocks = numbers.clone().zip(bytes.chunks_mut(size as usize));
+        let applied = blocks.try_for_each(|(block, bytes)| apply(block, bytes));
+        undo.lock().unwrap_or_else(PoisonError::into_inner).take(replaced, numbers.start * size, bytes)?;
+        done.fetch_add(len, Ordering::Relaxed);
+        applied
+    });
+    if applied.is_err() {
+        let undo = undo.into_inner().unwrap_or_else(PoisonError::into_inner);
+        undo.undo(&mut targets.iter_mut().map(|target| &mut *target.bytes).collect::<Vec<_>>())?;
+    }
+    applied
 }
 
 fn numbers(overlay: &Overlay, position: usize, len: usize) -> Range<u64> {
@@ -204,6 +208,13 @@ fn check_apart(tensors: &[(String, Exclusive<Buffer>)]) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// What a thread keeps between blocks.
+#[derive(Default)]
+struct Kept {
+    room: Vec<u8>,
+    replaced: Replacements,
 }
 
 /// What is done to a tensor.

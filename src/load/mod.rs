@@ -32,6 +32,7 @@ mod stream;
 mod tensor;
 mod through;
 mod trial;
+mod undo;
 mod upload;
 mod wanted;
 

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
 from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
-from test_delta import Chain, Tensors, assert_same, chain, memory, rewritten, step
+from test_delta import Chain, Tensors, assert_same, chain, first, memory, rewritten, step
 
 __all__ = ["chain", "saver"]
 
@@ -260,6 +260,42 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "it changed, but is not there" in refused(lambda _, said: said["changed"].update(x=("F32", [1])))
     wider = refused(lambda _, said: said["changed"].update({"a.weight": ("F32", [300, 1000])}))
     assert "it has float16 elements in the shape [300, 1000], but F32 in [300, 1000] changed" in wider
+
+
+def test_tensors_in_memory_are_what_they_were_if_a_delta_cannot_be_applied(tmp_path: Path) -> None:
+    versions = [{"a.weight": first()["a.weight"]}]
+    save_file(versions[0], tmp_path / "base.safetensors")
+    deltas = [tmp_path / f"d{number}.safetensors" for number in (1, 2, 3)]
+    for number, path in enumerate(deltas, 1):
+        versions.append(step(versions[-1], 0.05, number))
+        delta.create(versions[-2], versions[-1], path, sync=False)
+
+    def damage(at: int) -> Callable[[Tensors, dict[str, Any]], object]:
+        def change(tensors: Tensors, _: dict[str, Any]) -> None:
+            tensors["a.weight.changes"][at] ^= 1
+
+        return change
+
+    # Blocks of three versions: each is done as far as it goes, and goes back to where it was.
+    tensors = memory(versions[0])
+    codes = tensors["a.weight"].reshape(-1)
+    for number in (1, 2):
+        start = 65_536 * number
+        codes[start : start + 65_536] = versions[number]["a.weight"].reshape(-1)[start : start + 65_536]
+    before = memory(tensors)
+    for number, at in [(3, -1), (3, 0), (2, -1), (1, 70)]:
+        damaged = rewritten(deltas[number - 1], tmp_path / "damaged.safetensors", damage(at))
+        with pytest.raises(FormatError, match=r"\[delta\.changes\]"):
+            delta.apply_into(tensors, *deltas[: number - 1], damaged, *deltas[number:])
+        assert_same(tensors, before)
+    other = tensors["a.weight"].reshape(-1)[-1:].view(np.uint16)
+    other ^= 1
+    with pytest.raises(FormatError, match=r"\[delta\.base\]"):
+        delta.apply_into(tensors, *deltas)
+    other ^= 1
+    assert_same(tensors, before)
+    delta.apply_into(tensors, *deltas)
+    assert_same(tensors, versions[3])
 
 
 def test_what_has_no_deltas_is_said(chain: Chain, tmp_path: Path) -> None:

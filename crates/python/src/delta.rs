@@ -145,7 +145,7 @@ pub(crate) fn apply_deltas_to(
         targets.push((name, writable(&tensor, Access::Load)?.1));
     }
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
-    let bytes = 2 * targets.iter().map(|(_, tensor)| tensor.get().size() as u64).sum::<u64>();
+    let bytes = targets.iter().map(|(_, tensor)| tensor.get().size() as u64).sum::<u64>();
     let applied = detached(py, || {
         let go_on =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));

@@ -1,5 +1,6 @@
 //! Tensors of a base with the changes of deltas: blocks that changed are composed, and compared with their hashes before and after.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use once_cell::race::OnceBox;
 
 use super::identity::hash_of_block;
 use crate::budget;
-use crate::delta::{self, BLOCK};
+use crate::delta::{self, BLOCK, Lists};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{Block, read_blocks};
 use crate::rules::{self, Rule};
@@ -134,7 +135,7 @@ impl Overlay {
                 let cause = "the base has other values than those that the delta was made from";
                 Err(self.fault(rules::DELTA_BASE, layer, number, cause))
             }
-            _ => self.go_on(number, records, 0, block),
+            _ => self.go_on(number, records, 0, block, &mut |_, _| Ok(())),
         }
     }
 
@@ -154,21 +155,30 @@ impl Overlay {
         })
     }
 
-    /// Makes a block what the last delta says, in which so many of those that change it are already.
-    pub(crate) fn go_on(&self, number: u64, records: &[Records<'_>], from: usize, block: &mut [u8]) -> Result<()> {
+    /// Makes a block what the last delta says, in which so many of those that change it are already; `before` gets each record before it is applied, and
+    /// the block.
+    pub(crate) fn go_on(
+        &self,
+        number: u64,
+        records: &[Records<'_>],
+        from: usize,
+        block: &mut [u8],
+        before: &mut impl FnMut((&[u8], Lists, usize), &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?)));
-        let mut before: Option<(u64, &Layer)> = None;
+        let mut last: Option<(u64, &Layer)> = None;
         for (layer, (change, record)) in changes.skip(from) {
-            if let Some((target, of)) = before.filter(|(target, _)| *target != change.base) {
+            if let Some((target, of)) = last.filter(|(target, _)| *target != change.base) {
                 let path = text::path(of.delta.path());
                 let cause = format!("'{path}' leaves other values ({target:016x}) than those that it was made from");
                 return Err(self.fault(rules::DELTA_BASE, layer, number, &cause));
             }
-            delta::apply(record, change.lists, self.width, block)
-                .map_err(|error| self.fault(rules::DELTA_CHANGES, layer, number, &error.to_string()))?;
-            before = Some((change.target, layer));
+            let fault = |cause: &dyn Display| self.fault(rules::DELTA_CHANGES, layer, number, &cause.to_string());
+            before((record, change.lists, self.width), block).map_err(|error| fault(&error))?;
+            delta::apply(record, change.lists, self.width, block).map_err(|error| fault(&error))?;
+            last = Some((change.target, layer));
         }
-        match before {
+        match last {
             Some((target, layer)) if hash_of_block(block) != target => {
                 let cause = "its changes do not give what they should";
                 Err(self.fault(rules::DELTA_CHANGES, layer, number, cause))

@@ -70,6 +70,20 @@ impl Numbers {
         rest
     }
 
+    /// The next of numbers of two bytes, each after the one before and before `end`; returns the others.
+    pub(crate) fn rising<'a>(&mut self, numbers: &'a [[u8; 2]], end: usize) -> Option<&'a [[u8; 2]]> {
+        let (now, later) = numbers.split_at(numbers.len().min(BATCH));
+        for (number, bytes) in self.list.iter_mut().zip(now) {
+            *number = u16::from_le_bytes(*bytes);
+            if usize::from(*number) < self.after {
+                return None;
+            }
+            self.after = usize::from(*number) + 1;
+        }
+        self.count = now.len();
+        (self.after <= end).then_some(later)
+    }
+
     /// Those of whole vectors; returns the bytes that they took.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt")]

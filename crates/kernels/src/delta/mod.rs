@@ -4,15 +4,16 @@
 //! bytes; all others are in the second, with all of theirs. Bytes are replaced, and never added or combined: a record that is applied twice gives
 //! what it gave the first time.
 
+mod changes;
+mod replace;
+
+pub use changes::{Scratch, changes, changes_at, differing, differing_at};
+pub use replace::{apply, apply_at, undo, undo_at};
+
 use crate::error::{Error, Result};
-use crate::simd::{Changed, Level, Numbers, PASS, PASSED, RUN, changed, replace_run};
 
 /// Elements of a block.
 pub const BLOCK: usize = 1 << 16;
-/// The most elements that a run adds to the one before.
-const MAX_RUN: usize = 255;
-/// Fewer are written as gaps of nothing, which are not longer.
-const SHORT_RUN: usize = 3;
 
 /// How the elements of one list of a record are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,145 +47,6 @@ pub struct Lists {
     pub whole: List,
 }
 
-/// What is kept between blocks.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    low: Changed,
-    whole: Changed,
-}
-
-/// Adds what says where elements are, in whichever way is shorter.
-fn write_places(numbers: &[u16], record: &mut Vec<u8>) -> List {
-    let count = numbers.len() as u32;
-    let start = record.len();
-    let most = start + 2 * numbers.len();
-    let mut after = 0;
-    let mut rest = numbers;
-    while let [first, others @ ..] = rest {
-        let gap = usize::from(*first) - after;
-        record.extend(std::iter::repeat_n(PASS, gap / PASSED));
-        record.push((gap % PASSED) as u8);
-        let more =
-            others.iter().zip(usize::from(*first) + 1..).take_while(|(other, next)| usize::from(**other) == *next);
-        let more = more.count();
-        if more < SHORT_RUN {
-            record.extend(std::iter::repeat_n(0, more));
-        } else {
-            let (runs, left) = (more / MAX_RUN, more % MAX_RUN);
-            record.extend(std::iter::repeat_n([RUN, MAX_RUN as u8], runs).flatten());
-            record.extend([RUN, left as u8].iter().take(2 * usize::from(left > 0)));
-        }
-        after = usize::from(*first) + 1 + more;
-        rest = others.get(more..).unwrap_or_default();
-        if record.len() > most {
-            record.truncate(start);
-            record.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-            return List { count, places: Places::Numbers };
-        }
-    }
-    List { count, places: Places::Gaps }
-}
-
-/// Adds to `record` what makes `new` of `old`, two versions of a block of elements of `width` bytes (1, 2, 4 or 8); `None`, and nothing is added,
-/// if they are equal.
-///
-/// # Errors
-/// Blocks of other lengths than each other, of more elements than [`BLOCK`], or of no whole elements; another width.
-pub fn changes(
-    old: &[u8],
-    new: &[u8],
-    width: usize,
-    scratch: &mut Scratch,
-    record: &mut Vec<u8>,
-) -> Result<Option<Lists>> {
-    changes_at(Level::chosen()?, old, new, width, scratch, record)
-}
-
-/// [`changes`] with the instructions of a level, which must be available.
-///
-/// # Errors
-/// Those of [`changes`], and a level that is not available.
-pub fn changes_at(
-    level: Level,
-    old: &[u8],
-    new: &[u8],
-    width: usize,
-    scratch: &mut Scratch,
-    record: &mut Vec<u8>,
-) -> Result<Option<Lists>> {
-    level.require()?;
-    check_block(new, width)?;
-    check_same_length(old, new)?;
-    Ok(match width {
-        1 => record_of::<1, 1>(level, old, new, scratch, record),
-        2 => record_of::<2, 1>(level, old, new, scratch, record),
-        4 => record_of::<4, 2>(level, old, new, scratch, record),
-        _ => record_of::<8, 4>(level, old, new, scratch, record),
-    })
-}
-
-/// The elements of `width` bytes (1, 2, 4, 8 or 16) in which two versions of a block differ: their numbers, and what they are in `new`, one after the other.
-///
-/// # Errors
-/// As of [`changes`].
-pub fn differing<'a>(old: &[u8], new: &[u8], width: usize, scratch: &'a mut Scratch) -> Result<(&'a [u16], &'a [u8])> {
-    differing_at(Level::chosen()?, old, new, width, scratch)
-}
-
-/// [`differing`] with the instructions of a level, which must be available.
-///
-/// # Errors
-/// Those of [`differing`], and a level that is not available.
-pub fn differing_at<'a>(
-    level: Level,
-    old: &[u8],
-    new: &[u8],
-    width: usize,
-    scratch: &'a mut Scratch,
-) -> Result<(&'a [u16], &'a [u8])> {
-    level.require()?;
-    let is_sixteen = width == 16 && new.len().is_multiple_of(16) && new.len() / 16 <= BLOCK;
-    if !is_sixteen {
-        check_block(new, width)?;
-    }
-    check_same_length(old, new)?;
-    let Scratch { low, whole } = scratch;
-    // Where the lower "half" is all of an element, every one that differs is in the first list; a byte has no half.
-    match width {
-        1 => changed::<1, 1>(level, old, new, low, whole),
-        2 => changed::<2, 2>(level, old, new, low, whole),
-        4 => changed::<4, 4>(level, old, new, low, whole),
-        8 => changed::<8, 8>(level, old, new, low, whole),
-        _ => changed::<16, 16>(level, old, new, low, whole),
-    }
-    let list = if width == 1 { &*whole } else { &*low };
-    Ok((list.numbers(), list.values(width)))
-}
-
-fn check_same_length(old: &[u8], new: &[u8]) -> Result<()> {
-    if old.len() != new.len() {
-        return Err(Error::Argument(format!("a block of {} bytes and one of {}", old.len(), new.len())));
-    }
-    Ok(())
-}
-
-fn record_of<const WIDTH: usize, const LOW: usize>(
-    level: Level,
-    old: &[u8],
-    new: &[u8],
-    scratch: &mut Scratch,
-    record: &mut Vec<u8>,
-) -> Option<Lists> {
-    let Scratch { low, whole } = scratch;
-    changed::<WIDTH, LOW>(level, old, new, low, whole);
-    if low.count() + whole.count() == 0 {
-        return None;
-    }
-    record.extend_from_slice(low.values(LOW));
-    record.extend_from_slice(whole.values(WIDTH));
-    Some(Lists { low: write_places(low.numbers(), record), whole: write_places(whole.numbers(), record) })
-}
-
 fn check_block(block: &[u8], width: usize) -> Result<()> {
     if !matches!(width, 1 | 2 | 4 | 8) || !block.len().is_multiple_of(width) || block.len() / width > BLOCK {
         let len = block.len();
@@ -193,116 +55,10 @@ fn check_block(block: &[u8], width: usize) -> Result<()> {
     Ok(())
 }
 
-/// Replaces in `block` what a record says.
-///
-/// # Errors
-/// A record that is not one of these lists, or of places beyond the block: then nothing says what the block has. A block that [`changes`] would not
-/// take.
-pub fn apply(record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
-    apply_at(Level::chosen()?, record, lists, width, block)
-}
-
-/// [`apply`] with the instructions of a level, which must be available.
-///
-/// # Errors
-/// Those of [`apply`], and a level that is not available.
-pub fn apply_at(level: Level, record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
-    level.require()?;
-    check_block(block, width)?;
-    match width {
-        // A byte has no lower half.
-        1 if lists.low.count > 0 => None,
-        1 => apply_width::<1, 1>(level, record, lists, block),
-        2 => apply_width::<2, 1>(level, record, lists, block),
-        4 => apply_width::<4, 2>(level, record, lists, block),
-        _ => apply_width::<8, 4>(level, record, lists, block),
-    }
-    .ok_or_else(|| {
-        let Lists { low, whole } = lists;
-        Error::Argument(format!(
-            "its {} bytes are no changes of {} and {} of {} elements",
-            record.len(),
-            low.count,
-            whole.count,
-            block.len() / width
-        ))
-    })
-}
-
-fn apply_width<const WIDTH: usize, const LOW: usize>(
-    level: Level,
-    record: &[u8],
-    lists: Lists,
-    block: &mut [u8],
-) -> Option<()> {
-    let (low, rest) = record.split_at_checked((lists.low.count as usize).checked_mul(LOW)?)?;
-    let (whole, places) = rest.split_at_checked((lists.whole.count as usize).checked_mul(WIDTH)?)?;
-    let elements = block.as_chunks_mut::<WIDTH>().0;
-    let places = replace::<WIDTH, LOW>(level, low, places, lists.low, elements)?;
-    let places = replace::<WIDTH, WIDTH>(level, whole, places, lists.whole, elements)?;
-    places.is_empty().then_some(())
-}
-
-/// Replaces the first bytes of the elements of a list, and gives what of `places` is behind theirs.
-fn replace<'a, const WIDTH: usize, const BYTES: usize>(
-    level: Level,
-    values: &[u8],
-    places: &'a [u8],
-    list: List,
-    elements: &mut [[u8; WIDTH]],
-) -> Option<&'a [u8]> {
-    let values = values.as_chunks::<BYTES>().0;
-    match list.places {
-        Places::Gaps => replace_by_gaps(level, values, places, elements),
-        Places::Numbers => {
-            let (numbers, rest) = places.split_at_checked(values.len() * 2)?;
-            let mut after = 0;
-            for (number, value) in numbers.as_chunks::<2>().0.iter().zip(values) {
-                let number = usize::from(u16::from_le_bytes(*number));
-                if number < after {
-                    return None;
-                }
-                elements.get_mut(number)?[..BYTES].copy_from_slice(value);
-                after = number + 1;
-            }
-            Some(rest)
-        }
-    }
-}
-
-fn replace_by_gaps<'a, const WIDTH: usize, const BYTES: usize>(
-    level: Level,
-    mut values: &[[u8; BYTES]],
-    mut places: &'a [u8],
-    elements: &mut [[u8; WIDTH]],
-) -> Option<&'a [u8]> {
-    let mut numbers = Numbers::new();
-    while !values.is_empty() {
-        places = numbers.next(level, places, values.len(), elements.len());
-        let (now, later) = values.split_at_checked(numbers.get().len())?;
-        for (number, value) in numbers.get().iter().zip(now) {
-            elements.get_mut(usize::from(*number))?[..BYTES].copy_from_slice(value);
-        }
-        values = later;
-        if let [RUN, count, rest @ ..] = places
-            && !values.is_empty()
-        {
-            let (run, later) = values.split_at_checked(usize::from(*count))?;
-            let of_run = elements.get_mut(numbers.after..numbers.after + run.len())?;
-            replace_run(level, of_run, run);
-            numbers.after += run.len();
-            (places, values) = (rest, later);
-        } else if now.is_empty() {
-            // It ends, goes on beyond the block, or has a run of which the length is missing.
-            return None;
-        }
-    }
-    Some(places)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Level;
 
     fn random(state: &mut u64) -> u64 {
         *state ^= *state << 13;
@@ -376,11 +132,14 @@ mod tests {
                     continue;
                 };
                 for level in Level::available() {
-                    let mut block = old.clone();
+                    let (mut block, mut back) = (old.clone(), Vec::new());
+                    undo_at(level, &record, lists, width, &old, &mut back).expect("changes");
                     for _ in 0..2 {
                         apply_at(level, &record, lists, width, &mut block).expect("changes");
                         assert!(block == new, "{level} {width} {elements} {one_in}");
                     }
+                    apply_at(level, &back, lists, width, &mut block).expect("changes");
+                    assert!(block == old, "{level} {width} {elements} {one_in}");
                 }
                 let changed = old.chunks(width).zip(new.chunks(width)).filter(|(old, new)| old != new).count();
                 assert_eq!((lists.low.count + lists.whole.count) as usize, changed);
@@ -462,7 +221,9 @@ mod tests {
                 new.chunks_exact_mut(2).skip(1).step_by(apart).take(in_first).for_each(|element| element[0] = 2);
                 let (record, lists) = record(&vec![0; 2 * BLOCK], &new, 2);
                 for level in Level::available() {
-                    let mut block = vec![0; 2 * BLOCK];
+                    let (mut block, mut back) = (vec![0; 2 * BLOCK], Vec::new());
+                    undo_at(level, &record, lists.expect("changes"), 2, &new, &mut back).expect("changes");
+                    assert!(back == record, "{level} {in_first}");
                     apply_at(level, &record, lists.expect("changes"), 2, &mut block).expect("changes");
                     assert!(block == new, "{level} {in_first}");
                 }
@@ -494,7 +255,10 @@ mod tests {
             lists.low.count -= (random(&mut state) % 2) as u32;
             let applied = Level::available().map(|level| {
                 let mut block = old.clone();
-                apply_at(level, &damaged, lists, 2, &mut block).ok().map(|()| block)
+                let is_undone = undo_at(level, &damaged, lists, 2, &block, &mut Vec::new()).is_ok();
+                let applied = apply_at(level, &damaged, lists, 2, &mut block);
+                assert_eq!(is_undone, applied.is_ok());
+                applied.ok().map(|()| block)
             });
             let all: Vec<_> = applied.collect();
             assert!(all.iter().all(|block| *block == all[0]));
