@@ -190,7 +190,7 @@ def _apply(folder: Path) -> Callable[[], object]:
 def _apply_copy(folder: Path) -> Callable[[], object]:
     import max_weights
 
-    new = max_weights.load_weights(folder / "new.safetensors").load(framework="torch")
+    new = max_weights.load_weights(folder / "new.safetensors").load(framework="torch", copy=True)
     return _Apply(folder, lambda tensors: [tensors[name].copy_(tensor) for name, tensor in new.items()])  # type: ignore[attr-defined]
 
 

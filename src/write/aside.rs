@@ -52,6 +52,11 @@ impl Aside {
 }
 
 impl Pieces {
+    /// Takes over those that follow.
+    pub(super) fn append(&mut self, others: &mut Self) {
+        self.0.append(&mut others.0);
+    }
+
     /// How many bytes they have.
     pub(super) fn len(&self) -> u64 {
         self.0.iter().map(|(_, len)| *len as u64).sum()

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::aside::{Aside, Pieces};
 use super::layout::{Declared, Stored};
 use super::output::Output;
 use super::version::{Elements, Version, VersionTensor};
@@ -16,13 +17,10 @@ use crate::delta::{Scratch, changes, differing};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::format::delta::{self, Block, COLUMNS, Header};
-use crate::source::Spooled;
 use crate::workers::{Interrupt, in_order, threads};
 
 /// Blocks that a thread compares before it takes others.
 const AT_A_TIME: u64 = 64;
-/// What changed is in memory up to so many bytes, and in a temporary file beyond.
-const IN_MEMORY: usize = 64 << 20;
 
 /// What a delta has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,8 +46,8 @@ pub struct DeltaSummary {
 /// Some blocks of a tensor, compared.
 struct Comparison {
     first: u64,
-    /// Where their records are among those put aside, and how many bytes they have.
-    records: (u64, usize),
+    /// Their records, which are put aside.
+    records: Pieces,
     blocks: Vec<Block>,
     /// The hashes of all blocks of the new version; of the base, where it has such a tensor.
     base: Vec<u64>,
@@ -127,8 +125,9 @@ impl<'a> Pair<'a> {
             blocks = Vec::new();
             records.clear();
         }
-        let records = (aside.push(records)?, records.len());
-        let comparison = Comparison { first, records, blocks, base: of_base, target: of_target };
+        let mut pieces = Pieces::default();
+        aside.push(records, &mut pieces)?;
+        let comparison = Comparison { first, records: pieces, blocks, base: of_base, target: of_target };
         self.comparisons.lock().unwrap_or_else(PoisonError::into_inner).push(comparison);
         Ok(())
     }
@@ -144,19 +143,6 @@ pub(super) fn compared<'a>(
     differing(old, new, width, scratch).map_err(|error| Error::Argument(error.to_string()))
 }
 
-/// Records of all tensors, as they come, until it is known what is before them in the file.
-struct Aside(Mutex<Spooled>);
-
-impl Aside {
-    /// Puts records aside; returns from where on they are there.
-    fn push(&self, records: &[u8]) -> Result<u64> {
-        let mut spooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = spooled.len();
-        spooled.push(records)?;
-        Ok(start)
-    }
-}
-
 /// What a thread keeps between blocks.
 #[derive(Default)]
 struct Memory {
@@ -170,10 +156,10 @@ struct Memory {
 enum Change {
     Nothing,
     Whole,
-    /// The blocks that changed, and where their records are among those put aside.
+    /// The blocks that changed, and their records.
     Part {
         blocks: Vec<Block>,
-        records: Vec<(u64, usize)>,
+        records: Pieces,
     },
 }
 
@@ -197,7 +183,7 @@ pub fn delta(
         let starts = (0..pair.blocks()).step_by(AT_A_TIME as usize);
         jobs.extend(starts.map(|start| (pair, start..pair.blocks().min(start + AT_A_TIME))));
     }
-    let aside = Aside(Mutex::new(Spooled::within(IN_MEMORY)));
+    let aside = Aside::new();
     in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut Memory, go_on| {
         let bytes = (numbers.end - numbers.start) * pair.block_bytes();
         pair.compare(numbers, memory, &aside, go_on)?;
@@ -205,7 +191,6 @@ pub fn delta(
         Ok(())
     })?;
     pairs.iter().try_for_each(Pair::check_unchanged)?;
-    let aside = aside.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     write(base, pairs, &aside, output, interrupt)
 }
 
@@ -213,7 +198,7 @@ pub fn delta(
 fn write(
     base: &Version<'_>,
     pairs: Vec<Pair<'_>>,
-    aside: &Spooled,
+    aside: &Aside,
     output: impl FnOnce(BTreeMap<String, String>) -> Output,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
@@ -234,11 +219,11 @@ fn write(
         } else if pair.is_whole() {
             Change::Whole
         } else {
-            let (mut blocks, mut records, mut start) = (Vec::new(), Vec::new(), 0);
-            for some in &comparison {
+            let (mut blocks, mut records) = (Vec::new(), Pieces::default());
+            for some in &mut comparison {
+                let start = records.len();
                 blocks.extend(some.blocks.iter().map(|block| Block { start: block.start + start, ..*block }));
-                start += some.records.1 as u64;
-                records.push(some.records);
+                records.append(&mut some.records);
             }
             Change::Part { blocks, records }
         };
@@ -262,8 +247,7 @@ fn write(
                 summary.changed += 1;
                 let counts = blocks.iter().map(|block| block.lists.low.count + block.lists.whole.count);
                 summary.elements += counts.map(u64::from).sum::<u64>();
-                let bytes = records.iter().map(|(_, len)| *len as u64).sum();
-                declared.push(plain(delta::changes_of(name), DType::UInt8, vec![bytes]));
+                declared.push(plain(delta::changes_of(name), DType::UInt8, vec![records.len()]));
                 declared.push(plain(delta::blocks_of(name), DType::UInt64, vec![blocks.len() as u64, COLUMNS as u64]));
                 let what = (pair.new.dtype.safetensors_name().to_owned(), pair.new.shape.clone());
                 header.changed.insert((*name).to_owned(), what);
@@ -281,13 +265,7 @@ fn write(
             Change::Nothing => Ok(()),
             Change::Whole => write_whole(writer, pair, interrupt),
             Change::Part { blocks, records } => {
-                let (changes, mut start, mut room) = (delta::changes_of(name), 0, Vec::new());
-                for (at, len) in records {
-                    room.resize(*len, 0);
-                    aside.read_at(*at, &mut room)?;
-                    writer.write_bytes(&changes, start, &room, interrupt)?;
-                    start += *len as u64;
-                }
+                aside.write(records, writer, &delta::changes_of(name), |_, bytes| bytes, interrupt)?;
                 let rows: Vec<u8> = blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect();
                 writer.write_bytes(&delta::blocks_of(name), 0, &rows, interrupt)
             }
