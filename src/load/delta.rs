@@ -136,11 +136,11 @@ fn apply_blocks(
         overlays.push(&*overlay);
     }
     let undo = Mutex::new(Undo::new());
-    let applied = in_order(threads(), jobs, interrupt, |(number, position, bytes), kept: &mut Kept, go_on| {
+    let applied = in_order(threads(), jobs, interrupt, |(number, position, bytes), room: &mut BlockRoom, go_on| {
         let (overlay, len) = (overlays[number], bytes.len() as u64);
         let (numbers, size) = (numbers(overlay, position, bytes.len()), overlay.block_bytes());
-        let Kept { room, replaced } = kept;
-        let records = overlay.records(&numbers, room, go_on)?;
+        let BlockRoom { records, replacements } = room;
+        let records = overlay.records(&numbers, records, go_on)?;
         let mut apply = |block: u64, bytes: &mut [u8]| {
             let of_block = records.iter().filter(|of_layer| of_layer.has(block)).count();
             let applied = overlay.applied(block, &records, bytes)?;
@@ -150,12 +150,12 @@ fn apply_blocks(
             }
             changed.fetch_add(1, Ordering::Relaxed);
             overlay.go_on(block, &records, applied, bytes, &mut |change, block_before: &[u8]| {
-                replaced.keep((number, block * size), change, block_before)
+                replacements.keep((number, block * size), change, block_before)
             })
         };
         let mut blocks = numbers.clone().zip(bytes.chunks_mut(size as usize));
         let applied = blocks.try_for_each(|(block, bytes)| apply(block, bytes));
-        undo.lock().unwrap_or_else(PoisonError::into_inner).take(replaced, numbers.start * size, bytes)?;
+        undo.lock().unwrap_or_else(PoisonError::into_inner).take(replacements, numbers.start * size, bytes)?;
         done.fetch_add(len, Ordering::Relaxed);
         applied
     });
@@ -212,9 +212,9 @@ fn check_apart(tensors: &[(String, Exclusive<Buffer>)]) -> Result<()> {
 
 /// What a thread keeps between blocks.
 #[derive(Default)]
-struct Kept {
-    room: Vec<u8>,
-    replaced: Replacements,
+struct BlockRoom {
+    records: Vec<u8>,
+    replacements: Replacements,
 }
 
 /// What is done to a tensor.

@@ -136,7 +136,7 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
     /// The rows that the bytes are, and what is wanted of each.
     rows: Option<(Range<usize>, &'a Cut)>,
     /// Whether what lies between is not read.
-    apart: bool,
+    skips: bool,
     swap: Swap,
     conversion: Conversion,
     stream: bool,
@@ -187,12 +187,12 @@ impl Run {
         let most = if plain { sizes.read } else { sizes.converted };
         let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
         let stream = rest.len() >= sizes.streamed;
-        let apart = self.cut.as_ref().is_some_and(|cut| cut.between() > sizes.across);
+        let skips = self.cut.as_ref().is_some_and(|cut| cut.between() > sizes.across);
         let mut push = |offset: u64, len: usize, payload: usize, rows| {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
             let staged = out.staged();
-            let piece = Piece { offset, len, rows, apart, swap, conversion, stream, out };
+            let piece = Piece { offset, len, rows, skips, swap, conversion, stream, out };
             match jobs.last_mut() {
                 Some(job) if deflated.is_some() && job.deflated == deflated => {
                     job.pieces.push(piece);
@@ -306,9 +306,9 @@ impl<'a, R: Copy> Job<'a, R> {
     /// The same work with room in memory for each piece.
     pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
         let pieces = self.pieces.into_iter().zip(rooms);
-        let pieces = pieces.map(|(Piece { offset, len, rows, apart, swap, conversion, .. }, out)| {
+        let pieces = pieces.map(|(Piece { offset, len, rows, skips, swap, conversion, .. }, out)| {
             // What the device reads next stays in the caches.
-            Piece { offset, len, rows, apart, swap, conversion, stream: false, out }
+            Piece { offset, len, rows, skips, swap, conversion, stream: false, out }
         });
         Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged, deflated: self.deflated }
     }
@@ -386,24 +386,24 @@ impl Job<'_> {
             let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
             return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
         }
-        let all_apart = file.read_across() == 0;
-        let is_placed = |piece: &Piece<'_>| (piece.apart || all_apart) && piece.is_of_rows();
-        let (placed, made_later): (Vec<_>, Vec<_>) = self.pieces.into_iter().partition(is_placed);
-        let lens = || made_later.iter().map(|piece| piece.len);
+        let skips = |piece: &Piece<'_>| piece.skips || file.read_across() == 0;
+        let (in_place, others): (Vec<_>, Vec<_>) =
+            self.pieces.into_iter().partition(|piece| skips(piece) && piece.is_of_rows());
+        let lens = || others.iter().map(|piece| piece.len);
         let size: usize = lens().sum();
         if read.len() < size {
             read.resize(size, 0);
         }
         let mut parts = Vec::new();
-        for (bytes, piece) in memory::parts(read, lens()).zip(&made_later) {
+        for (bytes, piece) in memory::parts(read, lens()).zip(&others) {
             match &piece.rows {
-                Some((rows, cut)) if piece.apart || all_apart => {
+                Some((rows, cut)) if skips(piece) => {
                     parts.extend(cut.parts(rows.clone(), piece.offset, bytes));
                 }
                 _ => parts.push(Part { offset: piece.offset, bytes }),
             }
         }
-        for Piece { offset, rows, out, .. } in placed {
+        for Piece { offset, rows, out, .. } in in_place {
             if let Some((rows, cut)) = rows {
                 parts.extend(cut.parts_in_place(rows, offset, out));
             }
@@ -411,7 +411,7 @@ impl Job<'_> {
         parts.sort_by_key(|part| part.offset);
         file.read(&mut parts, interrupt)?;
         let lens: Vec<usize> = lens().collect();
-        for (bytes, piece) in memory::parts(read, lens).zip(made_later) {
+        for (bytes, piece) in memory::parts(read, lens).zip(others) {
             piece.make(bytes, made)?;
         }
         Ok(())

@@ -9,7 +9,7 @@ const IN_MEMORY: usize = 32 << 20;
 
 /// What one record of a delta replaced in a block, as a record of the same places.
 #[derive(Debug, Clone, Copy)]
-struct Replaced {
+struct Replacement {
     target: usize,
     /// Where the block begins in the target, and how many bytes it has.
     start: u64,
@@ -24,14 +24,14 @@ struct Replaced {
 #[derive(Debug, Default)]
 pub(super) struct Replacements {
     bytes: Vec<u8>,
-    all: Vec<Replaced>,
+    all: Vec<Replacement>,
 }
 
 /// What all threads replaced.
 #[derive(Debug)]
 pub(super) struct Undo {
     bytes: Spooled,
-    all: Vec<Replaced>,
+    all: Vec<Replacement>,
 }
 
 impl Replacements {
@@ -46,7 +46,7 @@ impl Replacements {
         delta::undo(record, lists, width, block, &mut self.bytes)
             .map_err(|error| Error::Argument(error.to_string()))?;
         let record = (before as u64, self.bytes.len() - before);
-        self.all.push(Replaced { target, start, len: block.len(), width, lists, record });
+        self.all.push(Replacement { target, start, len: block.len(), width, lists, record });
         Ok(())
     }
 }
@@ -62,13 +62,13 @@ impl Undo {
     }
 
     /// Takes what a thread replaced in `bytes`, which begin at byte `start` of a target. If there is no place for it, they are what they were before.
-    pub(super) fn take(&mut self, replaced: &mut Replacements, start: u64, bytes: &mut [u8]) -> Result<()> {
-        let Replacements { bytes: records, all } = replaced;
+    pub(super) fn take(&mut self, own: &mut Replacements, start: u64, bytes: &mut [u8]) -> Result<()> {
+        let Replacements { bytes: records, all } = own;
         let first = self.bytes.len();
         let taken = self.bytes.push(records);
         let all = all.drain(..);
         if taken.is_ok() {
-            self.all.extend(all.map(|one| Replaced { record: (first + one.record.0, one.record.1), ..one }));
+            self.all.extend(all.map(|one| Replacement { record: (first + one.record.0, one.record.1), ..one }));
         } else {
             for one in all.rev() {
                 let record = records.get(one.record.0 as usize..).and_then(|rest| rest.get(..one.record.1));
@@ -91,7 +91,7 @@ impl Undo {
     }
 }
 
-impl Replaced {
+impl Replacement {
     /// Puts back what was replaced into bytes of the target, the first of which has this number.
     fn put_back(&self, record: &[u8], first: u64, bytes: &mut [u8]) -> Result<()> {
         let start = (self.start - first) as usize;
@@ -116,13 +116,13 @@ mod tests {
                 let part = &mut targets[target][start..start + 2 * BLOCK];
                 let mut new = part.to_vec();
                 new.iter_mut().step_by(step).for_each(|byte| *byte = byte.wrapping_mul(3).wrapping_add(1));
-                let (mut record, mut replaced) = (Vec::new(), Replacements::default());
+                let (mut record, mut own) = (Vec::new(), Replacements::default());
                 let lists = changes(part, &new, 2, &mut Scratch::default(), &mut record).expect("blocks");
                 let change = (&*record, lists.expect("changes"), 2);
-                replaced.keep((target, start as u64), change, part).expect("a record");
+                own.keep((target, start as u64), change, part).expect("a record");
                 apply(change.0, change.1, 2, part).expect("a record");
                 assert!(*part == new);
-                undo.take(&mut replaced, start as u64, part).expect("there is room");
+                undo.take(&mut own, start as u64, part).expect("there is room");
             }
             let [one, other] = &mut targets;
             undo.undo(&mut [&mut one[..], &mut other[..]]).expect("it is there");

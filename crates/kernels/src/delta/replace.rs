@@ -9,8 +9,8 @@ use crate::simd::{Level, Numbers, RUN, replace_run};
 /// Replaces in `block` what a record says.
 ///
 /// # Errors
-/// A record that is not one of these lists, or of places beyond the block: then nothing says what the block has. A block that [`changes`] would not
-/// take.
+/// A record that is not one of these lists, or of places beyond the block: then nothing says what the block has. A block that
+/// [`changes`](super::changes) would not take.
 pub fn apply(record: &[u8], lists: Lists, width: usize, block: &mut [u8]) -> Result<()> {
     apply_at(Level::chosen()?, record, lists, width, block)
 }
