@@ -51,6 +51,8 @@ export PYO3_PYTHON := $(bin)/python
 export VIRTUAL_ENV := $(venv)
 export PATH := $(bin):$(PATH)
 export MAX_WEIGHTS_MODELS := $(abspath $(MODELS))
+# The tests are built as wholes: what would build them again faster takes 1.5 GB. `cargo test` by hand keeps it.
+export CARGO_PROFILE_DEV_INCREMENTAL ?= false
 # Large wheels over slow lines: uv gives up after 30 s without this.
 export UV_HTTP_TIMEOUT ?= 300
 export RUSTDOCFLAGS ?= -D warnings

@@ -75,18 +75,22 @@ def memory_is_given_back() -> Iterator[None]:
     max_weights.release_memory()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """One server of warm processes for a run: its workers inherit where that is."""
+    if not hasattr(config, "workerinput"):
+        config.add_cleanup(warm_processes.Server().close)
+
+
 @pytest.fixture(scope="session")
-def warm() -> Iterator[warm_processes.Parent]:
+def warm() -> warm_processes.Parent:
     """Processes that have torch at once: see warm.py."""
-    with warm_processes.parent("torch") as parent:
-        yield parent
+    return warm_processes.Parent("torch")
 
 
 @pytest.fixture(scope="session")
-def warm_transformers() -> Iterator[warm_processes.Parent]:
+def warm_transformers() -> warm_processes.Parent:
     """Processes that have transformers and its models at once."""
-    with warm_processes.parent("torch", "transformers.modeling_utils", "transformers.integrations.ggml") as parent:
-        yield parent
+    return warm_processes.Parent("transformers")
 
 
 @pytest.fixture(scope="session")

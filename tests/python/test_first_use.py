@@ -7,7 +7,6 @@ tests everything has been imported long ago.
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +23,8 @@ ELSEWHERE = {"max_weights._dropin", "max_weights.integrations", "max_weights._py
 
 
 @pytest.fixture(scope="module")
-def fresh() -> Iterator[warm_processes.Parent]:
-    with warm_processes.parent("numpy", "ml_dtypes") as parent:
-        yield parent
+def fresh() -> warm_processes.Parent:
+    return warm_processes.Parent("numpy")
 
 
 @pytest.fixture

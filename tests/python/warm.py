@@ -1,26 +1,38 @@
-"""Processes that begin with torch imported, or with transformers: forked from one parent that imported it once, in a
-tenth of the time that a new one takes.
+"""Processes that begin with torch imported, or with transformers: forked from one that imported it once, in a tenth of
+the time that a new one takes. All workers of a run share it, so that torch is in memory once.
 
 A test takes one where its promise is about what a program does. Where it is about a new process (what it imports and
 when, what its environment changes, how it ends), the test starts `sys.executable`. Nothing of max_weights is imported
-in the parent.
+in the process that is forked.
 """
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
 import os
-import select
+import selectors
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import traceback
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+
+# What is imported, and the set that it is added to; each set has a process of its own, which shares the pages of the
+# one that it was forked from.
+SETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "numpy": ("", ("numpy", "ml_dtypes")),
+    "torch": ("", ("torch",)),
+    "transformers": ("torch", ("transformers.modeling_utils", "transformers.integrations.ggml")),
+}
+# The folder of the sockets, one for each set, in the environment that the workers of a run inherit.
+FOLDER = "MAX_WEIGHTS_TESTS_WARM"
 
 
 class Ended(NamedTuple):
@@ -32,59 +44,54 @@ class Ended(NamedTuple):
 
 
 class Parent:
-    """What all are forked from, one at a time; it starts with the first of them, and imports `modules`."""
+    """The process that has a set of modules, as a test sees it."""
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, modules: str) -> None:
         self._modules = modules
-        self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, code: str, cwd: Path, timeout: float = 120) -> Ended:
         """Run a program in a folder to its end; after `timeout` seconds it is killed, and that is an error."""
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as connection:
             outputs = [Path(folder, name) for name in ("stdout", "stderr")]
-            process = self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
             request = {
                 "code": code,
                 "cwd": str(cwd),
                 "environment": dict(os.environ),
                 "outputs": [str(path) for path in outputs],
             }
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            if not select.select([process.stdout], [], [], timeout)[0]:
-                self.close()
-                raise subprocess.TimeoutExpired(code, timeout)
-            answer = process.stdout.readline()
+            connection.settimeout(timeout)
+            try:
+                connection.connect(str(Path(os.environ[FOLDER], self._modules)))
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                answer = connection.recv(64)
+            except TimeoutError:  # to close the connection ends the program
+                raise subprocess.TimeoutExpired(code, timeout) from None
             assert answer, "the parent of warm processes ended"
             return Ended(int(answer), *(path.read_text() for path in outputs))
 
+
+class Server:
+    """The processes of all sets: it starts with nothing imported, and ends when this is closed or its process dies."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="warm-")
+        os.environ[FOLDER] = self._folder
+        listening = []
+        for name in SETS:
+            listening.append(socket.socket(socket.AF_UNIX))
+            listening[-1].bind(str(Path(self._folder, name)))
+            listening[-1].listen()
+        numbers = [listener.fileno() for listener in listening]
+        command = [sys.executable, __file__, *map(str, numbers)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=numbers, start_new_session=True)
+        for listener in listening:
+            listener.close()
+
     def close(self) -> None:
-        """End the parent, and with it whatever runs."""
-        if self._process is not None:
-            os.killpg(self._process.pid, 9)
-            self._process.communicate()
-            self._process = None
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            # A group of its own, so that a program that hangs ends with it.
-            command = [sys.executable, __file__, *self._modules]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
-        return self._process
-
-
-@contextmanager
-def parent(*modules: str) -> Iterator[Parent]:
-    """A parent for as long as it is needed."""
-    made = Parent(*modules)
-    try:
-        yield made
-    finally:
-        made.close()
+        """End the processes, and with them whatever runs."""
+        os.environ.pop(FOLDER, None)
+        self._process.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -116,27 +123,108 @@ def _end(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _serve() -> None:
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # what is never looked through is never copied
-    for line in sys.stdin.buffer:
-        child = os.fork()
-        if child == 0:
-            try:
-                _main(json.loads(line))
-            except SystemExit as end:
-                if isinstance(end.code, str):
-                    print(end.code, file=sys.stderr)
-                _end(end.code if isinstance(end.code, int) else int(end.code is not None))
-            except BaseException:
-                traceback.print_exc()
-                _end(1)
-            _end(0)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+def _run(request: dict[str, Any]) -> NoReturn:
+    try:
+        _main(request)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        _end(end.code if isinstance(end.code, int) else int(end.code is not None))
+    except BaseException:
+        traceback.print_exc()
+        _end(1)
+    _end(0)
+
+
+def _chain(name: str) -> list[str]:
+    """The sets that have to be imported for one, the first of them first."""
+    base = SETS[name][0]
+    return [*(_chain(base) if base else ()), name]
+
+
+class _Forking:
+    """One process: it runs programs with what it has imported, and forks the processes of the sets that add to it."""
+
+    def __init__(self, imported: str, listeners: dict[str, socket.socket]) -> None:
+        self._imported, self._listeners = imported, listeners
+        self._running: dict[socket.socket, tuple[int, int]] = {}  # connection: process, its descriptor
+        self._events = selectors.DefaultSelector()
+        self._events.register(0, selectors.EVENT_READ)  # ends with the run
+        for listener in listeners.values():
+            self._events.register(listener, selectors.EVENT_READ)
+
+    def serve(self) -> NoReturn:
+        gc.collect()
+        gc.freeze()  # what is never looked through is never copied
+        while True:
+            for key, _ in self._events.select():
+                if key.fileobj == 0:
+                    for process, _descriptor in self._running.values():
+                        os.killpg(process, signal.SIGKILL)
+                    os._exit(0)
+                elif key.data is not None:
+                    self._report(key.data)
+                elif (connection := key.fileobj) in self._running:
+                    os.killpg(self._running[connection][0], signal.SIGKILL)  # nobody waits for it
+                else:
+                    name = next((name for name, listener in self._listeners.items() if listener is key.fileobj), None)
+                    if name == self._imported:
+                        self._begin(*self._listeners[name].accept())
+                    elif name is not None:
+                        self._extend(name)
+
+    def _begin(self, connection: socket.socket, _address: object) -> None:
+        with connection.makefile("rb") as stream:
+            line = stream.readline()
+        if not line:
+            connection.close()
+            return
+        process = os.fork()
+        if process == 0:
+            os.setsid()
+            connection.close()
+            self._forget()
+            _run(json.loads(line))
+        descriptor = os.pidfd_open(process)
+        self._running[connection] = process, descriptor
+        self._events.register(descriptor, selectors.EVENT_READ, connection)
+        self._events.register(connection, selectors.EVENT_READ)
+
+    def _report(self, connection: socket.socket) -> None:
+        process, descriptor = self._running.pop(connection)
+        _, status = os.waitpid(process, 0)
+        self._events.unregister(descriptor)
+        self._events.unregister(connection)
+        os.close(descriptor)
+        with contextlib.suppress(BrokenPipeError):  # it was killed because nobody waits for it
+            connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        connection.close()
+
+    def _extend(self, name: str) -> None:
+        """Fork the process of the next set on the way to one: it takes the sockets of all sets that are built on it."""
+        chain = _chain(name)
+        added = chain[chain.index(self._imported) + 1 if self._imported else 0]
+        taken = {other: self._listeners.pop(other) for other in list(self._listeners) if added in _chain(other)}
+        for listener in taken.values():
+            self._events.unregister(listener)
+        if os.fork() == 0:
+            self._forget()
+            for module in SETS[added][1]:
+                importlib.import_module(module)
+            _Forking(added, taken).serve()
+        for listener in taken.values():
+            listener.close()
+
+    def _forget(self) -> None:
+        """In a forked child: the descriptors of others, whose ends would not be seen."""
+        for key in list(self._events.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+            elif key.fd != 0:
+                os.close(key.fd)
+        self._events.close()
 
 
 if __name__ == "__main__":
-    _serve()
+    inherited = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    _Forking("", dict(zip(SETS, inherited, strict=True))).serve()
