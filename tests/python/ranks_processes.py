@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import warm
+
 RANKS = 4
 Found = dict[str, list[dict[str, Any]]]
 
@@ -30,7 +32,8 @@ def run(
         rendezvous,
         *cases,
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=150)
+    with warm.turn():
+        ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=150)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: Found = {}
     for rank in ranks:

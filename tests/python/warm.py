@@ -8,6 +8,7 @@ in the process that is forked.
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -92,6 +94,14 @@ class Server:
         os.environ.pop(FOLDER, None)
         self._process.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """For programs of many processes with torch: those of one test at a time, whichever worker starts them."""
+    with open(Path(os.environ[FOLDER], "turn"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _become(request: dict[str, Any]) -> None:
