@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -151,8 +152,10 @@ def of_tensor(tensor: Any, column_blocks: int = 1, *, digest: bool = False) -> T
 
 def on_host(tensor: Any) -> Buffer:
     """Return a tensor of any library as a Buffer of the host."""
-    if type(tensor).__module__.partition(".")[0] == "torch":
-        tensor = tensor.detach().cpu().contiguous()
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        # A view that torch conjugates or negates as it reads: its memory holds other values.
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     buffer = tensor if isinstance(tensor, Buffer) else Buffer.from_dlpack(tensor)
     return buffer if buffer.device.label == "cpu" else buffer.to("cpu")
 
