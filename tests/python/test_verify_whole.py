@@ -198,12 +198,17 @@ def test_a_pattern_of_ignore_that_excuses_nothing_is_an_error(source: Source, tm
         verify_loaded(module, source(path), ignore=[3])  # type: ignore[list-item]
 
 
-def test_weights_that_a_rename_leaves_out_are_not_unused(tmp_path: Path) -> None:
+@every_source
+def test_weights_that_a_rename_leaves_out_are_not_unused(source: Source, tmp_path: Path) -> None:
     module = torch.nn.Linear(4, 3)
     path = _saved({"a.weight": module.weight, "a.bias": module.bias, "b.bias": torch.ones(2)}, tmp_path)
-    assert verify_loaded(module, path, rename={"a.weight": "weight", "a.bias": "bias"}.get).ok
-    report = verify_loaded(module, path, rename={"a.weight": "weight", "a.bias": "bias"})
-    assert report.unused == ("b.bias",)
+    assert verify_loaded(module, source(path), rename={"a.weight": "weight", "a.bias": "bias"}.get).ok
+    for table in ({"a.weight": "weight", "a.bias": "bias"}, {"a.*": "*"}):
+        report = verify_loaded(module, source(path), rename=table)
+        assert report.unused == ("b.bias",)
+        assert not report.findings
+    with pytest.raises(WeightNotFoundError):
+        verify_loaded(module, source(path), rename={"c.weight": "weight"})
 
 
 @every_source

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._core import infos, printable, shown
+from max_weights._html import count
 from max_weights.errors import FileChangedError, FormatError, UnsupportedError, VerificationError, WeightsError
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _verify(load: _Load) -> None:
         raise _error(name, place, outcome)
     line = f"{name}: {len(outcome.verified)} parameters and buffers are equal to {place} ({outcome.seconds:.2f} s)"
     if outcome.unused:
-        line += f"; unused: {len(outcome.unused)} weights of the files ('{shown(outcome.unused[0])}' first)"
+        line += f"; unused: {count(len(outcome.unused), 'weight')} of the files ('{shown(outcome.unused[0])}' first)"
     if not outcome.unverified:
         # The class decides what it has no use for, such as a head: this is no error, as for the library itself.
         (_logger.warning if outcome.unused else _logger.info)("%s", line)

@@ -15,13 +15,24 @@ from torch import nn
 from max_weights._core import WeightsNode, fingerprint_of, shown, weights_are_held
 from max_weights._fingerprint import of_tensor, on_host
 from max_weights._fingerprint_record import Fingerprint, said_rows
-from max_weights._load_request import LoadRequest, ResolvedRequest
+from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.torch._slots import Slot, all_slots, declared_ties, is_distributed, local
 from max_weights.torch._verification_report import Outcome, ParameterFinding, VerificationReport, of_all_ranks
+from max_weights.torch._verification_values import (
+    dtype_of,
+    kind_of,
+    kind_of_weight,
+    may_overflow,
+    part_of,
+    shape_of,
+    signs_differ,
+    values_of,
+    wrapped,
+)
 from max_weights.torch._weight_rows import RowIndex, Sums, row_sums
 
 if TYPE_CHECKING:
@@ -160,11 +171,11 @@ class _Verification:
         pairs: list[tuple[Slot, str, WeightInfo]] = []
         for slot, name in self._pairs(slots, infos):
             info = infos[name]
-            if _kind(_dtype(slot.tensor)) != _kind_of(info):
-                own = _dtype(slot.tensor).name
+            if kind_of(dtype_of(slot.tensor)) != kind_of_weight(info):
+                own = dtype_of(slot.tensor).name
                 message = f"its elements are {own}, and those of the weight {info.encoding or info.dtype}"
                 self._differs(_name_in(slot, name), name, message)
-            elif _shape(slot.tensor) != tuple(info.logical_shape or ()):
+            elif shape_of(slot.tensor) != tuple(info.logical_shape or ()):
                 message = f"its shape is {list(slot.tensor.shape)}, and that of the weight {list(info.logical_shape)}"
                 self._differs(_name_in(slot, name), name, message)
             else:
@@ -174,13 +185,13 @@ class _Verification:
         overflowing: list[tuple[Slot, str, WeightInfo]] = []
         for batch in _batches([pair for pair, holds in zip(pairs, held, strict=True) if not holds]):
             # Integers are compared by their values: a conversion would wrap those that do not fit.
-            dtypes = {name: _dtype(slot.tensor) if _kind_of(info) == "float" else None for slot, name, info in batch}
-            tensors = _loaded(request, dtypes)
+            dtypes = [dtype_of(slot.tensor) if kind_of_weight(info) == "float" else None for slot, _, info in batch]
+            tensors = _loaded(request, dict(zip((name for _, name, _ in batch), dtypes, strict=True)))
             for slot, name, info in batch:
-                if self._compare(slot, name, tensors.pop(name)) and _may_overflow(slot.tensor, info):
+                if self._compare(slot, name, tensors.pop(name)) and may_overflow(slot.tensor, info):
                     overflowing.append((slot, name, info))
         equal = (pair for pair, holds in zip(pairs, held, strict=True) if holds)
-        overflowing += [pair for pair in equal if _may_overflow(pair[0].tensor, pair[2])]
+        overflowing += [pair for pair in equal if may_overflow(pair[0].tensor, pair[2])]
         for batch in _batches(overflowing):
             wide = {name: DType.float32 if info.encoding is not None else None for _, name, info in batch}
             tensors = _loaded(request, wide)
@@ -194,7 +205,7 @@ class _Verification:
         for number, (slot, name, info) in enumerate(pairs):
             tensor = slot.tensor.detach()
             plain = tensor.device.type == "cpu" and not is_distributed(tensor) and tensor.is_contiguous()
-            if plain and (_kind_of(info) == "float" or info.dtype == _dtype(tensor)):
+            if plain and (kind_of_weight(info) == "float" or info.dtype == dtype_of(tensor)):
                 alike.append((number, full_names[name], on_host(tensor)))
         tensors = [tensor for _, _, tensor in alike]
         held = weights_are_held(request.node, [name for _, name, _ in alike], tensors)
@@ -207,10 +218,7 @@ class _Verification:
                 f"rename={self.rename!r} makes weights of several, and a fingerprint has none: take it of "
                 f"max_weights.renamed(weights, {self.rename!r})"
             )
-        new_names = {name: name for name in weights}
-        if self.rename is not None:
-            get = self.rename.get if isinstance(self.rename, Mapping) else self.rename
-            new_names = {name: new for name in weights if (new := get(name)) is not None}
+        new_names = {name: name for name in weights} if self.rename is None else renamed_by(weights, self.rename)
         by_new = {new: weights[name] for name, new in new_names.items()}
         for slot, name in self._pairs(slots, by_new):
             own_name, expected = _name_in(slot, name), by_new[name]
@@ -269,13 +277,13 @@ class _Verification:
         """Whether a parameter is equal to its weight, of the same shape; what differs is noted."""
         own = on_host(local(slot.tensor))
         if is_distributed(slot.tensor):
-            expected = _part(expected, slot.tensor)
+            expected = part_of(expected, slot.tensor)
         rows: list[range] = []
         if fingerprint_of(own)[4] != fingerprint_of(expected)[4]:
             of_own, of_weight = row_sums(own), row_sums(expected)
             rows = _runs((of_own != of_weight).any(dim=1).nonzero().flatten().tolist())
-            message = _wrapped(own, expected) or self._explain(own, name, of_own, of_weight, rows)
-        elif _signs_differ(own, expected):
+            message = wrapped(own, expected) or self._explain(own, name, of_own, of_weight, rows)
+        elif signs_differ(own, expected):
             message = f"some of its values do not fit {own.dtype.name}: those of the weight are {expected.dtype.name}"
         else:
             return True
@@ -286,15 +294,15 @@ class _Verification:
 
     def _require_finite(self, slot: Slot, name: str, weight: Buffer) -> None:
         """Note values that became infinite or NaN in a parameter of less range than its weight."""
-        own = _values(on_host(local(slot.tensor)))
+        own = values_of(on_host(local(slot.tensor)))
         if is_distributed(slot.tensor):
-            weight = _part(weight, slot.tensor)
-        lost = _values(weight).isfinite() & ~own.isfinite()
+            weight = part_of(weight, slot.tensor)
+        lost = values_of(weight).isfinite() & ~own.isfinite()
         if count := int(lost.sum()):
             place = lost.reshape(-1).nonzero()[0]
-            value, became = (float(one.reshape(-1)[place]) for one in (_values(weight), own))
+            value, became = (float(one.reshape(-1)[place]) for one in (values_of(weight), own))
             message = (
-                f"{count} values of the weight '{shown(name)}' do not fit {_dtype(slot.tensor).name}, and are not "
+                f"{count} values of the weight '{shown(name)}' do not fit {dtype_of(slot.tensor).name}, and are not "
                 f"finite in it: {value:g} became {became:g}"
             )
             self._differs(_name_in(slot, name), name, message)
@@ -307,7 +315,7 @@ class _Verification:
         if is_square and torch.equal(row_sums(on_host(own.torch().t())), expected):
             return f"it is '{shown(name)}' transposed"
         counted = sum(map(len, rows))
-        flat = _values(own).reshape(-1, columns)
+        flat = values_of(own).reshape(-1, columns)
         different = torch.cat([flat[run.start : run.stop] for run in rows])
         if different.is_floating_point() and (nans := int(torch.isnan(different).sum())):
             return f"{nans} of its values are NaN, in the rows {said_rows(rows)}"
@@ -347,29 +355,10 @@ def _refusal(slot: Slot) -> str | None:
     if (refusal := slot.refusal()) is not None:
         return refusal
     try:
-        _dtype(slot.tensor)
+        dtype_of(slot.tensor)
     except ValueError as error:
         return str(error)
     return None
-
-
-def _kind(dtype: DType) -> str:
-    """What the elements are: those of two kinds are never equal."""
-    if dtype.is_float():
-        return "float"
-    return "integer" if dtype is DType.bool or dtype.is_integral() else dtype.name
-
-
-def _kind_of(info: WeightInfo) -> str:
-    if info.encoding is not None:
-        return "float"
-    return _kind(info.dtype) if isinstance(info.dtype, DType) else str(info.dtype)
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The shape in elements: those of four bits are in pairs in torch."""
-    shape = tuple(tensor.shape)
-    return (*shape[:-1], 2 * shape[-1]) if _dtype(tensor) is DType.float4_e2m1fn and shape else shape
 
 
 def _loaded(request: ResolvedRequest, dtypes: Mapping[str, DType | None]) -> dict[str, Buffer]:
@@ -377,64 +366,10 @@ def _loaded(request: ResolvedRequest, dtypes: Mapping[str, DType | None]) -> dic
     return dict(zip(names.new_names, load_resolved(names, LoadMethod(), convert=converter(None)), strict=True))
 
 
-def _values(tensor: Buffer) -> torch.Tensor:
-    """The values in a dtype that torch computes with."""
-    if tensor.dtype.is_float():
-        is_small = tensor.dtype.size_in_bits < 16
-        return (tensor.astype(DType.float32) if is_small else tensor).torch()
-    if tensor.dtype.is_unsigned_integral():
-        return tensor.astype(DType.int64).torch()
-    return tensor.torch()
-
-
-def _may_overflow(tensor: torch.Tensor, info: WeightInfo) -> bool:
-    """Whether a parameter that is equal to its converted weight has values that may have been finite before."""
-    own = _dtype(tensor)
-    if own is info.dtype or not own.is_float():
-        return False
-    return not bool(_values(on_host(local(tensor))).isfinite().all())
-
-
-def _wrapped(own: Buffer, weight: Buffer) -> str | None:
-    """Say of integers that are the low bits of those of the weight that these do not fit; else `None`."""
-    if own.dtype is weight.dtype or _kind(own.dtype) != "integer":
-        return None
-    if fingerprint_of(weight.astype(own.dtype))[4] != fingerprint_of(own)[4]:
-        return None
-    values, originals = (one.astype(DType.int64).torch().reshape(-1) for one in (own, weight))
-    places = (values != originals).nonzero().flatten()
-    where = int(places[0])
-    return (
-        f"{len(places)} values of the weight do not fit {own.dtype.name}: {int(originals[where])} became "
-        f"{int(values[where])}"
-    )
-
-
-def _signs_differ(own: Buffer, weight: Buffer) -> bool:
-    """Whether equal 64 bits are other numbers: those of uint64 above the range of int64 are negative ones there."""
-    dtypes = (own.dtype, weight.dtype)
-    if DType.uint64 not in dtypes or not any(dtype.is_signed_integral() for dtype in dtypes):
-        return False
-    signed = own if own.dtype.is_signed_integral() else weight
-    return signed.num_elements > 0 and int(signed.torch().min()) < 0
-
-
-def _part(whole: Buffer, tensor: Any) -> Buffer:
-    """The part of a weight that this rank has, as torch itself distributes it."""
-    from torch.distributed.tensor import distribute_tensor
-
-    shaped = whole.torch().reshape(tensor.shape)
-    return on_host(local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None)))
-
-
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
     """What changes when a tensor is replaced or written to by torch."""
     unversioned = nn.parameter.is_lazy(tensor) or tensor.is_inference()
     return id(tensor), 0 if unversioned else tensor._version
-
-
-def _dtype(tensor: torch.Tensor) -> DType:
-    return DType.from_torch(tensor.dtype)
 
 
 def _runs(rows: list[int]) -> list[range]:
