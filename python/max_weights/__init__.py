@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         aliases,
         infos,
         objects,
-        release_memory,
         set_threads,
         verify_checksums,
         warnings,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from max_weights._dropin import patch, patched, unpatch
     from max_weights._expected_config import expectation_of_config
     from max_weights._fingerprint import fingerprint
+    from max_weights._fingerprint_cache import release_memory
     from max_weights._lazy import lazy_state_dict
     from max_weights._loading import digests, load_ranks
     from max_weights._planning import plan
@@ -186,7 +186,7 @@ _HOMES = {
     "plan": "max_weights._planning",
     "quantize": "max_weights.quantization",
     "quantized": "max_weights._quantized_weights",
-    "release_memory": "max_weights._core",
+    "release_memory": "max_weights._fingerprint_cache",
     "renamed": "max_weights._renaming",
     "reshard": "max_weights._resharding",
     "reshard_plan": "max_weights._resharding",

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from max_weights._core import WeightsNode, difference_of, open_weights
+from max_weights._core import WeightsNode, difference_of, open_weights, shown
 from max_weights._html import count, details, table, view
 from max_weights._progress import progress_of
 from max_weights.errors import FormatError
@@ -74,9 +74,9 @@ class ChangedWeight:
     """`None` if they were not compared."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Difference:
-    """The differences between two checkpoints; true if there are any."""
+    """The differences between two checkpoints; true if it is `ok`: if there are none."""
 
     different: bool
     same: int
@@ -95,8 +95,21 @@ class Difference:
     metadata: dict[str, tuple[str | None, str | None]]
     """{key: the values on both sides, cut short if they are long}."""
 
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs, and everything could be compared."""
+        return not self.different
+
     def __bool__(self) -> bool:
-        return self.different
+        return self.ok
+
+    def __repr__(self) -> str:
+        counts = [f"{self.same:,} the same", f"{self.close:,} close"]
+        kinds = ("removed", "added", "renamed", "changed", "not_compared", "metadata")
+        counts += [f"{len(of):,} {kind.replace('_', ' ')}" for kind in kinds if (of := getattr(self, kind))]
+        names = [weight.name for of in (self.changed, self.removed, self.added, self.renamed) for weight in of]
+        first = f"; '{shown(names[0])}' first" if names else ""
+        return f"<Difference: {'none' if self.ok else 'not ok'}, {', '.join(counts)}{first}>"
 
     def _repr_html_(self) -> str:
         rows = [(weight.name, "only in the first", f"{weight.dtype} {list(weight.shape)}") for weight in self.removed]
@@ -140,6 +153,9 @@ def diff(
         dtypes: Whether another dtype counts as a difference if the values are the same.
         metadata: Whether metadata is compared; it never is between two different formats.
         progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
+
+    Returns:
+        The differences; true if there are none: `assert max_weights.diff(a, b)`.
     """
     report, finish = progress_of(progress)
     try:

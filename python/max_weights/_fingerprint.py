@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,6 +16,7 @@ from max_weights._core import (
     infos,
     keys_of_content,
 )
+from max_weights._fingerprint_cache import fingerprint_cache
 from max_weights._fingerprint_record import Fingerprint, TensorFingerprint
 from max_weights._progress import progress_of
 from max_weights._selection import selected
@@ -84,11 +86,6 @@ def fingerprint(
 
 _Record: TypeAlias = tuple[str, list[int], int, int, bytes]
 
-_MOST_KNOWN = 50_000
-_known: dict[tuple[str, int], _Record] = {}
-"""What was computed of weights, by what they are read of and `column_blocks`; the first that were are dropped first."""
-_known_digests: dict[tuple[str, int], str] = {}
-
 
 def _records(
     node: WeightsNode, names: list[str], column_blocks: int, threads: int | None, progress: Progress | bool | None
@@ -100,37 +97,35 @@ def _records(
         finally:
             finish()
 
-    return _once(_known, node, names, column_blocks, compute)
+    # The blocks of a record are nearly all of it.
+    return _once(("fingerprint", column_blocks), node, names, compute, lambda record: len(record[4]))
 
 
 def _digests(node: WeightsNode, names: list[str], threads: int | None) -> dict[str, str]:
-    return _once(_known_digests, node, names, 0, lambda missing: digests_of(node, missing, threads=threads))
+    return _once(("digest",), node, names, lambda missing: digests_of(node, missing, threads=threads), len)
 
 
 _T = TypeVar("_T")
 
 
 def _once(
-    table: dict[tuple[str, int], _T],
+    what: tuple[object, ...],
     node: WeightsNode,
     names: list[str],
-    column_blocks: int,
     compute: Callable[[list[str]], list[_T]],
+    size: Callable[[_T], int],
 ) -> dict[str, _T]:
     """What is computed of weights, or was; of files that stayed what they were meanwhile it is kept."""
     keys = dict(zip(names, keys_of_content(node, names), strict=True))
-    results = {
-        name: table[key, column_blocks]
-        for name, key in keys.items()
-        if key is not None and (key, column_blocks) in table
-    }
+    results: dict[str, _T] = {}
+    for name, key in keys.items():
+        if key is not None and (kept := fingerprint_cache.get((*what, key), None)) is not None:
+            results[name] = kept
     missing = [name for name in names if name not in results]
     results |= zip(missing, compute(missing), strict=True)
     for name, key in zip(missing, keys_of_content(node, missing), strict=True):
         if key is not None and key == keys[name]:
-            table[key, column_blocks] = results[name]
-    while len(table) > _MOST_KNOWN:
-        table.pop(next(iter(table)), None)
+            fingerprint_cache.put((*what, key), results[name], size(results[name]))
     return results
 
 
@@ -151,8 +146,10 @@ def of_tensor(tensor: Any, column_blocks: int = 1, *, digest: bool = False) -> T
 
 def on_host(tensor: Any) -> Buffer:
     """Return a tensor of any library as a Buffer of the host."""
-    if type(tensor).__module__.partition(".")[0] == "torch":
-        tensor = tensor.detach().cpu().contiguous()
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        # A view that torch conjugates or negates as it reads: its memory holds other values.
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     buffer = tensor if isinstance(tensor, Buffer) else Buffer.from_dlpack(tensor)
     return buffer if buffer.device.label == "cpu" else buffer.to("cpu")
 

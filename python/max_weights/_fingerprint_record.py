@@ -28,6 +28,8 @@ _SUMS = 16
 """Bytes of the two sums of a block."""
 _ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
 _LARGEST_FILE = 1 << 30
+_SUMMARIZED = 3
+"""How many differences the representation quotes: a failing `assert` shows the beginning of it."""
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -91,15 +93,17 @@ class FingerprintDifference:
     """The name of the tensor on the other side that is equal to it, if there is one."""
     file: str | None = None
     """The file that it is in, if known."""
+    compared: bool = True
+    """False for a tensor that only one side has."""
 
     def __str__(self) -> str:
         where = f" ({self.file})" if self.file else ""
         return f"'{shown(self.name)}'{where}: {self.reason}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FingerprintComparison:
-    """What differs between two fingerprints."""
+    """What differs between two fingerprints; true if it is `ok`."""
 
     differences: tuple[FingerprintDifference, ...]
     compared: int
@@ -110,9 +114,25 @@ class FingerprintComparison:
         """Whether nothing differs, and anything was compared."""
         return not self.differences and self.compared > 0
 
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        what = "; ".join((self._summary(), *map(str, self.differences[:_SUMMARIZED])))
+        return f"<FingerprintComparison: {'ok' if self.ok else 'not ok'}, {what}>"
+
     def __str__(self) -> str:
-        lines = [f"{self.compared} tensors were compared, {len(self.differences)} differ"]
-        return "\n".join((*lines, *map(str, self.differences)))
+        return "\n".join((self._summary(), *map(str, self.differences)))
+
+    def _summary(self) -> str:
+        differ = sum(one.compared for one in self.differences)
+        one_sided = len(self.differences) - differ
+        done = f"{self.compared} tensors were compared, {differ} differ" if self.compared else "no tensor was compared"
+        return done + (f"; only one side has {one_sided}" if one_sided else "")
+
+
+def _one_sided(name: str, reason: str, tensor: TensorFingerprint) -> FingerprintDifference:
+    return FingerprintDifference(name, reason, file=tensor.file, compared=False)
 
 
 class Fingerprint(Mapping[str, TensorFingerprint]):
@@ -154,7 +174,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         for name, own in self.items():
             there = other.get(name)
             if there is None:
-                differences.append(FingerprintDifference(name, "the other side has no such tensor", file=own.file))
+                differences.append(_one_sided(name, "the other side has no such tensor", own))
                 continue
             compared += 1
             reason, rows = _difference(own, there, require_digests)
@@ -169,7 +189,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
                 reason = f"it is '{shown(same_as)}' of the other side"
             differences.append(FingerprintDifference(name, reason, rows, same_as, own.file or there.file))
         differences += [
-            FingerprintDifference(name, "only the other side has this tensor", file=tensor.file)
+            _one_sided(name, "only the other side has this tensor", tensor)
             for name, tensor in other.items()
             if name not in self
         ]

@@ -17,7 +17,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, repr=False)
 class LoadReport:
-    """What was loaded into a module.
+    """What was loaded into a module; true if it is `ok`.
 
     Names are the module's, and of `unexpected` and `non_persistent` the file's, renamed.
     """
@@ -38,6 +38,14 @@ class LoadReport:
     """The number of bytes of the module that were filled; 0 if that was not counted."""
     seconds: float = 0.0
     """How long it took, including opening the file; 0 if that was not measured."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no weight of the module is missing, and nothing in the file is unexpected."""
+        return not (self.missing or self.unexpected)
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     def __repr__(self) -> str:
         done = f"LoadReport: {len(self.loaded):,} loaded"

@@ -46,7 +46,7 @@ class TaskError(RuntimeError):
 
 @dataclass(frozen=True)
 class TasksResult:
-    """What all tasks came to."""
+    """What all tasks came to; true if it is `ok`."""
 
     status: int
     """The exit status that a single run would have had."""
@@ -54,6 +54,14 @@ class TasksResult:
     """The report of a validation, or the manifest, as a single run would have written it; `None` of `convert`."""
     outputs: list[str]
     """What each task printed."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether a single run would have ended with status 0."""
+        return self.status == 0
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 def _run(command: list[str], tasks: int, number: int) -> tuple[int, str, str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,35 @@ def refused() -> dict[str, Any]:
         "folder": save(good, FOLDER / "other" if odd else folder),
         "size": save(good, max_shard_size="1GB" if odd else "2GB"),
         "is_file": save(good, Path(__file__)),
+        **_differing(save),
         "alone": raised(lambda: max_weights.save_file({"a": placed(numbers(4, 4), line(), [Shard(0)])}, folder)),
     }
     dist.barrier()
     return found | {"left": sorted(content(folder))}
+
+
+def _differing(save: Callable[[dict[str, torch.Tensor]], dict[str, Any]]) -> dict[str, Any]:
+    """Replicas that are not the same on all ranks: each rank would write a range of its own."""
+    grid, last = ranks.grid(), ranks.RANK == 3
+
+    def off(tensor: torch.Tensor, wrong: bool) -> torch.Tensor:
+        own = tensor.clone()
+        own[-1, -1] += wrong
+        return own
+
+    def dtensor(mesh: Any, *how: Any, wrong: bool) -> DTensor:
+        whole = placed(numbers(8, 6), mesh, how)
+        local = off(whole.to_local(), wrong)
+        return DTensor.from_local(local, mesh, how, run_check=False, shape=whole.shape, stride=whole.stride())
+
+    plain = {"a": numbers(4, 4), "c": numbers(3, 5)}
+    return {
+        "plain_differs": save({**plain, "b": off(numbers(4, 4), ranks.RANK == 2)}),
+        "strided_differs": save({**plain, "b": off(numbers(4, 4), ranks.RANK in (1, 3)).t()}),
+        "replica_differs": save({**plain, "b": dtensor(line(), Replicate(), wrong=last)}),
+        "hsdp_differs": save({**plain, "b": dtensor(grid, Replicate(), Shard(0), wrong=last)}),
+        "shards_of_replicas_differ": save({**plain, "b": dtensor(grid, Shard(1), Replicate(), wrong=last)}),
+    }
 
 
 def reader() -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import fingerprint_specification as specification
 import max_weights
 from command_line import run
 from conftest import ROOT
+from max_weights._fingerprint_cache import ContentCache, fingerprint_cache
 from max_weights.types import Fingerprint
 
 VECTORS = ROOT / "tests" / "data" / "fingerprint_vectors.json"
@@ -252,6 +255,83 @@ def test_a_second_fingerprint_of_the_same_file_reads_nothing(tmp_path: Path) -> 
     assert changed["y"] != first["y"]
     _old(path)
     assert taken()["y"] == changed["y"]
+
+
+def test_kept_fingerprints_are_bounded_in_bytes_and_the_oldest_are_dropped() -> None:
+    cache = ContentCache(100_000)
+    for number in range(1000):
+        cache.put(("fingerprint", 1, f"key{number}"), number, 5_000)
+        assert cache.nbytes <= 100_000
+    assert cache.get(("fingerprint", 1, "key999"), None) == 999
+    assert cache.get(("fingerprint", 1, "key0"), None) is None
+    cache.put(("fingerprint", 1, "large"), 0, 200_000)
+    assert cache.get(("fingerprint", 1, "large"), None) is None
+    assert cache.get(("fingerprint", 1, "key999"), None) == 999
+    before = cache.nbytes
+    cache.put(("fingerprint", 1, "key999"), 1000, 5_000)
+    assert (cache.nbytes, cache.get(("fingerprint", 1, "key999"), None)) == (before, 1000)
+    assert cache.clear() == before
+    assert cache.nbytes == 0
+
+
+def test_release_memory_gives_up_the_fingerprints_that_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({f"x{number}": np.ones((64, 4), np.float32) for number in range(20)}, path)
+    _old(path)
+    max_weights.release_memory()
+    read: list[int] = []
+    for expected in (True, False):
+        read.clear()
+        max_weights.fingerprint(max_weights.load_weights(path), digests=True, progress=lambda _, of: read.append(of))
+        assert (max(read, default=0) > 0) is expected
+    assert fingerprint_cache.nbytes > 20 * 64 * 16
+    assert max_weights.release_memory() >= 20 * 64 * 16
+    assert fingerprint_cache.nbytes == 0
+    read.clear()
+    max_weights.fingerprint(max_weights.load_weights(path), progress=lambda _, of: read.append(of))
+    assert max(read) > 0
+
+
+def test_threads_share_the_fingerprints_that_are_kept_and_a_forked_child_does_not_wait_for_them() -> None:
+    cache, failures = ContentCache(50_000), []
+
+    def use(thread: int) -> None:
+        try:
+            for number in range(2000):
+                cache.put(("fingerprint", number % 50, str(thread)), number, 900)
+                cache.get(("fingerprint", number % 50, str(1 - thread)), None)
+                if number % 300 == 0:
+                    cache.clear()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert 0 <= cache.nbytes <= 50_000
+    assert cache.clear() >= 0
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with cache._lock:
+            held.set()
+            go_on.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
+        child = os.fork()
+    if not child:
+        cache.put(("fingerprint", 1, "child"), 1, 1)
+        os._exit(cache.get(("fingerprint", 1, "child"), 2))
+    go_on.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def record(**changes: object) -> str:

@@ -60,6 +60,10 @@ def test_every_parameter_of_every_architecture_is_verified(
             f"{type(model).__name__}: {len(model.state_dict())} parameters and buffers are equal to "
         )
         assert "not verified" not in line
+        # The weights that a class has no use for are the head's alone.
+        used = "unused: 1 weight of the files ('lm_head.weight' first)" if loader is AutoModel else ""
+        assert line.endswith(used)
+        assert ("unused" in line) is (loader is AutoModel)
 
 
 def _load_wrongly(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
@@ -146,6 +150,39 @@ def test_tied_parameters_and_new_heads(tmp_path: Path, lines: Callable[[], list[
     AutoModelForSequenceClassification.from_pretrained(tmp_path)
     (line,) = lines()
     assert line.endswith("; not verified: 1 ('score.weight' first): the files do not have it")
+
+
+def test_weights_that_the_model_has_no_parameter_for_are_listed_and_are_no_error(
+    tmp_path: Path, lines: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    from transformers import AutoModel, BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
+    BertForMaskedLM(BertConfig(num_hidden_layers=6, **sizes)).save_pretrained(tmp_path)
+    AutoModel.from_pretrained(tmp_path, num_hidden_layers=2, add_pooling_layer=False)
+    level = next(record.levelname for record in caplog.records if "are equal to" in record.message)
+    (line,) = lines()
+    assert level == "WARNING"
+    unused = [name for name in load_file(tmp_path / "model.safetensors") if not name.startswith("bert.embeddings")]
+    unused = [name for name in unused if not name.startswith(("bert.encoder.layer.0.", "bert.encoder.layer.1."))]
+    assert f"unused: {len(unused)} weights of the files (" in line
+    assert len(unused) > 60
+
+
+def test_a_head_that_is_tied_by_mistake_is_an_error(
+    tmp_path: Path, lines: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    _saved("llama", tmp_path)
+
+    def tie(model: Any) -> None:
+        model.lm_head.weight = model.model.embed_tokens.weight
+
+    _load_wrongly(monkeypatch, tie)
+    with pytest.raises(VerificationError, match=r"'lm_head\.weight': it holds 'model\.embed_tokens\.weight'"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert lines() == []
 
 
 def test_shards_and_pickles_and_names_of_old_models(tmp_path: Path, lines: Callable[[], list[str]]) -> None:

@@ -94,6 +94,22 @@ def test_each_rank_verifies_its_part_and_all_say_what_one_finds(found: Found) ->
         assert rank["named"] == []
 
 
+def test_a_weight_that_one_of_the_ranks_holds_is_used_and_one_that_none_holds_is_unused(found: Found) -> None:
+    for rank in found["verified"]:
+        assert rank["stages"] == [True, [], 1, RANKS]
+        assert rank["unused"] == ["1.weight"]
+        assert rank["unfilled"] == [False, ["head"], True]
+
+
+def test_a_verification_that_fails_on_one_rank_fails_on_all(found: Found) -> None:
+    error = same_on_all([rank["raised"] for rank in found["verified"]])
+    assert error["rank"] == 2
+    assert "'2.weight' is on the meta device" in error["text"]
+    assert same_on_all([rank["no_file"] for rank in found["verified"]])["rank"] == 1
+    for rank in found["verified"]:
+        assert "which changes nothing" in rank["no_effect"]["text"]
+
+
 @pytest.mark.parametrize(
     ("case", "why"),
     [

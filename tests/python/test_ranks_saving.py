@@ -58,6 +58,26 @@ def test_a_rank_that_saves_something_else_is_named_by_all(found: Found, case: st
     assert all(rank["left"] == [] for rank in found["refused"])
 
 
+@pytest.mark.parametrize(
+    ("case", "rank", "first"),
+    [
+        ("plain_differs", 2, "0"),
+        ("strided_differs", 1, "0 (differing ranks: 1, 3)"),
+        ("replica_differs", 3, "0"),
+        ("hsdp_differs", 3, "1"),
+        ("shards_of_replicas_differ", 3, "2"),
+    ],
+)
+def test_a_tensor_that_differs_between_ranks_is_the_error_of_all_and_nothing_is_written(
+    found: Found, case: str, rank: int, first: str
+) -> None:
+    error = same_on_all([one[case] for one in found["refused"]])
+    assert error["rank"] == rank
+    assert f"tensor 'b' has other values than on rank {first}, and each rank would write" in error["text"]
+    assert error["text"].endswith("what was in the folder is as it was")
+    assert all(one["left"] == [] for one in found["refused"])
+
+
 def test_a_url_that_nothing_can_be_written_to_is_the_error_of_all(found: Found) -> None:
     error = same_on_all([rank["url"] for rank in found["refused"]])
     assert error["rank"] == 0

@@ -361,6 +361,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
         )
     })?;
     let place = place(device, access)?;
+    require_unflipped(object)?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     if let Device::Cuda(index) = place {
@@ -413,6 +414,22 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     let owner = Imported(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
     unsafe { borrowed(&(*managed.as_ptr()).tensor, place, writable, owner) }
+}
+
+/// Refuses a tensor of torch whose values are not what its memory holds. torch itself refuses to export one with the conjugate bit, and
+/// exports one with the negative bit, such as `z.conj().imag`, as the memory without the sign.
+fn require_unflipped(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = object.py();
+    // Of the class: an object may answer to any attribute, as a tree of weights does.
+    if object.get_type().getattr_opt(intern!(py, "is_neg"))?.is_none() {
+        return Ok(());
+    }
+    if object.call_method0(intern!(py, "is_neg"))?.extract::<bool>().unwrap_or(false) {
+        return Err(PyBufferError::new_err(
+            "the tensor has torch's negative bit, as z.conj().imag has: its memory holds the values with the other sign; give what resolve_neg() returns",
+        ));
+    }
+    Ok(())
 }
 
 /// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.

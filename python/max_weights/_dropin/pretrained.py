@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._core import infos, printable, shown
+from max_weights._html import count
 from max_weights.errors import FileChangedError, FormatError, UnsupportedError, VerificationError, WeightsError
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def _names_in_transformers(model: Any, mapping: Sequence[Any], weights: WeightsN
         new, pattern = library.rename_source_key(name, renamings, converters, prefix, parameters)
         if new not in parameters and name in parameters:
             new, pattern = library.rename_source_key(name, [], [], prefix, parameters)
-        names[name] = new if pattern is None else None
+        names[name] = None if pattern is not None and new in parameters else new
     return names
 
 
@@ -192,6 +194,8 @@ class _Outcome:
     differences: list[ParameterFinding] = field(default_factory=list)
     unverified: dict[str, str] = field(default_factory=dict)
     """Names of parameters, and why."""
+    unused: list[str] = field(default_factory=list)
+    """Names of weights that the class of the model has no parameter for."""
 
     def add(self, report: VerificationReport, load: _Load) -> None:
         """Count what a report says."""
@@ -228,8 +232,11 @@ def _verify(load: _Load) -> None:
     if outcome.differences:
         raise _error(name, place, outcome)
     line = f"{name}: {len(outcome.verified)} parameters and buffers are equal to {place} ({outcome.seconds:.2f} s)"
+    if outcome.unused:
+        line += f"; unused: {count(len(outcome.unused), 'weight')} of the files ('{shown(outcome.unused[0])}' first)"
     if not outcome.unverified:
-        _logger.info("%s", line)
+        # The class decides what it has no use for, such as a head: this is no error, as for the library itself.
+        (_logger.warning if outcome.unused else _logger.info)("%s", line)
         return
     by_reason: dict[str, list[str]] = {}
     for one, reason in outcome.unverified.items():
@@ -257,6 +264,9 @@ def _compare(load: _Load, weights: WeightsNode) -> _Outcome:
         weights = renamed(weights, "hf")
     names = load.names(weights)
     plain = {name: new for name, new in names.items() if new in parameters}
+    outcome.unused = [
+        name for name, new in names.items() if not (new is None or new in parameters or _is_ignored(load.model, name))
+    ]
     if plain:
         outcome.add(verify_some(load.model, weights, set(filter(None, plain.values())), rename=plain.get), load)
     if None in names.values():
@@ -264,6 +274,12 @@ def _compare(load: _Load, weights: WeightsNode) -> _Outcome:
     for name in sorted(outcome.remaining(parameters)):
         outcome.unverified[name] = "the files do not have it"
     return outcome
+
+
+def _is_ignored(model: Any, name: str) -> bool:
+    """Whether the class of a model declares that files may have this weight, and that it ignores it."""
+    patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+    return any(re.search(pattern, name) for pattern in patterns)
 
 
 def _compare_made(load: _Load, weights: WeightsNode, outcome: _Outcome) -> None:

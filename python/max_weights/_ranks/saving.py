@@ -15,6 +15,7 @@ from max_weights._core import Buffer, RankSave, __version__, shown
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
 from max_weights._ranks.placements import Meshes, refusal, splits_of, together
+from max_weights._ranks.replicas import Replica, require_same_replicas, shared_part
 from max_weights._ranks.session import Members, Session
 from max_weights._saved_paths import paths_of
 from max_weights.errors import ArgumentError
@@ -90,12 +91,15 @@ class _Part:
     """That of the whole tensor."""
     sharing: int | None
     placements: object
+    shared: str | None
+    """Which part it is, if other ranks may have the same one."""
 
     @classmethod
     def of(cls, name: str, tensor: object, meshes: Meshes, buffer_of: Callable[[str, object], Buffer]) -> _Part:
+        size = len(meshes.ranks)
         if not isinstance(tensor, DTensor):
             own = buffer_of(name, tensor)
-            return cls(name, own, list(own.shape), None, None)
+            return cls(name, own, list(own.shape), None, None, shared_part(None, None, size))
         if (why := refusal(tensor)) is not None:
             raise ArgumentError(f"tensor '{shown(name)}': {why}")
         try:
@@ -110,7 +114,8 @@ class _Part:
                 f"tensor '{shown(name)}': parts of {tensor.dtype}, which packs several numbers, cannot be saved by "
                 "several ranks; save what full_tensor() returns"
             )
-        return cls(name, own, list(tensor.shape), sharing, [sharing, splits_of(tensor)])
+        shared = shared_part(tensor, sharing, size)
+        return cls(name, own, list(tensor.shape), sharing, [sharing, splits_of(tensor)], shared)
 
 
 def save_in_group(
@@ -152,6 +157,8 @@ def save_in_group(
             )
 
         save = _agreed(session, files, own, save_of)
+        replicas = (Replica(part.name, part.shared, part.own) for part in parts if part.shared is not None)
+        require_same_replicas(session, replicas)
         return _saved(session, [part.own for part in parts], save, progress)
 
 

@@ -23,7 +23,9 @@ __all__ = [
     "Place",
     "Slot",
     "Slots",
+    "all_slots",
     "can_initialize",
+    "declared_ties",
     "has_distributed",
     "initialize_missing",
     "is_distributed",
@@ -166,6 +168,32 @@ class Slots:
                 self.by_name[place.name] = source
 
 
+def all_slots(module: nn.Module) -> list[Slot]:
+    """Return the slots of a module and of everything below it, also of modules that load themselves."""
+    by_memory: dict[object, Slot] = {}
+    for prefix, owner in _everything(module):
+        for place, tensor in places_of(prefix, owner):
+            by_memory.setdefault(_memory(tensor), Slot(tensor)).places.append(place)
+    return list(by_memory.values())
+
+
+def declared_ties(module: nn.Module) -> dict[str, list[str]]:
+    """Return, for each name that a model declares to be tied, the others that should be the same."""
+    groups: dict[str, set[str]] = {}
+    for name, other in _declared_ties(module).items():
+        group = groups.get(name, {name}) | groups.get(other, {other})
+        groups.update(dict.fromkeys(group, group))
+    return {name: sorted(group - {name}) for name, group in groups.items()}
+
+
+def _everything(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """A module that has two names is there under both."""
+    yield prefix, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _everything(child, f"{prefix}{name}.")
+
+
 def _walk(module: nn.Module, custom_loaders: dict[str, nn.Module], prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     if _loads_itself(module):
         custom_loaders[prefix] = module
@@ -190,7 +218,8 @@ def _memory(tensor: torch.Tensor) -> object:
     plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
     if tensor.is_meta or not plain or not tensor.numel():
         return id(tensor)
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
+    flips = tensor.is_conj(), tensor.is_neg()
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device, flips
 
 
 def _loads_itself(module: nn.Module) -> bool:

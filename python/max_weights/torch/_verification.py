@@ -2,137 +2,143 @@
 
 from __future__ import annotations
 
-import bisect
-import dataclasses
-import itertools
+import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from max_weights._core import fingerprint_of, fingerprints_of_rows, shown, weights_are_held
+from max_weights._core import WeightsNode, fingerprint_of, shown, weights_are_held
 from max_weights._fingerprint import of_tensor, on_host
 from max_weights._fingerprint_record import Fingerprint, said_rows
-from max_weights._load_request import LoadRequest, ResolvedRequest, holds_floats
+from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
+from max_weights._weights import load_weights
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.torch._slots import Slot, Slots, is_distributed, local, places_of
+from max_weights.torch._slots import Slot, all_slots, declared_ties, is_distributed, local
+from max_weights.torch._verification_report import Outcome, ParameterFinding, VerificationReport, of_all_ranks
+from max_weights.torch._verification_values import (
+    dtype_of,
+    kind_of,
+    kind_of_weight,
+    may_overflow,
+    part_of,
+    shape_of,
+    signs_differ,
+    values_of,
+    wrapped,
+)
+from max_weights.torch._weight_rows import RowIndex, Sums, row_sums
 
 if TYPE_CHECKING:
-    from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights._core import Buffer, WeightInfo
     from max_weights._load_request import Rename
+    from max_weights._selection import Pattern
+    from max_weights._weights import CheckpointPath
 
-__all__ = ["ParameterFinding", "VerificationReport", "verify_loaded"]
+__all__ = ["ParameterFinding", "VerificationReport", "verify_loaded", "verify_some"]
 
 _READ_AT_A_TIME = 256 << 20
 """How many bytes of weights are read before they are compared."""
 
-_Sums: TypeAlias = torch.Tensor
-"""Two integers of 64 bits for each row."""
-
-
-@dataclass(frozen=True)
-class ParameterFinding:
-    """A parameter or buffer that is not what the checkpoint holds."""
-
-    name: str
-    """Its name in the module."""
-    weight: str | None
-    """The name of the weight that it should be."""
-    message: str
-    """What it is instead, in words."""
-    rows: tuple[range, ...] = ()
-    """Its rows that differ, counted over all dimensions but the last."""
-    rank: int | None = None
-    """The rank that found it, with `group`."""
-    compared: bool = True
-    """False for what could not be compared: the message says why."""
-
-    def __str__(self) -> str:
-        rank = "" if self.rank is None else f"rank {self.rank}: "
-        return f"{rank}'{shown(self.name)}': {self.message}"
-
-
-@dataclass(frozen=True)
-class VerificationReport:
-    """What a verification found."""
-
-    findings: tuple[ParameterFinding, ...]
-    verified: tuple[str, ...]
-    """The names of all parameters and buffers that were compared, on this rank."""
-    bytes: int
-    """Bytes of these."""
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything that was compared is equal, and anything was."""
-        return not self.findings and bool(self.verified)
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.verified)} parameters and buffers were compared, {len(self.findings)} findings"]
-        return "\n".join((*lines, *map(str, self.findings)))
-
 
 def verify_loaded(
     module: nn.Module,
-    weights: WeightsNode | Fingerprint,
+    weights: WeightsNode | Fingerprint | CheckpointPath | Iterable[CheckpointPath],
     *,
     rename: Rename | str | None = None,
+    ignore: Pattern | Collection[Pattern] | None = None,
     group: Any = None,
 ) -> VerificationReport:
     """Compare the parameters and saved buffers of a module with a checkpoint, by fingerprints.
 
+    The module has to hold the checkpoint, all of it and nothing else: a weight that no parameter holds and a parameter
+    that no weight fills are not ok. A parameter with several names, as of tied weights, is compared with the weight of
+    each; a checkpoint may lack all of its names but one. Buffers that are not saved need no weight.
+
     What differs is looked up: rows of another weight, of another place in the same one, transposed, NaN, zeros. A
     parameter of a dtype that does not hold all values of its weight is compared with the weight converted to that
-    dtype, with one rounding to the nearest, ties to even. Packed blocks are decoded to the parameter's dtype.
+    dtype, with one rounding to the nearest, ties to even; values that overflow, to infinity or around the end of an
+    integer, are findings. Packed blocks are decoded to the parameter's dtype.
 
     Args:
         module: The module, after loading; its tensors may be on any device.
-        weights: The checkpoint; or its fingerprint, where the files are not at hand: then a parameter has to be of a
-            dtype that holds the values exactly, and what differs is said by blocks of rows.
+        weights: The checkpoint, or what `load_weights` opens; or its fingerprint, where the files are not at hand: then
+            a parameter has to be of a dtype that holds the values exactly, and what differs is listed by blocks of
+            rows.
         rename: As of `load_into`: a function, a mapping, or the name of a layout, such as "transformers5" or "vllm",
             whose parameters are fused and stacked.
+        ignore: Names and patterns, as of `load`, of weights that nothing holds, by their renamed names, and of
+            parameters that nothing fills or that cannot be compared. A parameter that differs is never excused.
         group: A process group of torch.distributed: each rank verifies its own module, of distributed tensors its own
-            part, and all ranks return the findings of all.
+            part, and all ranks return the findings of all. A weight that any rank holds is used.
+
+    Returns:
+        What was found; true if everything is equal: `assert verify_loaded(module, path)`.
 
     Raises:
-        ArgumentError: `module` is no module, or has tensors on the meta device (a ValueError).
+        ArgumentError: `module` has tensors on the meta device, or a pattern of `ignore` excuses nothing (a ValueError).
+        TypeError: `module` is no module, or `weights` is no checkpoint.
         FileChangedError: a file was changed meanwhile.
+        RankError: with `group`, on all ranks, what went wrong on one of them.
+
+    Example:
+        ```py
+        report = verify_loaded(model, "model.safetensors", ignore=["pooler.*"])
+        assert report, str(report)
+        ```
     """
     began = time.perf_counter()
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"verify_loaded compares a torch.nn.Module, not a {type(module).__name__}")
-    verification = _Verification(module, weights, rename)
-    verification.run()
-    findings = tuple(verification.findings)
+    outcome: Outcome | None = None
+    error: Exception | None = None
+    own, size = (), 0
+    try:
+        verification = _verified(module, weights, rename)
+        outcome, size = verification.outcome, verification.bytes
+        own = tuple(outcome.verified)
+    except Exception as failed:
+        if group is None:
+            raise
+        error = failed
     if group is not None:
-        findings = _of_all_ranks(findings, group)
-    return VerificationReport(findings, tuple(verification.verified), verification.bytes, time.perf_counter() - began)
+        outcome = of_all_ranks(outcome, error, group)
+    assert outcome is not None
+    patterns = [ignore] if isinstance(ignore, str | re.Pattern) else ignore
+    return outcome.reported(patterns, own, size, time.perf_counter() - began)
 
 
 def verify_some(
     module: nn.Module, weights: WeightsNode, names: Collection[str], *, rename: Rename | str | None = None
 ) -> VerificationReport:
-    """Verify the parameters and buffers of these names; those on the meta device are findings."""
+    """Verify the parameters and buffers of these names alone; those on the meta device are findings."""
     began = time.perf_counter()
     verification = _Verification(module, weights, rename, frozenset(names))
     verification.run()
-    findings, verified = tuple(verification.findings), tuple(verification.verified)
-    return VerificationReport(findings, verified, verification.bytes, time.perf_counter() - began)
+    outcome = verification.outcome
+    outcome.weights = []  # the others are not asked for
+    return outcome.reported(None, tuple(outcome.verified), verification.bytes, time.perf_counter() - began)
 
 
-def _of_all_ranks(findings: tuple[ParameterFinding, ...], group: Any) -> tuple[ParameterFinding, ...]:
-    """The findings of all ranks of a group, those that several have once."""
-    import torch.distributed as dist
-
-    gathered: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, findings, group=group)
-    return tuple(dataclasses.replace(found, rank=rank) for rank, of_rank in enumerate(gathered) for found in of_rank)
+def _verified(module: object, weights: Any, rename: Rename | str | None) -> _Verification:
+    """Verify the module of this process."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"verify_loaded compares a torch.nn.Module, not a {type(module).__name__}")
+    with ExitStack() as stack:
+        if not isinstance(weights, WeightsNode | Fingerprint):
+            if isinstance(weights, Mapping | nn.Module):
+                raise TypeError(
+                    "verify_loaded compares with a checkpoint: a path, a tree of weights, or a Fingerprint, not a "
+                    f"{type(weights).__name__}; of tensors in memory give max_weights.fingerprint(tensors)"
+                )
+            weights = stack.enter_context(load_weights(weights))
+        verification = _Verification(module, weights, rename)
+        verification.run()
+    return verification
 
 
 @dataclass
@@ -142,269 +148,228 @@ class _Verification:
     rename: Rename | str | None
     names: frozenset[str] | None = None
     """Those that are looked at; `None` for all, of which none may be on the meta device."""
-    findings: list[ParameterFinding] = field(default_factory=list)
-    verified: list[str] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=Outcome)
     bytes: int = 0
 
     def run(self) -> None:
-        slots = Slots(self.module)
-        before = {slot.name: _state(slot.tensor) for slot in self._slots(slots)}
+        slots = all_slots(self.module)
+        self._ties = declared_ties(self.module)
+        before = {slot.name: _state(slot.tensor) for slot in slots}
         if isinstance(self.weights, Fingerprint):
             self._run_with_fingerprint(slots, self.weights)
         else:
             self._run_with_weights(slots, self.weights)
-        for slot in self._slots(Slots(self.module)):
+        for slot in all_slots(self.module):
             if before.get(slot.name) != _state(slot.tensor):
                 message = "it was changed while it was verified: verify again when nothing writes to the module"
-                self.findings.append(ParameterFinding(slot.name, None, message))
+                self._differs(slot.name, None, message)
 
-    def _run_with_weights(self, slots: Slots, weights: WeightsNode) -> None:
+    def _run_with_weights(self, slots: list[Slot], weights: WeightsNode) -> None:
         request = LoadRequest(rename=self.rename).resolve(weights, unpack=DType.float32)
         infos = dict(zip(request.new_names, request.infos, strict=True))
-        slots.tie(set(infos))
+        self._rows = RowIndex(request)
         pairs: list[tuple[Slot, str, WeightInfo]] = []
-        for slot in self._slots(slots):
-            if (name := self._name(slot, infos)) is None:
-                continue
-            if slot.tensor.is_floating_point() != holds_floats(infos[name]):
-                own = DType.from_torch(slot.tensor.dtype).name
-                message = f"its elements are {own}, and those of the weight {infos[name].encoding or infos[name].dtype}"
-                self.findings.append(ParameterFinding(slot.name, name, message))
-                continue
-            pairs.append((slot, name, infos[name]))
+        for slot, name in self._pairs(slots, infos):
+            info = infos[name]
+            if kind_of(dtype_of(slot.tensor)) != kind_of_weight(info):
+                own = dtype_of(slot.tensor).name
+                message = f"its elements are {own}, and those of the weight {info.encoding or info.dtype}"
+                self._differs(_name_in(slot, name), name, message)
+            elif shape_of(slot.tensor) != tuple(info.logical_shape or ()):
+                message = f"its shape is {list(slot.tensor.shape)}, and that of the weight {list(info.logical_shape)}"
+                self._differs(_name_in(slot, name), name, message)
+            else:
+                pairs.append((slot, name, info))
         pairs.sort(key=lambda pair: (pair[2].file, pair[2].offset))
-        self._rows = _RowIndex(request)
         held = self._held(request, pairs)
-        for batch in _batches([pair for pair in pairs if pair[1] not in held]):
-            dtypes: dict[str, DType | None] = {name: _dtype(slot.tensor) for slot, name, _ in batch}
-            names = request.only(dtypes)
-            loaded = load_resolved(names, LoadMethod(), convert=converter(None))
-            tensors = dict(zip(names.new_names, loaded, strict=True))
+        overflowing: list[tuple[Slot, str, WeightInfo]] = []
+        for batch in _batches([pair for pair, holds in zip(pairs, held, strict=True) if not holds]):
+            # Integers are compared by their values: a conversion would wrap those that do not fit.
+            dtypes = [dtype_of(slot.tensor) if kind_of_weight(info) == "float" else None for slot, _, info in batch]
+            tensors = _loaded(request, dict(zip((name for _, name, _ in batch), dtypes, strict=True)))
+            for slot, name, info in batch:
+                if self._compare(slot, name, tensors.pop(name)) and may_overflow(slot.tensor, info):
+                    overflowing.append((slot, name, info))
+        equal = (pair for pair, holds in zip(pairs, held, strict=True) if holds)
+        overflowing += [pair for pair in equal if may_overflow(pair[0].tensor, pair[2])]
+        for batch in _batches(overflowing):
+            wide = {name: DType.float32 if info.encoding is not None else None for _, name, info in batch}
+            tensors = _loaded(request, wide)
             for slot, name, _ in batch:
-                self._compare(slot, name, tensors.pop(name))
+                self._require_finite(slot, name, tensors.pop(name))
 
-    def _held(self, request: ResolvedRequest, pairs: list[tuple[Slot, str, WeightInfo]]) -> set[str]:
-        """The new names of the weights that are known to be in memory as they are: nothing has to be hashed of them."""
+    def _held(self, request: ResolvedRequest, pairs: list[tuple[Slot, str, WeightInfo]]) -> list[bool]:
+        """Of each pair whether the weight is known to be in memory as it is: nothing has to be hashed of it."""
         full_names = dict(zip(request.new_names, request.names, strict=True))
-        alike: list[tuple[str, Buffer]] = []
-        for slot, name, info in pairs:
+        alike: list[tuple[int, str, Buffer]] = []
+        for number, (slot, name, info) in enumerate(pairs):
             tensor = slot.tensor.detach()
             plain = tensor.device.type == "cpu" and not is_distributed(tensor) and tensor.is_contiguous()
-            if plain and slot.accepts(tuple(info.logical_shape or ())):
-                alike.append((name, on_host(tensor)))
-        tensors = [tensor for _, tensor in alike]
-        held = weights_are_held(request.node, [full_names[name] for name, _ in alike], tensors)
-        return {name for (name, _), holds in zip(alike, held, strict=True) if holds}
+            if plain and (kind_of_weight(info) == "float" or info.dtype == dtype_of(tensor)):
+                alike.append((number, full_names[name], on_host(tensor)))
+        tensors = [tensor for _, _, tensor in alike]
+        held = weights_are_held(request.node, [name for _, name, _ in alike], tensors)
+        numbers = {number for (number, _, _), holds in zip(alike, held, strict=True) if holds}
+        return [number in numbers for number in range(len(pairs))]
 
-    def _run_with_fingerprint(self, slots: Slots, weights: Fingerprint) -> None:
+    def _run_with_fingerprint(self, slots: list[Slot], weights: Fingerprint) -> None:
         if isinstance(self.rename, str):
             raise ArgumentError(
                 f"rename={self.rename!r} makes weights of several, and a fingerprint has none: take it of "
                 f"max_weights.renamed(weights, {self.rename!r})"
             )
-        new_names = {name: name for name in weights}
-        if self.rename is not None:
-            get = self.rename.get if isinstance(self.rename, Mapping) else self.rename
-            new_names = {name: new for name in weights if (new := get(name)) is not None}
+        new_names = {name: name for name in weights} if self.rename is None else renamed_by(weights, self.rename)
         by_new = {new: weights[name] for name, new in new_names.items()}
-        slots.tie(set(by_new))
-        for slot in self._slots(slots):
-            if (name := self._name(slot, by_new)) is None:
-                continue
+        for slot, name in self._pairs(slots, by_new):
+            own_name, expected = _name_in(slot, name), by_new[name]
             if is_distributed(slot.tensor):
-                message = "it was not compared: each rank has a part of it, for which the weights are needed"
-                self.findings.append(ParameterFinding(slot.name, name, message, compared=False))
+                why = "it was not compared: each rank has a part of it, for which the weights are needed"
+                self.outcome.leave_out(own_name, name, why, _names(slot), unfilled=False)
                 continue
-            expected = by_new[name]
             own = of_tensor(slot.tensor, digest=expected.digest is not None)
             if own.kind != expected.kind or own.shape != expected.shape:
                 message = f"it is {own.kind} {list(own.shape)}, and the weight {expected.kind} {list(expected.shape)}"
-                self.findings.append(ParameterFinding(slot.name, name, message))
+                self._differs(own_name, name, message)
                 continue
             if rows := own.differing_rows(expected):
                 same = next((key for key, other in by_new.items() if other.total == own.total), None)
                 message = f"it differs in the blocks of rows {said_rows(rows)}"
                 if same is not None:
                     message = f"it holds '{shown(same)}'"
-                self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
+                self._differs(own_name, name, message, tuple(rows))
             elif own.digest_dtype == expected.digest_dtype and own.digest != expected.digest:
                 message = "its SHA-256 differs, though its sums are equal: a NaN, or somebody made them so"
-                self.findings.append(ParameterFinding(slot.name, name, message))
+                self._differs(own_name, name, message)
 
-    def _slots(self, slots: Slots) -> Iterator[Slot]:
-        """All of them, and those of modules that load themselves."""
-        yield from slots
-        for prefix, owner in slots.custom_loaders.items():
-            for below, module in owner.named_modules(prefix=prefix.rstrip(".")):
-                for place, tensor in places_of(f"{below}." if below else "", module):
-                    yield Slot(tensor, [place])
+    def _differs(self, name: str, weight: str | None, message: str, rows: tuple[range, ...] = ()) -> None:
+        self.outcome.differences.append(ParameterFinding(name, weight, message, rows))
 
-    def _name(self, slot: Slot, named: Mapping[str, object]) -> str | None:
-        """The name of the weight that a slot should be, or a finding."""
-        if not slot.saved or (self.names is not None and self.names.isdisjoint(place.name for place in slot.places)):
-            return None
-        if slot.tensor.is_meta and self.names is not None:
-            message = "it was not compared: it is on the meta device"
-            self.findings.append(ParameterFinding(slot.name, None, message, compared=False))
-            return None
-        if slot.tensor.is_meta:
-            raise ArgumentError(f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first")
-        if (refusal := slot.refusal()) is not None:
-            self.findings.append(ParameterFinding(slot.name, None, f"it was not compared: {refusal}", compared=False))
-            return None
-        names = [place.name for place in slot.places if place.name in named]
-        if not names:
-            message = "the checkpoint has no weight of this name"
-            self.findings.append(ParameterFinding(slot.name, None, message, compared=False))
-            return None
-        self.verified += [place.name for place in slot.places]
-        self.bytes += local(slot.tensor).nbytes
-        return names[-1]
+    def _pairs(self, slots: list[Slot], named: Mapping[str, object]) -> Iterator[tuple[Slot, str]]:
+        """Each parameter and saved buffer with each weight that it should be; what has none is left out."""
+        self.outcome.weights = list(named)
+        for slot in slots:
+            names = _names(slot)
+            # A buffer that is not saved keeps its value, whatever a file says: its weight is not unused.
+            self.outcome.held.update(place.name for place in slot.places if place.name in named)
+            if not names or (self.names is not None and self.names.isdisjoint(names)):
+                continue
+            if slot.tensor.is_meta and self.names is None:
+                raise ArgumentError(
+                    f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first"
+                )
+            if (why := _refusal(slot)) is not None:
+                self.outcome.leave_out(slot.name, None, f"it was not compared: {why}", names, unfilled=False)
+                continue
+            weights = [name for name in names if name in named]
+            # Of what a model declares to be tied, a checkpoint may have one name; the memory may be apart all the same.
+            weights = weights or [other for name in names for other in self._ties.get(name, ()) if other in named][:1]
+            if not weights:
+                why = "the checkpoint has no weight of this name"
+                self.outcome.leave_out(slot.name, None, why, names, unfilled=True)
+                continue
+            self.outcome.verified += names
+            self.outcome.held.update(weights)
+            self.bytes += local(slot.tensor).nbytes
+            for name in weights:
+                yield slot, name
 
-    def _compare(self, slot: Slot, name: str, expected: Buffer) -> None:
-        if not slot.accepts(tuple(expected.shape)):
-            message = f"its shape is {list(slot.tensor.shape)}, and that of the weight {list(expected.shape)}"
-            self.findings.append(ParameterFinding(slot.name, name, message))
-            return
+    def _compare(self, slot: Slot, name: str, expected: Buffer) -> bool:
+        """Whether a parameter is equal to its weight, of the same shape; what differs is noted."""
         own = on_host(local(slot.tensor))
         if is_distributed(slot.tensor):
-            expected = _part(expected, slot.tensor)
-        if fingerprint_of(own)[4] == fingerprint_of(expected)[4]:
-            return
-        of_own, of_weight = _row_sums(own), _row_sums(expected)
-        rows = _runs((of_own != of_weight).any(dim=1).nonzero().flatten().tolist())
-        message = self._explain(local(slot.tensor), name, of_own, of_weight, rows)
+            expected = part_of(expected, slot.tensor)
+        rows: list[range] = []
+        if fingerprint_of(own)[4] != fingerprint_of(expected)[4]:
+            of_own, of_weight = row_sums(own), row_sums(expected)
+            rows = _runs((of_own != of_weight).any(dim=1).nonzero().flatten().tolist())
+            message = wrapped(own, expected) or self._explain(own, name, of_own, of_weight, rows)
+        elif signs_differ(own, expected):
+            message = f"some of its values do not fit {own.dtype.name}: those of the weight are {expected.dtype.name}"
+        else:
+            return True
         if is_distributed(slot.tensor):
             message = f"of the part that this rank has, {message}"
-        self.findings.append(ParameterFinding(slot.name, name, message, tuple(rows)))
+        self._differs(_name_in(slot, name), name, message, tuple(rows))
+        return False
 
-    def _explain(self, tensor: torch.Tensor, name: str, own: _Sums, expected: _Sums, rows: list[range]) -> str:
-        """Say what rows that differ are."""
-        is_square = tensor.ndim == 2 and tensor.shape[0] == tensor.shape[1]
-        if is_square and torch.equal(_row_sums(on_host(tensor.t())), expected):
+    def _require_finite(self, slot: Slot, name: str, weight: Buffer) -> None:
+        """Note values that became infinite or NaN in a parameter of less range than its weight."""
+        own = values_of(on_host(local(slot.tensor)))
+        if is_distributed(slot.tensor):
+            weight = part_of(weight, slot.tensor)
+        lost = values_of(weight).isfinite() & ~own.isfinite()
+        if count := int(lost.sum()):
+            place = lost.reshape(-1).nonzero()[0]
+            value, became = (float(one.reshape(-1)[place]) for one in (values_of(weight), own))
+            message = (
+                f"{count} values of the weight '{shown(name)}' do not fit {dtype_of(slot.tensor).name}, and are not "
+                f"finite in it: {value:g} became {became:g}"
+            )
+            self._differs(_name_in(slot, name), name, message)
+
+    def _explain(self, own: Buffer, name: str, sums: Sums, expected: Sums, rows: list[range]) -> str:
+        """Explain what the rows are that differ."""
+        shape = tuple(own.shape)
+        columns = shape[-1] if shape else 1
+        is_square = len(shape) == 2 and shape[0] == shape[1] and own.dtype.size_in_bits >= 8
+        if is_square and torch.equal(row_sums(on_host(own.torch().t())), expected):
             return f"it is '{shown(name)}' transposed"
         counted = sum(map(len, rows))
-        flat = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim else tensor.reshape(1, 1)
+        flat = values_of(own).reshape(-1, columns)
         different = torch.cat([flat[run.start : run.stop] for run in rows])
         if different.is_floating_point() and (nans := int(torch.isnan(different).sum())):
             return f"{nans} of its values are NaN, in the rows {said_rows(rows)}"
-        sources = self._rows.find(own, rows, _dtype(tensor), tensor.shape[-1] if tensor.ndim else 1)
+        sources = self._rows.find(sums, rows, own.dtype, columns)
         if sources:
             held = "; ".join(
                 f"rows {said_rows([run])} hold rows {said_rows([origin])} of '{shown(weight)}'"
                 for run, weight, origin in sources[:5]
             )
             run, weight, origin = sources[0]
-            columns = tensor.shape[-1] if tensor.ndim else 1
-            if len(run) == len(own) and origin == range(self._rows.count(_dtype(tensor), columns, weight)):
+            if len(run) == len(sums) and origin == range(self._rows.count(own.dtype, columns, weight)):
                 held = f"it holds '{shown(weight)}'"
             found = sum(len(run) for run, _, _ in sources)
             rest = "" if found == counted else f"; {counted - found} more rows differ"
             return held + rest
         if not torch.count_nonzero(different):
             return f"the rows {said_rows(rows)} are zeros"
-        return f"{counted} of {len(own)} rows differ from the weight '{shown(name)}': {said_rows(rows)}"
+        return f"{counted} of {len(sums)} rows differ from the weight '{shown(name)}': {said_rows(rows)}"
 
 
-@dataclass(frozen=True)
-class _WeightRows:
-    """The rows of weights of one length, one weight after the other, and their order by the first of their sums."""
-
-    sums: _Sums
-    order: torch.Tensor
-    sorted: torch.Tensor
-    names: list[str]
-    starts: list[int]
-    """The number of the first row of each weight, and that of all rows."""
-
-    def first(self, sums: _Sums) -> int | None:
-        """The number of the first row with these sums."""
-        at = int(torch.searchsorted(self.sorted, sums[0]))
-        while at < len(self.sorted) and self.sorted[at] == sums[0]:
-            number = int(self.order[at])
-            if torch.equal(self.sums[number], sums):
-                return number
-            at += 1
-        return None
-
-    def place(self, number: int) -> tuple[str, int]:
-        """The weight that a row is in, and which one of it."""
-        weight = bisect.bisect_right(self.starts, number) - 1
-        return self.names[weight], number - self.starts[weight]
+def _names(slot: Slot) -> list[str]:
+    """The names of a parameter or buffer in the state dict."""
+    return [place.name for place in slot.places if place.saved]
 
 
-class _RowIndex:
-    """The rows of all weights, found by their sums: made when something differs."""
-
-    def __init__(self, request: ResolvedRequest) -> None:
-        self._request = request
-        self._by_kind: dict[tuple[DType, int], _WeightRows] = {}
-
-    def find(self, own: _Sums, rows: list[range], dtype: DType, columns: int) -> list[tuple[range, str, range]]:
-        """Return runs of `rows`, of a tensor with these sums, each with the weight and the rows of it that they are."""
-        weights = self._weights(dtype, columns)
-        ends = set(weights.starts)
-        runs: list[tuple[int, int, int]] = []
-        """The first row, the number of its origin, and how many follow each other in both."""
-        for row in (row for run in rows for row in run):
-            if runs and runs[-1][0] + runs[-1][2] == row:
-                first, number, count = runs[-1]
-                after = number + count
-                # Of rows that are alike, the one that goes on where the last one was.
-                if after not in ends and torch.equal(weights.sums[after], own[row]):
-                    runs[-1] = (first, number, count + 1)
-                    continue
-            if (origin := weights.first(own[row])) is not None:
-                runs.append((row, origin, 1))
-        sources: list[tuple[range, str, range]] = []
-        for row, number, count in runs:
-            weight, origin = weights.place(number)
-            sources.append((range(row, row + count), weight, range(origin, origin + count)))
-        return sources
-
-    def count(self, dtype: DType, columns: int, weight: str) -> int:
-        """Return how many rows a weight has."""
-        weights = self._weights(dtype, columns)
-        at = weights.names.index(weight)
-        return weights.starts[at + 1] - weights.starts[at]
-
-    def _weights(self, dtype: DType, columns: int) -> _WeightRows:
-        key = dtype, columns
-        if key not in self._by_kind:
-            listed = zip(self._request.new_names, self._request.infos, strict=True)
-            names = [new for new, info in listed if (info.logical_shape or (1,))[-1] == columns]
-            parts = [_row_sums(self._load(name, dtype)) for name in names]
-            sums = torch.cat([torch.empty((0, 2), dtype=torch.int64), *parts])
-            ordered, order = torch.sort(sums[:, 0], stable=True)
-            starts = [0, *itertools.accumulate(map(len, parts))]
-            self._by_kind[key] = _WeightRows(sums, order, ordered, names, starts)
-        return self._by_kind[key]
-
-    def _load(self, name: str, dtype: DType) -> Buffer:
-        tensors: list[Buffer] = load_resolved(self._request.only({name: dtype}), LoadMethod(), convert=converter(None))
-        return tensors[0]
+def _name_in(slot: Slot, weight: str) -> str:
+    """The name of a parameter that is compared with a weight: of those that are tied, the one of the weight."""
+    return weight if weight in _names(slot) else slot.name
 
 
-def _part(whole: Buffer, tensor: Any) -> Buffer:
-    """The part of a weight that this rank has, as torch itself distributes it."""
-    from torch.distributed.tensor import distribute_tensor
+def _refusal(slot: Slot) -> str | None:
+    """Why a parameter cannot be compared; `None` if it can."""
+    if nn.parameter.is_lazy(slot.tensor):
+        return "it is not initialized: its shape is not known yet"
+    if slot.tensor.is_meta:
+        return "it is on the meta device"
+    if (refusal := slot.refusal()) is not None:
+        return refusal
+    try:
+        dtype_of(slot.tensor)
+    except ValueError as error:
+        return str(error)
+    return None
 
-    shaped = whole.torch().reshape(tensor.shape)
-    return on_host(local(distribute_tensor(shaped, tensor.device_mesh, tensor.placements, src_data_rank=None)))
+
+def _loaded(request: ResolvedRequest, dtypes: Mapping[str, DType | None]) -> dict[str, Buffer]:
+    names = request.only(dtypes)
+    return dict(zip(names.new_names, load_resolved(names, LoadMethod(), convert=converter(None)), strict=True))
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
     """What changes when a tensor is replaced or written to by torch."""
-    return id(tensor), 0 if tensor.is_inference() else tensor._version
-
-
-def _dtype(tensor: torch.Tensor) -> DType:
-    return DType.from_torch(tensor.dtype)
-
-
-def _row_sums(tensor: Buffer) -> _Sums:
-    sums = bytearray(fingerprints_of_rows(tensor))
-    return torch.frombuffer(sums, dtype=torch.int64).view(-1, 2) if sums else torch.empty((0, 2), dtype=torch.int64)
+    unversioned = nn.parameter.is_lazy(tensor) or tensor.is_inference()
+    return id(tensor), 0 if unversioned else tensor._version
 
 
 def _runs(rows: list[int]) -> list[range]:
@@ -420,11 +385,15 @@ def _runs(rows: list[int]) -> list[range]:
 
 def _batches(pairs: list[tuple[Slot, str, WeightInfo]]) -> Iterator[list[tuple[Slot, str, WeightInfo]]]:
     batch: list[tuple[Slot, str, WeightInfo]] = []
+    names: set[str] = set()
     size = 0
     for pair in pairs:
-        if batch and size + pair[2].bytes > _READ_AT_A_TIME:
+        # Two parameters may be compared with one weight: it is loaded for each, as their dtypes are.
+        if batch and (size + pair[2].bytes > _READ_AT_A_TIME or pair[1] in names):
             yield batch
             batch, size = [], 0
+            names.clear()
+        names.add(pair[1])
         batch.append(pair)
         size += pair[2].bytes
     if batch:

@@ -1,0 +1,82 @@
+"""What was computed of weights in files, kept within a bound; and `release_memory`, which gives it up."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from max_weights import _core
+from max_weights._fork_lock import ForkLock
+
+__all__ = ["ContentCache", "fingerprint_cache", "release_memory"]
+
+MAX_CACHE_BYTES = 64 << 20
+"""How many bytes of results the process keeps: the fingerprints of some 40,000 weights."""
+ENTRY_BYTES = 512
+"""What an entry takes beside its texts and bytes: the objects of Python."""
+
+_T = TypeVar("_T")
+
+
+class ContentCache:
+    """Results by what they were computed of, safe to use from threads and after a fork; the oldest are dropped first.
+
+    Args:
+        max_bytes: How much it keeps.
+    """
+
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = ForkLock()
+        self._entries: dict[tuple[object, ...], tuple[object, int]] = {}
+        self._bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are kept."""
+        return self._bytes
+
+    def get(self, key: tuple[object, ...], default: _T) -> _T:
+        """Return what is kept for a key."""
+        with self._lock:
+            value, _ = self._entries.get(key, (default, 0))
+        return value  # type: ignore[return-value]
+
+    def put(self, key: tuple[object, ...], value: object, size: int) -> None:
+        """Keep a result of so many bytes, unless it is larger than all that is kept."""
+        size += ENTRY_BYTES + sum(len(part) for part in key if isinstance(part, str))
+        with self._lock:
+            self._drop(key)
+            if size > self._max_bytes:
+                return
+            # A fork may have come between an entry and its count: then the count alone says nothing.
+            while self._entries and self._bytes + size > self._max_bytes:
+                self._drop(next(iter(self._entries)))
+            self._entries[key] = value, size
+            self._bytes += size
+
+    def clear(self) -> int:
+        """Forget everything; return how many bytes that were."""
+        with self._lock:
+            released, self._bytes = self._bytes, 0
+            self._entries.clear()
+        return released
+
+    def _drop(self, key: tuple[object, ...]) -> None:
+        _, size = self._entries.pop(key, (None, 0))
+        self._bytes -= size
+
+
+fingerprint_cache = ContentCache()
+"""Fingerprints and digests of weights."""
+
+
+def release_memory() -> int:
+    """Give the memory of released large tensors back to the system, and forget the fingerprints of weights that are
+    kept.
+
+    Large results are made in blocks that are kept then, up to an eighth of the machine's memory: fresh pages are slow.
+
+    Returns:
+        How many bytes that were.
+    """
+    return _core.release_memory() + fingerprint_cache.clear()
