@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
-use max_weights::memory::ForkMutex;
 use object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
@@ -22,6 +21,7 @@ use crate::client::clients;
 use crate::credentials::{self, Client};
 use crate::failure::{Class, Failure, code, of_error, of_store};
 use crate::options::{Credentials, Options};
+use crate::process::PerProcess;
 use crate::url::{Kind, is_loopback, without_query};
 
 /// How long what a function gave as credentials is used.
@@ -41,7 +41,7 @@ pub(crate) struct Bucket {
     kind: Kind,
     name: String,
     options: Options,
-    store: ForkMutex<Option<Connected>>,
+    store: PerProcess<Connected>,
 }
 
 tokio::task_local! {
@@ -51,17 +51,16 @@ tokio::task_local! {
     static ADDRESS: Cell<String>;
 }
 
-/// The client of one process.
-#[derive(Debug)]
+/// The client, and since when it is used.
+#[derive(Debug, Clone)]
 struct Connected {
-    process: u32,
     at: Instant,
     store: Arc<dyn Client>,
 }
 
 impl Bucket {
     pub(crate) fn new(kind: Kind, name: String, options: Options) -> Self {
-        Self { kind, name, options, store: ForkMutex::new() }
+        Self { kind, name, options, store: PerProcess::new() }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -69,23 +68,17 @@ impl Bucket {
     }
 
     pub(crate) fn store(&self) -> Result<Arc<dyn Client>, Failure> {
-        let mut store = self.store.lock();
-        let process = std::process::id();
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
-        let is_fresh = |one: &Connected| one.process == process && !(renews && one.at.elapsed() > RENEWED);
-        if let Some(one) = store.as_ref().filter(|one| is_fresh(one)) {
-            return Ok(one.store.clone());
-        }
-        let new = self.connect()?;
-        *store = Some(Connected { process, at: Instant::now(), store: new.clone() });
-        Ok(new)
+        let is_fresh = |one: &Connected| !(renews && one.at.elapsed() > RENEWED);
+        let connect = || self.connect().map(|store| Connected { at: Instant::now(), store });
+        self.store.get(is_fresh, connect).map(|one| one.store)
     }
 
     /// Forgets who asks, so that a function that gives credentials is asked again; false if nothing can be renewed.
     pub(crate) fn renew(&self) -> bool {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         if renews {
-            *self.store.lock() = None;
+            self.store.forget();
         }
         renews
     }

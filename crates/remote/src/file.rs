@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::{Answer, shown};
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure, code};
+use crate::failure::{Class, Failure, caught, code};
 use crate::gate::Gate;
 use crate::options::Options;
 use crate::ranges::{Lengths, Request, requests};
@@ -238,7 +238,7 @@ pub(crate) async fn tried_or<T>(
 ) -> Result<T, (Failure, u32, Duration)> {
     let mut tries = Tries::default();
     loop {
-        match once(tries.number).await {
+        match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
             Err(failure) => tries.go_on(asking, failure).await?,
         }
