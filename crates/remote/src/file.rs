@@ -135,6 +135,11 @@ impl RemoteFile {
         (!self.address.is_empty()).then_some((&self.address, tag))
     }
 
+    /// Whether another content would be noticed: the server says something that differs where the content does, or all of it came at once.
+    pub(crate) fn is_told_apart(&self) -> bool {
+        self.tag.is_some() || self.first_len() == self.len()
+    }
+
     /// How many of the first bytes need no request.
     pub(crate) fn first_len(&self) -> u64 {
         self.first.len() as u64

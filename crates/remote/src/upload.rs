@@ -154,7 +154,9 @@ impl Shared {
             return Ok(());
         }
         let path = shown(&self.url);
-        Err(Error::Argument(format!("{path}: it is uploaded by the process that began to, and not by one forked from it")))
+        Err(Error::Argument(format!(
+            "{path}: it is uploaded by the process that began to, and not by one forked from it"
+        )))
     }
 
     fn is_whole(&self) -> bool {

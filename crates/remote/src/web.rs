@@ -95,11 +95,11 @@ impl WebFile {
             "http" => return refuse("a URL without encryption"),
             _ => return refuse("something that is no URL of the web"),
         }
-        if names_link_local(target) && target.host() != self.url.host() {
-            return Err(Refused::LinkLocal.failure());
-        }
         if names_inner(target) && !self.is_inner() {
             return Err(Refused::Inner.failure());
+        }
+        if names_link_local(target) && target.host() != self.url.host() {
+            return Err(Refused::LinkLocal.failure());
         }
         Ok(())
     }
